@@ -212,8 +212,8 @@ impl Parts {
         notes
     }
 
-    /// Returns whether a parameter is trained if a loss depends on it: it is in a phase, if there are any, and
-    /// not frozen.
+    /// Returns whether a parameter is trained if a loss depends on it: it is not frozen, and in a phase if
+    /// there are any.
     pub fn is_to_be_trained(&self, name: &str) -> bool {
         match &self.phases[..] {
             [] => self.optimizer.trains(name),

@@ -1,6 +1,7 @@
 //! The programs of a trainer: what each of them computes, traced and compiled. Their states have the same
 //! numbers.
 
+mod fits;
 mod predictions;
 mod update;
 
@@ -23,6 +24,7 @@ use crate::identity::start::start_values;
 use crate::model::context::{Mode, Parameter, SummaryLine};
 use crate::model::functional::{Inputs, Outputs};
 use crate::{Context, Error, Initializer, Metric};
+use fits::fits;
 pub(crate) use predictions::{declare_predictions, predicted};
 use predictions::{predictions_of, trace_predict};
 use update::{of_training, phase_graphs};
@@ -398,51 +400,6 @@ fn per_sample(tape: &Tape, part: &LossOn, output: &Var, target: &Var) -> (Var, O
     }
     let each = if *counts == 1.0 { each } else { tape.in_f32(|| each * *counts) };
     (each, weight)
-}
-
-/// Reports what does not fit together: the model's outputs, the losses, the metrics and their names.
-fn fits(tape: &Tape, parts: &Parts, inputs: &Inputs, outputs: &Outputs) {
-    let fail_in = |scope: &str, op: &str, problem| {
-        tape.fail(GraphError::Op { scope: scope.into(), op: op.into(), problem });
-    };
-    let fail = |op: &str, problem| fail_in("loss", op, problem);
-    let names: Vec<&str> = outputs.iter().map(|(name, _)| name).collect();
-    if let Some(name) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
-        fail("model", format!("two outputs have the name {:?}", name.1));
-    }
-    let compared = |op: &str, on: &On| {
-        let (output, target) = (outputs.get(&on.output), inputs.get(&on.target));
-        if output.is_none() {
-            let problem = format!("the model has no output {:?}, only {}", on.output, names.join(", "));
-            fail(op, problem);
-        }
-        output.zip(target)
-    };
-    for LossOn { on, loss, .. } in parts.all_losses() {
-        let Some((output, target)) = compared(loss.name(), on) else { continue };
-        if let Err(problem) = loss.accepts(output.ty(), target.ty()) {
-            fail(loss.name(), problem);
-        }
-        if parts.all_losses().count() > 1 && loss.weight(target).is_some() {
-            fail(loss.name(), "has weights of its own, which only the only loss of a model can have".into());
-        }
-    }
-    for (at, (metric, on)) in parts.metrics.iter().zip(&parts.measured).enumerate() {
-        let name = metric.name();
-        if parts.metrics[..at].iter().any(|other| other.name() == name) {
-            fail_in("metrics", name, "two metrics have this name".into());
-        } else if [LOSS, LOSS_WEIGHT, WEIGHT_SUM, PENALTY, PENALTY_GRADIENT].contains(&name) {
-            fail_in(
-                "metrics",
-                name,
-                "a metric cannot have this name, which is that of a value of the trainer's own".into(),
-            );
-        }
-        let Some((output, target)) = compared(name, on) else { continue };
-        if let Err(problem) = metric.accepts(output.ty(), target.ty()) {
-            fail_in("metrics", name, problem);
-        }
-    }
 }
 
 /// Returns the first error of a trace so far.

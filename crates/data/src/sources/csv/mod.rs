@@ -1,6 +1,7 @@
 //! CSV files: tables of numbers in text, gzipped or not.
 
 pub(crate) mod columns;
+mod texts;
 
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read};
