@@ -6,6 +6,7 @@
     generate.py --check                    makes the stored cases again from their inputs, and compares
     generate.py --add                      adds the cases that are defined and not yet stored
     generate.py --replace ops unary/relu   draws these stored cases anew
+    generate.py --random 200 --out DIR     writes so many random cases of each suite to DIR, or of one suite
 
 Stored cases are those in the files beside this. A case is defined by a line in the table CASES of
 generator/SUITE.py, its op by a function there. Names of cases may be patterns: 'unary/*'.
@@ -16,7 +17,7 @@ import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
-from generator import layers, losses, metrics, ops, optimizers, training
+from generator import layers, losses, metrics, ops, optimizers, random_cases, training
 from generator.make import make, share
 from generator.suite import Suite, versions
 
@@ -42,6 +43,8 @@ def main():
         return any([in_place(kind, args.names, False, args.seed) for kind in kinds])
     if args.replace:
         return in_place(args.kind, args.names, True, args.seed)
+    if args.random:
+        return at_random(kinds, args.random, args.seed or 0, args.out)
     return elsewhere(args.kind, args.names, args.out, args.seed)
 
 
@@ -56,12 +59,15 @@ def arguments():
     parser.add_argument("--add", action="store_true")
     parser.add_argument("--replace", action="store_true")
     parser.add_argument("--out", type=Path, metavar="DIR")
+    parser.add_argument("--random", type=int, metavar="N", help="with --out: N random cases of each suite")
     parser.add_argument("--seed", type=int, help="draws all inputs from it, stored or not (new cases: 0)")
     args = parser.parse_args()
     if sum([args.list, args.check, args.add, args.replace, args.out is not None]) != 1:
         parser.error("one of --list, --check, --add, --replace and --out DIR")
-    if args.replace and not args.names or args.out and not args.kind:
-        parser.error("--out wants a suite, --replace a suite and names")
+    if args.replace and not args.names or args.out and not args.kind and not args.random:
+        parser.error("--out wants a suite or --random, --replace a suite and names")
+    if args.random and args.out is None:
+        parser.error("--random wants --out DIR")
     return args
 
 
@@ -97,6 +103,15 @@ def elsewhere(kind, patterns, directory, seed):
             suite.put(case, *drawn(kind, case, seed or 0))
     suite.write(directory)
     print(f"{kind}: {len(suite.cases)} cases written to {directory}")
+    return False
+
+
+def at_random(kinds, count, seed, directory):
+    """Writes random cases into a directory."""
+    for kind in kinds:
+        suite, thrown = random_cases.suite(kind, count, seed)
+        suite.write(directory)
+        print(f"{kind}: {count} random cases written to {directory}, {thrown} other draws thrown away")
     return False
 
 

@@ -81,7 +81,8 @@ def log_cosh(x, target):
 
 @computes("cosine_distance", constants=("target",))
 def cosine_distance(x, target):
-    return (1 - F.cosine_similarity(x, target, dim=-1)).mean()
+    x, target = x.flatten(0, -2), target.flatten(0, -2)
+    return F.cosine_embedding_loss(x, target, torch.ones(len(x)))
 
 
 @computes("cosine_embedding", constants=("target",))

@@ -6,13 +6,14 @@ import torch
 from .case import RULES
 
 
-def make(op, attrs, inputs, generator=None):
+def make(op, attrs, inputs, generator=None, dtype=torch.float64):
     """Returns (inputs, expect) by role, as f32 and i32 arrays.
 
     Gradients that arrive at outputs are taken from `inputs`, or drawn where they are not in it.
     """
     rule = RULES[op]
-    tensors = {role: tensor(inputs[role], role not in rule.constants) for role in rule.roles(inputs)}
+    constant = {role: role.split(".")[-1] in rule.constants for role in inputs}
+    tensors = {role: tensor(inputs[role], not constant[role], dtype) for role in rule.roles(inputs)}
     outputs = rule(tensors, attrs)
     inputs = dict(inputs)
     total = 0.0
@@ -25,7 +26,7 @@ def make(op, attrs, inputs, generator=None):
         arriving = f"g{role}"
         if arriving not in inputs:
             inputs[arriving] = generator.standard_normal(tuple(output.shape)).astype(numpy.float32)
-        total = total + (output * tensor(inputs[arriving], False)).sum()
+        total = total + (output * tensor(inputs[arriving], False, dtype)).sum()
     wanted = {role: t for role, t in tensors.items() if t.requires_grad}
     expect = {}
     if torch.is_tensor(total):
@@ -34,17 +35,17 @@ def make(op, attrs, inputs, generator=None):
     return inputs, expect | {role: rounded(output) for role, output in outputs.items()}
 
 
-def tensor(array, gradient):
-    """Returns floats as float64 with or without a gradient, and whole numbers as int64."""
+def tensor(array, gradient, dtype=torch.float64):
+    """Returns floats as `dtype` with or without a gradient, and whole numbers as int64."""
     if array.dtype == numpy.float32:
-        return torch.tensor(array, dtype=torch.float64, requires_grad=gradient)
+        return torch.tensor(array, dtype=dtype, requires_grad=gradient)
     return torch.tensor(array, dtype=torch.int64)
 
 
 def rounded(output):
     """Returns an f32 or i32 array."""
     array = output.detach().numpy()
-    dtype = numpy.float32 if array.dtype == numpy.float64 else numpy.int32
+    dtype = numpy.float32 if array.dtype.kind == "f" else numpy.int32
     # In row-major order: a file takes an array's memory as it lies, and that of a view lies otherwise.
     return array.astype(dtype, order="C")
 

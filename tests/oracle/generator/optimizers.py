@@ -22,6 +22,8 @@ class Lars(torch.optim.Optimizer):
             for w in group["params"]:
                 decay = group["weight_decay"]
                 local = group["trust"] * w.norm() / (w.grad.norm() + decay * w.norm())
+                if group.get("exempt") or w.norm() == 0 or w.grad.norm() == 0:
+                    local = 1.0
                 v = self.state[w].setdefault("v", torch.zeros_like(w))
                 v.mul_(group["momentum"]).add_(group["lr"] * local * (w.grad + decay * w))
                 w.sub_(v)
@@ -46,7 +48,8 @@ class Lamb(torch.optim.Optimizer):
                 state["v"].lerp_(w.grad.square(), 1 - beta2)
                 m, v = state["m"] / (1 - beta1 ** state["t"]), state["v"] / (1 - beta2 ** state["t"])
                 update = m / (v.sqrt() + eps) + decay * w
-                w.sub_(group["lr"] * w.norm() / update.norm() * update)
+                exempt = group.get("exempt") or w.norm() == 0 or update.norm() == 0
+                w.sub_(group["lr"] * (1.0 if exempt else w.norm() / update.norm()) * update)
 
 
 class Lion(torch.optim.Optimizer):
@@ -94,8 +97,11 @@ OPTIMIZERS = {
 }
 
 
-def stepper(op, params, attrs):
-    """Returns a function that clips the gradients of `params` as `attrs` say, and takes a step."""
+def stepper(op, params, attrs, rate=None):
+    """Returns a function that clips the gradients of `params` as `attrs` say, and takes a step.
+
+    `params` are parameters or PyTorch's groups of them, and `rate` gives the learning rate of each step.
+    """
     settings = {name: value for name, value in attrs.items() if name not in NOTES}
     norm, value = settings.pop("clip_grad_norm", None), settings.pop("clip_grad_value", None)
     restarts = settings.pop("restarts", None)
@@ -104,11 +110,17 @@ def stepper(op, params, attrs):
     if restarts is not None:
         schedule = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, *restarts)
 
+    every = [p for group in optimizer.param_groups for p in group["params"]]
+
     def step():
+        if rate is not None:
+            lr = rate()
+            for group in optimizer.param_groups:
+                group["lr"] = lr
         if norm is not None:
-            torch.nn.utils.clip_grad_norm_(params, norm)
+            torch.nn.utils.clip_grad_norm_(every, norm)
         if value is not None:
-            torch.nn.utils.clip_grad_value_(params, value)
+            torch.nn.utils.clip_grad_value_(every, value)
         optimizer.step()
         if schedule is not None:
             schedule.step()

@@ -10,6 +10,7 @@ import numpy
 import torch
 from torch import nn
 
+from . import random_training
 from .case import RULES, Case, below, computes, given, normal
 from .optimizers import stepper
 
@@ -103,6 +104,8 @@ def settings(text):
 
 @computes("train", takes_all=True)
 def train(tensors, attrs):
+    if isinstance(attrs["model"], dict):
+        return random_training.train(tensors, attrs)
     model = build(attrs["model"])
     init = {role: t for role, t in tensors.items() if role.startswith("init.")}
     own = state(model)

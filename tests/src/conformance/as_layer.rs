@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use unisono::{
     AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AvgPool1d, Context, Conv1d,
-    Cropping2d, DepthwiseConv2d, GlobalAvgPool1d, GlobalMaxPool1d, GlobalMaxPool2d, HardTanh, InstanceNorm,
-    Layer, MaxPool1d, Mode, MultiHeadAttention, PRelu, SeparableConv2d, TransformerBlock, Upsample2d,
-    ZeroPad2d,
+    Cropping2d, DepthwiseConv2d, Description, GlobalAvgPool1d, GlobalMaxPool1d, GlobalMaxPool2d, HardTanh,
+    InstanceNorm, Layer, MaxPool1d, Mode, MultiHeadAttention, PRelu, SeparableConv2d, TransformerBlock,
+    Upsample2d, ZeroPad2d,
 };
 use unisono_graph::Tape;
 
@@ -14,6 +14,9 @@ use super::{Case, Recipe, Vars};
 
 /// Returns the recipe of a case that a layer computes, or `None` if the op has no layer here.
 pub fn layer(case: &Case) -> Option<Recipe> {
+    if case.op == "layer" {
+        return described(case);
+    }
     let layer: Arc<dyn Layer> = built(case)?.into();
     let parameters: &[(&str, &str)] = match case.op.as_str() {
         "separable_conv2d" => {
@@ -34,7 +37,36 @@ pub fn layer(case: &Case) -> Option<Recipe> {
         vars.extend(cx.parameters().iter().map(|p| (p.name.clone(), p.var.clone())));
         vars
     };
+    let parameters = parameters.iter().map(|(role, own)| (role.to_string(), own.to_string())).collect();
     Some(Recipe { batched: &["x"], parameters, build: Box::new(build) })
+}
+
+/// Returns the recipe of a case whose attribute `layer` is a layer's description, with its tensors by name.
+/// The input `mask` is for layers that take one.
+fn described(case: &Case) -> Option<Recipe> {
+    let description: Description = serde_json::from_value(case.attrs.get("layer")?.clone()).ok()?;
+    let mode = if case.flag("training") { Mode::Train } else { Mode::Evaluate };
+    let build = move |tape: &Tape, x: &Vars| {
+        let (mut cx, input) = (Context::new(tape, mode), &x["x"]);
+        let y = match (&description, x.get("mask")) {
+            (_, None) => description.clone().layer().forward(&mut cx, input),
+            (Description::Lstm(layer), mask) => layer.masked(&mut cx, input, mask),
+            (Description::Gru(layer), mask) => layer.masked(&mut cx, input, mask),
+            (Description::SimpleRnn(layer), mask) => layer.masked(&mut cx, input, mask),
+            (Description::TransformerBlock(layer), mask) => layer.masked(&mut cx, input, mask),
+            (Description::MultiHeadAttention(layer), mask) => layer.attend(&mut cx, input, input, mask),
+            (_, Some(_)) => {
+                cx.fail("mask", "this layer takes none".into());
+                input.clone()
+            }
+        };
+        let mut vars = Vars::from([("y".into(), y)]);
+        vars.extend(cx.parameters().iter().map(|p| (p.name.clone(), p.var.clone())));
+        vars
+    };
+    let tensors = case.inputs.keys().filter(|role| !["x", "gy", "mask"].contains(&role.as_str()));
+    let parameters = tensors.map(|name| (name.clone(), name.clone())).collect();
+    Some(Recipe { batched: &["x", "mask"], parameters, build: Box::new(build) })
 }
 
 /// The roles of a transformer block's parameters.

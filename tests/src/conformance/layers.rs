@@ -30,6 +30,13 @@ pub fn recipe(case: &Case) -> Option<Recipe> {
                 functional::scaled_dot_product_attention(&x["q"], &x["k"], &x["v"], causal)
             }))
         }
+        "masked_attention" => {
+            let causal = case.flag("causal");
+            Some(Recipe::one(&["q", "k", "v", "mask"], move |x| {
+                let [q, k, v] = ["q", "k", "v"].map(|role| &x[role]);
+                functional::scaled_dot_product_attention_masked(q, k, v, causal, x.get("mask"))
+            }))
+        }
         "rnn" => Some(Recipe::many(&["x", "h0"], |x| {
             let (y, h) = functional::rnn(&x["x"], &rnn_weights(x), &x["h0"]);
             vec![("y", y), ("hn", h)]

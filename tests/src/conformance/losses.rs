@@ -13,6 +13,9 @@ use super::{Case, Recipe};
 
 /// Returns the recipe for a case of a loss, or `None` if the op is not a loss.
 pub fn recipe(case: &Case) -> Option<Recipe> {
+    if case.op == "loss" {
+        return recipe(&case.part("loss")?);
+    }
     let loss: Arc<dyn Loss> = loss(case)?.into();
     if case.text("reduction").is_some_and(|r| !r.contains("mean")) {
         return None;

@@ -33,7 +33,7 @@ pub struct Recipe {
     pub batched: &'static [&'static str],
     /// The roles that are parameters of a layer, with the names of these. The build returns them by name
     /// beside the outputs.
-    pub parameters: &'static [(&'static str, &'static str)],
+    pub parameters: Vec<(String, String)>,
     /// The function that traces the case.
     pub build: Build,
 }
@@ -43,7 +43,7 @@ impl Recipe {
     fn one(batched: &'static [&'static str], build: impl Fn(&Vars) -> Var + 'static) -> Self {
         Self {
             batched,
-            parameters: &[],
+            parameters: vec![],
             build: Box::new(move |_, x| BTreeMap::from([("y".into(), build(x))])),
         }
     }
@@ -54,7 +54,7 @@ impl Recipe {
         build: impl Fn(&Vars) -> Vec<(&'static str, Var)> + 'static,
     ) -> Self {
         let named = move |x: &Vars| build(x).into_iter().map(|(role, var)| (role.to_string(), var)).collect();
-        Self { batched, parameters: &[], build: Box::new(move |_, x| named(x)) }
+        Self { batched, parameters: vec![], build: Box::new(move |_, x| named(x)) }
     }
 }
 

@@ -117,18 +117,12 @@ fn reduction(case: &Case) -> Option<Recipe> {
             Recipe::one(batched, move |x| if keep { x["x"].min_keep(&axes) } else { x["x"].min(&axes) })
         }
         "cumulative_sum" => Recipe::one(batched, move |x| x["x"].cumulative_sum(axes[0])),
-        "argmin" => Recipe::one(batched, move |x| {
-            let order = axes_last(&x["x"], axes[0]);
-            order.map_or_else(|| x["x"].argmin(), |order| x["x"].permute(&order).argmin())
-        }),
+        "argmin" => Recipe::one(batched, move |x| with_axis_last(&x["x"], axes[0]).argmin()),
         "reduce_mean" => Recipe::one(batched, move |x| {
             let mean = x["x"].mean(&axes);
             if keep { mean.reshape(x["x"].sum_keep(&axes).dims()) } else { mean }
         }),
-        "argmax" => Recipe::one(batched, move |x| {
-            let order = axes_last(&x["x"], axes[0]);
-            order.map_or_else(|| x["x"].argmax(), |order| x["x"].permute(&order).argmax())
-        }),
+        "argmax" => Recipe::one(batched, move |x| with_axis_last(&x["x"], axes[0]).argmax()),
         "softmax" => Recipe::one(batched, move |x| last(&x["x"], Var::softmax)),
         "log_softmax" => Recipe::one(batched, move |x| last(&x["x"], Var::log_softmax)),
         _ => return None,
@@ -152,6 +146,15 @@ fn axes_last(x: &Var, axis: isize) -> Option<Vec<usize>> {
         order.swap(own, last);
         order
     })
+}
+
+/// Moves an axis, counted with the batch, behind all others, which keep their order.
+fn with_axis_last(x: &Var, axis: isize) -> Var {
+    let lead = usize::from(x.ty().lead == Lead::Sample);
+    let own = axis.rem_euclid(x.ty().rank() as isize) as usize - lead;
+    let mut order: Vec<usize> = (0..x.dims().len()).filter(|&axis| axis != own).collect();
+    order.push(own);
+    if own + 1 == order.len() { x.clone() } else { x.permute(&order) }
 }
 
 fn shape(case: &Case) -> Option<Recipe> {
@@ -224,8 +227,11 @@ fn einsum(case: &Case) -> Option<Recipe> {
     let batched: &[&str] = match case.text("batched")? {
         "a" => &["a"],
         "b" => &["b"],
-        "ac" => &["a", "c"],
+        "c" => &["c"],
         "ab" => &["a", "b"],
+        "ac" => &["a", "c"],
+        "bc" => &["b", "c"],
+        "abc" => &["a", "b", "c"],
         _ => &[],
     };
     Some(Recipe::one(batched, move |x| {

@@ -22,6 +22,9 @@ pub struct Steps {
 
 /// Returns the steps of a case, or `None` if it is not a case of an optimizer.
 pub fn steps(case: &Case) -> Option<Result<Steps, String>> {
+    if case.op == "optimizer" {
+        return case.part("optimizer").and_then(|part| steps(&part));
+    }
     Some(optimizer(case)?.and_then(|optimizer| trace(case, &optimizer)))
 }
 
@@ -58,65 +61,98 @@ pub fn optimizer(case: &Case) -> Option<Result<Chain, String>> {
             Some([first, factor, end]) => {
                 Schedule::cosine_restarts(lr, *first as u64, *factor as u64).end(*end)
             }
-            _ => Schedule::constant(lr),
+            _ => schedule(case, lr)?,
         })
     };
-    let number = |name: &str, default: f64| case.number(name).unwrap_or(default);
-    let (momentum, decay) = (number("momentum", 0.0), number("weight_decay", 0.0));
-    let epsilon = |default: f64| number("eps", default);
-    let [beta1, beta2] = case.numbers("betas").and_then(|b| b.try_into().ok()).unwrap_or([0.9, 0.999]);
+    /// Sets what the case has; all else keeps the optimizer's own defaults.
+    macro_rules! set {
+        ($rule:expr, $($setting:ident: $attr:literal),*) => {{
+            let mut rule = $rule;
+            $(if let Some(value) = case.number($attr) {
+                rule = rule.$setting(value);
+            })*
+            rule
+        }};
+    }
+    /// Sets the betas too.
+    macro_rules! with_betas {
+        ($rule:expr) => {{
+            let rule = set!($rule, weight_decay: "weight_decay");
+            match case.numbers("betas").as_deref() {
+                Some(&[beta1, beta2]) => rule.betas(beta1, beta2),
+                _ => rule,
+            }
+        }};
+    }
     let Some(lr) = lr() else { return is_known(&case.op).then(|| Err("there is no lr".into())) };
     Some(Ok(match case.op.as_str() {
         "average_weights" => Chain::from(Sgd::new(lr)).average_weights(case.number("decay")?),
         "sgd" | "sgd_momentum" | "sgd_nesterov" => {
-            let sgd = Sgd::new(lr).momentum(momentum).weight_decay(decay);
+            let sgd = set!(Sgd::new(lr), momentum: "momentum", weight_decay: "weight_decay");
             clipped(case, if case.flag("nesterov") { sgd.nesterov() } else { sgd })
         }
-        "adam" => clipped(case, Adam::new(lr).betas(beta1, beta2).epsilon(epsilon(1e-8)).weight_decay(decay)),
-        "adamw" => {
-            clipped(case, AdamW::new(lr).betas(beta1, beta2).epsilon(epsilon(1e-8)).weight_decay(decay))
-        }
+        "adam" => clipped(case, set!(with_betas!(Adam::new(lr)), epsilon: "eps")),
+        "adamw" => clipped(case, set!(with_betas!(AdamW::new(lr)), epsilon: "eps")),
         "rmsprop" => {
-            let rule = RmsProp::new(lr).alpha(number("alpha", 0.99)).epsilon(epsilon(1e-8));
-            let rule = rule.momentum(momentum).weight_decay(decay);
+            let rule = set!(RmsProp::new(lr), alpha: "alpha", epsilon: "eps", momentum: "momentum");
+            let rule = set!(rule, weight_decay: "weight_decay");
             clipped(case, if case.flag("centered") { rule.centred() } else { rule })
         }
         "adagrad" => {
-            let rule = Adagrad::new(lr).lr_decay(number("lr_decay", 0.0)).epsilon(epsilon(1e-10));
-            clipped(case, rule.weight_decay(decay))
+            let rule = set!(Adagrad::new(lr), lr_decay: "lr_decay", epsilon: "eps");
+            clipped(case, set!(rule, weight_decay: "weight_decay"))
         }
-        "lamb" => clipped(case, Lamb::new(lr).betas(beta1, beta2).epsilon(epsilon(1e-6)).weight_decay(decay)),
+        "lamb" => clipped(case, set!(with_betas!(Lamb::new(lr)), epsilon: "eps")),
         "lars" => {
-            let rule = Lars::new(lr).momentum(momentum).weight_decay(decay);
-            clipped(case, rule.trust(number("trust", 0.001)))
+            let rule = set!(Lars::new(lr), momentum: "momentum", weight_decay: "weight_decay");
+            clipped(case, set!(rule, trust: "trust"))
         }
         "adadelta" => {
-            let rule = Adadelta::new(lr).rho(number("rho", 0.9)).epsilon(epsilon(1e-6));
-            clipped(case, rule.weight_decay(decay))
+            let rule = set!(Adadelta::new(lr), rho: "rho", epsilon: "eps");
+            clipped(case, set!(rule, weight_decay: "weight_decay"))
         }
-        "adamax" => {
-            clipped(case, Adamax::new(lr).betas(beta1, beta2).epsilon(epsilon(1e-8)).weight_decay(decay))
-        }
+        "adamax" => clipped(case, set!(with_betas!(Adamax::new(lr)), epsilon: "eps")),
         "nadam" => {
-            let rule = NAdam::new(lr).betas(beta1, beta2).epsilon(epsilon(1e-8)).weight_decay(decay);
-            let rule = rule.momentum_decay(number("momentum_decay", 4e-3));
+            let rule = set!(with_betas!(NAdam::new(lr)), epsilon: "eps", momentum_decay: "momentum_decay");
             clipped(case, if case.flag("decoupled_weight_decay") { rule.decoupled() } else { rule })
         }
-        "lion" => clipped(case, Lion::new(lr).betas(beta1, beta2).weight_decay(decay)),
+        "lion" => clipped(case, with_betas!(Lion::new(lr))),
         "adafactor" => {
-            let [epsilon1, epsilon2] = case.numbers("eps")?.try_into().ok()?;
-            let rule = Adafactor::new(lr).epsilons(epsilon1, epsilon2).clip(number("d", 1.0));
-            clipped(case, rule.beta2_decay(number("beta2_decay", -0.8)).weight_decay(decay))
+            let rule = set!(Adafactor::new(lr), clip: "d", beta2_decay: "beta2_decay");
+            let rule = set!(rule, weight_decay: "weight_decay");
+            clipped(
+                case,
+                match case.numbers("eps").as_deref() {
+                    Some(&[epsilon1, epsilon2]) => rule.epsilons(epsilon1, epsilon2),
+                    _ => rule,
+                },
+            )
         }
         "muon" => {
-            let rule =
-                Muon::new(lr).momentum(number("momentum", 0.95)).weight_decay(number("weight_decay", 0.1));
-            let rule = rule.iterations(number("ns_steps", 5.0) as usize);
+            let mut rule = set!(Muon::new(lr), momentum: "momentum", weight_decay: "weight_decay");
+            if let Some(iterations) = case.number("ns_steps") {
+                rule = rule.iterations(iterations as usize);
+            }
             let nesterov = case.attrs.get("nesterov").is_none_or(|value| value == true);
             clipped(case, if nesterov { rule } else { rule.no_nesterov() })
         }
         _ => return None,
     }))
+}
+
+/// Returns the schedule in a case's attribute `schedule`, or that of a constant rate if there is none.
+fn schedule(case: &Case, lr: f64) -> Option<Schedule> {
+    let Some(settings) = case.attrs.get("schedule") else { return Some(Schedule::constant(lr)) };
+    let (whole, number) = (|name| settings.get(name)?.as_u64(), |name| settings.get(name)?.as_f64());
+    let schedule = match settings.get("kind")?.as_str()? {
+        "step" => Schedule::step(lr, whole("every")?, number("factor")?),
+        "cosine" => Schedule::cosine(lr, whole("steps")?).end(number("end")?),
+        "restarts" => Schedule::cosine_restarts(lr, whole("first")?, whole("factor")?).end(number("end")?),
+        "polynomial" => Schedule::polynomial(lr, whole("steps")?, number("power")?),
+        "one_cycle" => Schedule::one_cycle(lr, whole("steps")?),
+        _ => return None,
+    };
+    Some(schedule.warm_up(whole("warm_up").unwrap_or(0)))
 }
 
 fn is_known(op: &str) -> bool {
@@ -141,12 +177,24 @@ fn is_known(op: &str) -> bool {
     KNOWN.contains(&op)
 }
 
-/// Adds the clipping that a case asks for to an optimizer.
+/// Adds the transforms that a case asks for to an optimizer.
 fn clipped(case: &Case, optimizer: impl Into<Chain>) -> Chain {
-    let chain = optimizer.into();
-    match (case.number("clip_grad_norm"), case.number("clip_grad_value")) {
-        (Some(norm), _) => chain.clip_norm(norm as f32),
-        (None, Some(value)) => chain.clip_value(value as f32),
-        (None, None) => chain,
+    let mut chain = optimizer.into();
+    // The transform that was added last comes first: here the norm, then the values.
+    if let Some(value) = case.number("clip_grad_value") {
+        chain = chain.clip_value(value as f32);
+    }
+    if let Some(norm) = case.number("clip_grad_norm") {
+        chain = chain.clip_norm(norm as f32);
+    }
+    if let Some(decay) = case.number("average") {
+        chain = chain.average_weights(decay);
+    }
+    if case.flag("exempt") {
+        chain = chain.no_decay_for_biases_and_norms();
+    }
+    match case.text("freeze").map(str::to_owned) {
+        Some(prefix) => chain.freeze(move |name| name.starts_with(&prefix)),
+        None => chain,
     }
 }

@@ -84,11 +84,17 @@ impl Runner {
         let mut worst = 0.0f64;
         for &count in counts {
             let feed = feed(case, &recipe, &graph, &shards::sizes(rows, count, rows));
-            let (outputs, _) = self.step(&program, &feed)?;
+            let (outputs, states) = self.step(&program, &feed)?;
             for (role, expected) in &case.expect {
-                let error =
-                    error(outputs.get(role), expected).map_err(|e| format!("{role}, {count} shards: {e}"))?;
+                // What a layer's statistics become is in its states.
+                let answer = outputs.get(role).or_else(|| states.get(role.strip_prefix("after.")?));
+                let error = error(answer, expected).map_err(|e| format!("{role}, {count} shards: {e}"))?;
                 worst = worst.max(error / case.tolerance);
+                if error > case.tolerance {
+                    let times = error / case.tolerance;
+                    let of = format!("times its tolerance of {:e}", case.tolerance);
+                    return Err(format!("{role}, {count} shards: {times:.2} {of}"));
+                }
             }
         }
         Ok(worst)
@@ -198,13 +204,13 @@ fn trace(case: &Case, recipe: &Recipe) -> Result<(Graph, usize), String> {
         role.starts_with('g') && role.len() > 1 && !case.expect.contains_key(&format!("d{role}"))
     };
     let mut inputs = Vars::new();
-    let is_parameter = |role: &str| recipe.parameters.iter().any(|(own, _)| *own == role);
+    let is_parameter = |role: &str| recipe.parameters.iter().any(|(own, _)| own == role);
     for (role, tensor) in case.inputs.iter().filter(|(role, _)| !is_gradient(role) && !is_parameter(role)) {
         inputs.insert(role.clone(), declare(role, tensor, recipe.batched.contains(&role.as_str())));
     }
     let mut outputs = (recipe.build)(&tape, &inputs);
-    for (role, name) in recipe.parameters {
-        inputs.extend(outputs.remove(*name).map(|var| ((*role).to_owned(), var)));
+    for (role, name) in &recipe.parameters {
+        inputs.extend(outputs.remove(name).map(|var| (role.clone(), var)));
     }
     let mut total: Option<Var> = None;
     let wants_gradients = case.expect.keys().any(|role| role.starts_with('d'));
@@ -236,9 +242,9 @@ fn trace(case: &Case, recipe: &Recipe) -> Result<(Graph, usize), String> {
 fn feed(case: &Case, recipe: &Recipe, graph: &Graph, sizes: &[usize]) -> Feed {
     let input = |name: &String| case.inputs.get(name).map(|r| Array::new(&r.dims, r.data.clone()));
     let inputs = graph.inputs.iter().map(|i| input(&i.name).unwrap_or_else(|| Array::scalar(0.0)));
-    let role = |name: &str| recipe.parameters.iter().find(|(_, own)| *own == name).map(|(role, _)| role);
+    let role = |name: &str| recipe.parameters.iter().find(|(_, own)| own == name).map(|(role, _)| role);
     let states = graph.states.iter().map(|state| {
-        let given = role(&state.name).and_then(|role| case.inputs.get(*role));
+        let given = role(&state.name).and_then(|role| case.inputs.get(role));
         given.map_or_else(|| Array::scalar(0.0), |r| Array::new(&r.dims, r.data.clone()))
     });
     Feed { frame: Frame { shards: sizes.to_vec() }, inputs: inputs.collect(), states: states.collect() }

@@ -133,6 +133,14 @@ impl Case {
         self.attrs.get(name).and_then(Value::as_bool).unwrap_or(false)
     }
 
+    /// Returns the case of an attribute that is an object: its member `op` is the op, the others are the
+    /// attributes. The tensors are those of this case.
+    pub fn part(&self, name: &str) -> Option<Self> {
+        let mut attrs = self.attrs.get(name)?.as_object()?.clone();
+        let op = attrs.remove("op")?.as_str()?.to_owned();
+        Some(Self { op, attrs, ..self.clone() })
+    }
+
     /// Returns the axes of an input.
     pub fn dims(&self, role: &str) -> &[usize] {
         self.inputs.get(role).map_or(&[], |r| &r.dims)

@@ -4,8 +4,9 @@
 use serde_json::{Map, Value};
 use unisono::data::{Loader, Memory, Values};
 use unisono::{
-    AvgPool2d, BatchNorm, Conv2d, Dense, Elu, Embedding, Flatten, Gelu, GlobalAvgPool2d, GroupNorm, Gru,
-    LayerNorm, LeakyRelu, Lstm, MaxPool2d, Relu, RmsNorm, Sequential, Sigmoid, Silu, Softplus, Tanh, Trainer,
+    AvgPool2d, BatchNorm, Conv2d, Dense, Description, Elu, Embedding, Flatten, Gelu, GlobalAvgPool2d,
+    GroupNorm, Gru, Layer, LayerNorm, LeakyRelu, Lstm, MaxPool2d, Relu, RmsNorm, Sequential, Sigmoid, Silu,
+    Softplus, Tanh, Trainer, WEIGHT,
 };
 use unisono_gpu::Adapter;
 use unisono_graph::DType;
@@ -15,6 +16,9 @@ use super::{Case, Reference, Verdict, losses, optimizers};
 
 const REPLICAS: [usize; 3] = [1, 2, 5];
 
+/// What the names of the first weights start with in a suite.
+const INIT: &str = "init.";
+
 /// The tensors of the model: for each its name here and its name in the suite.
 type Names = Vec<(String, String)>;
 
@@ -22,7 +26,7 @@ type Names = Vec<(String, String)>;
 pub fn train(case: &Case, adapter: &Adapter) -> Verdict {
     let mut worst = 0.0f64;
     let mut first: Option<String> = None;
-    for replicas in REPLICAS {
+    for replicas in case.sizes("replicas").unwrap_or(REPLICAS.to_vec()) {
         let (error, state) = run(case, adapter, replicas).map_err(|e| format!("{replicas} replicas: {e}"))?;
         if *first.get_or_insert_with(|| state.clone()) != state {
             return Err(format!("{replicas} replicas end in other bits than 1"));
@@ -35,12 +39,17 @@ pub fn train(case: &Case, adapter: &Adapter) -> Verdict {
 /// Trains on some replicas. Returns the worst error, and the hash of the last state.
 fn run(case: &Case, adapter: &Adapter, replicas: usize) -> Result<(f64, String), String> {
     let batches = batches(case)?;
-    let (Some(first), Some(model)) = (batches.first(), case.text("model")) else {
-        return Err("there is no model or no batch".into());
-    };
+    let first = batches.first().ok_or("there is no batch")?;
     let fields = first.loader.fields().map_err(|e| e.to_string())?;
-    let mut trainer = Trainer::builder(sequential(model)?)
-        .loss(losses::loss(&part(case, "loss")?).ok_or("no such loss")?)
+    let mut loss = part(case, "loss")?;
+    // Whether targets are labels or probabilities is seen in the first ones.
+    loss.inputs.extend(input(case, 'y', 0).map(|y| ("target".to_owned(), y.clone())));
+    let mut builder = Trainer::builder(model(case)?);
+    if let Some(weights) = case.numbers("class_weights") {
+        builder = builder.class_weights(weights.iter().map(|&weight| weight as f32).collect::<Vec<_>>());
+    }
+    let mut trainer = builder
+        .loss(losses::loss(&loss).ok_or("no such loss")?)
         .optimizer(optimizers::optimizer(&part(case, "optimizer")?).ok_or("no such optimizer")??)
         .global_batch(batches.iter().map(|b| b.samples).max().unwrap_or(1))
         .adapter(&format!("{}:{}", adapter.backend, adapter.label()))
@@ -49,7 +58,8 @@ fn run(case: &Case, adapter: &Adapter, replicas: usize) -> Result<(f64, String),
         .map_err(|e| e.to_string())?;
     let names = names(case, &trainer)?;
     for (own, theirs) in &names {
-        let start: Vec<f32> = case.inputs[&format!("init.{theirs}")].data.iter().map(|&x| x as f32).collect();
+        let start: Vec<f32> =
+            case.inputs[&format!("{INIT}{theirs}")].data.iter().map(|&x| x as f32).collect();
         trainer.set_tensor(own, &start).map_err(|e| e.to_string())?;
     }
     let mut losses = Vec::new();
@@ -66,9 +76,25 @@ fn run(case: &Case, adapter: &Adapter, replicas: usize) -> Result<(f64, String),
         let Some(expected) = case.expect.get(&format!("final.{theirs}")) else { continue };
         let values = trainer.tensor(own).transpose().map_err(|e| e.to_string())?;
         worst = worst.max(error(values.as_ref(), expected).map_err(|e| format!("{theirs}: {e}"))?);
+        let Some(expected) = case.expect.get(&format!("average.{theirs}")) else { continue };
+        let values = trainer.tensor(&format!("{own}/average")).transpose().map_err(|e| e.to_string())?;
+        worst = worst.max(error(values.as_ref(), expected).map_err(|e| format!("average of {theirs}: {e}"))?);
     }
     trainer.check_replicas().map_err(|e| e.to_string())?;
     Ok((worst, trainer.state_sha256().map_err(|e| e.to_string())?))
+}
+
+/// Returns the model of a case: a text, or a description.
+fn model(case: &Case) -> Result<Box<dyn Layer>, String> {
+    match case.attrs.get("model") {
+        Some(Value::String(text)) => Ok(Box::new(sequential(text)?)),
+        Some(description) => {
+            let description: Description =
+                serde_json::from_value(description.clone()).map_err(|e| e.to_string())?;
+            Ok(description.layer())
+        }
+        None => Err("there is no model".into()),
+    }
 }
 
 struct OneBatch {
@@ -81,7 +107,10 @@ fn batches(case: &Case) -> Result<Vec<OneBatch>, String> {
     let mut all = Vec::new();
     while let (Some(x), Some(y)) = (input(case, 'x', all.len()), input(case, 'y', all.len())) {
         let source = Memory::new("x", &x.dims[1..], values(x)).map_err(|e| e.to_string())?;
-        let source = source.with("y", &y.dims[1..], values(y)).map_err(|e| e.to_string())?;
+        let mut source = source.with("y", &y.dims[1..], values(y)).map_err(|e| e.to_string())?;
+        if let Some(weights) = input(case, 'w', all.len()) {
+            source = source.with(WEIGHT, &[], values(weights)).map_err(|e| e.to_string())?;
+        }
         all.push(OneBatch { samples: x.dims[0], loader: Loader::new(source).batch(x.dims[0]).threads(1) });
     }
     Ok(all)
@@ -100,7 +129,12 @@ fn values(tensor: &Reference) -> Values {
 
 /// Parses a text such as `adamw lr 0.01 betas 0.9 0.999` into a case of its own: the op, then attributes,
 /// each of them a number, a list or a flag.
+///
+/// An attribute that is an object is [`Case::part`].
 fn part(case: &Case, attr: &str) -> Result<Case, String> {
+    if let Some(part) = case.part(attr) {
+        return Ok(part);
+    }
     let text = case.text(attr).ok_or_else(|| format!("there is no {attr}"))?;
     let mut words = text.split([' ', ',']).filter(|w| !w.is_empty());
     let op = words.next().unwrap_or_default().to_string();
@@ -130,7 +164,7 @@ fn part(case: &Case, attr: &str) -> Result<Case, String> {
 /// last part of the name and the same axes.
 fn names(case: &Case, trainer: &Trainer) -> Result<Names, String> {
     let theirs: Vec<(&str, &[usize])> =
-        case.inputs.iter().filter_map(|(role, t)| Some((role.strip_prefix("init.")?, &t.dims[..]))).collect();
+        case.inputs.iter().filter_map(|(role, t)| Some((role.strip_prefix(INIT)?, &t.dims[..]))).collect();
     let own = trainer.tensors();
     let mut names: Names = Vec::new();
     for (name, dims) in &own {

@@ -2,8 +2,8 @@
 
 use unisono::data::{Buckets, Loader, Sequences, mask};
 use unisono::{
-    Accuracy, AdamW, Builder, Context, Dense, Embedding, FromFn, Initializer, Model, Outputs, Sequential,
-    Trainer, Var,
+    Accuracy, AdamW, Builder, Context, Dense, Embedding, FromFn, Initializer, Lstm, Model, Optimizer,
+    Outputs, Phase, Sequential, Trainer, Var,
 };
 
 use crate::{Notes, others, sha256};
@@ -91,6 +91,25 @@ fn a_run_in_buckets_resumes_within_an_epoch() {
     let mut undisturbed = build(1);
     undisturbed.fit(&bucketed(), None, 3).unwrap();
     assert_eq!(sha256(&mut trainer), sha256(&mut undisturbed));
+}
+
+/// The recurrent weight of a sequence of one step has no gradient, and is trained by longer ones.
+#[test]
+fn sequences_of_one_step_train_with_longer_ones() {
+    let loader = || whole().buckets(Buckets::new(&texts().lengths(), [1, LONGEST], &["x", "mask"]).unwrap());
+    let model = || Sequential::new().add(Embedding::new(10, 6)).add(Lstm::new(4).last()).add(Dense::new(2));
+    for phases in [false, true] {
+        let notes = Notes::default();
+        let builder = Trainer::builder(model()).global_batch(8).replicas(1).observer(notes.clone());
+        let mut trainer = match phases {
+            true => builder.phase(Phase::new("all").optimizer(AdamW::new(0.05))),
+            false => builder.optimizer(AdamW::new(0.05).average_weights(0.9)),
+        }
+        .build(&loader().fields().unwrap())
+        .unwrap();
+        trainer.fit(&loader(), None, 2).unwrap();
+        assert!(notes.has("compiled for x [B, 1] i32"), "{:?}", notes.0);
+    }
 }
 
 #[test]

@@ -155,7 +155,8 @@ impl Programs {
         let losses = losses.filter_map(|loss| Some((loss.clone(), output_type(&loss.on.output)?))).collect();
         let mut identity = Traced { model: of_graph(&simplify(&forward)), ..Traced::default() };
         let mut compiled: Vec<Arc<Program>> = Vec::new();
-        let mut phases = phase_graphs(parts, fields)?;
+        let longest = first.map_or(&[][..], |first| first.states());
+        let mut phases = phase_graphs(parts, fields, longest)?;
         let (mut states, mut averages): (Vec<StateDecl>, _) = (Vec::new(), Averages::default());
         let (mut predictions, mut kept) = (Vec::new(), Vec::new());
         for id in ProgramId::ALL {
@@ -163,7 +164,7 @@ impl Programs {
                 ProgramId::Train if !phases.is_empty() => phases.remove(0),
                 _ => {
                     let used = parts.uses_averages.then_some((&averages, &*states));
-                    id.trace(parts, fields, Given { forward: &trace, used })?
+                    id.trace(parts, fields, Given { forward: &trace, used, longest })?
                 }
             };
             if *id == ProgramId::Train {
@@ -277,6 +278,8 @@ struct Given<'a> {
     forward: &'a Trace,
     /// The averages and the states of the training step, where averages are used in the places of weights.
     used: Option<(&'a Averages, &'a [StateDecl])>,
+    /// The states of the programs for the longest samples, where these are for others.
+    longest: &'a [StateDecl],
 }
 
 impl Given<'_> {
@@ -409,7 +412,7 @@ fn check(tape: &Tape) -> Result<(), GraphError> {
 
 /// Traces a training step: what comes behind the forward pass.
 fn trace_train(parts: &Parts, _: &Fields, given: Given<'_>) -> Result<Graph, Error> {
-    given.forward.with_update(parts, None, [&[], &[]])
+    given.forward.with_update(parts, None, [&[], &[]], given.longest)
 }
 
 /// Traces an evaluation.

@@ -4,7 +4,8 @@ use super::settings::not_negative;
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
 use crate::objective::Epoch;
 
-/// Adagrad (Duchi et al. 2011; PyTorch's and Keras's `Adagrad`).
+/// Adagrad (Duchi et al. 2011; PyTorch's `Adagrad`). Keras's adds epsilon under the root, and its sum starts
+/// at 0.1.
 ///
 /// ```text
 /// g += decay w

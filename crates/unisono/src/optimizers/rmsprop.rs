@@ -4,7 +4,8 @@ use super::settings::{kept_share, not_negative};
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
 use crate::objective::Epoch;
 
-/// RMSprop (Tieleman and Hinton 2012; PyTorch's and Keras's `RMSprop`).
+/// RMSprop (Tieleman and Hinton 2012; PyTorch's `RMSprop`). Keras's adds epsilon under the root, and the
+/// learning rate is in its momentum.
 ///
 /// ```text
 /// g += decay w

@@ -19,11 +19,15 @@ impl Trace {
     ///
     /// A step in a phase trains its parameters by its losses. What the optimizers of the phases `before` and
     /// `after` it keep is declared in their places, so that all steps have the same states.
+    ///
+    /// `longest` has the states of the step for the longest samples, if this one is for others: a parameter
+    /// for which the optimizer keeps something there is updated here too.
     pub(super) fn with_update(
         &self,
         parts: &Parts,
         phase: Option<&Phase>,
         [before, after]: [&[StateDecl]; 2],
+        longest: &[StateDecl],
     ) -> Result<Graph, Error> {
         let tape = &self.tape;
         let ones = tape.constant(1.0).expand(self.loss.ty().lead, &[]);
@@ -56,9 +60,16 @@ impl Trace {
             };
             gradients = gradients.into_iter().zip(more).map(both).collect();
         }
-        // What has no gradient is not updated: an optimizer's decay would change it.
+        let phase_name = phase.map_or(String::new(), |phase| format!("{}/", phase.name));
+        let zeros = |p: &Parameter| {
+            let kept = format!("{}/{phase_name}", p.name);
+            let is_kept = longest.iter().any(|state| state.name.starts_with(&kept));
+            is_kept.then(|| tape.constant(0.0).expand(p.var.ty().lead, p.var.dims()))
+        };
+        // What has no gradient is not updated: an optimizer's decay would change it. The recurrent weight of a
+        // sequence of one step has none, while that of the longest sequences has: there the gradient is 0.
         let gradients = parameters.into_iter().zip(gradients).filter_map(|(p, gradient)| {
-            gradient.map(|gradient| Gradient { name: p.name, weight: p.var, gradient })
+            gradient.or_else(|| zeros(&p)).map(|gradient| Gradient { name: p.name, weight: p.var, gradient })
         });
         let declare = |states: &[StateDecl]| {
             states.iter().for_each(|state| drop(tape.state(&state.name, &state.ty.dims, state.kind)));
@@ -93,19 +104,24 @@ impl Trace {
 }
 
 /// Traces the training steps of all phases. They have the same states in the same order: those of the model,
-/// then what the optimizer of each phase keeps.
-pub(super) fn phase_graphs(parts: &Parts, fields: &Fields) -> Result<Vec<Graph>, Error> {
+/// then what the optimizer of each phase keeps. `longest` has the states of the steps for the longest samples,
+/// if these are for others.
+pub(super) fn phase_graphs(
+    parts: &Parts,
+    fields: &Fields,
+    longest: &[StateDecl],
+) -> Result<Vec<Graph>, Error> {
     let (mut kept, mut graphs): (Vec<Vec<StateDecl>>, _) = (Vec::new(), Vec::new());
     for phase in &parts.phases {
         let trace = Trace::new(parts, fields, Mode::Train, None)?;
         let of_model = trace.tape.states().len();
-        let graph = trace.with_update(parts, Some(phase), [&[], &[]])?;
+        let graph = trace.with_update(parts, Some(phase), [&[], &[]], longest)?;
         kept.push(graph.states[of_model..].to_vec());
     }
     for (at, phase) in parts.phases.iter().enumerate() {
         let [before, after] = [kept[..at].concat(), kept[at + 1..].concat()];
         let trace = Trace::new(parts, fields, Mode::Train, None)?;
-        graphs.push(trace.with_update(parts, Some(phase), [&before, &after])?);
+        graphs.push(trace.with_update(parts, Some(phase), [&before, &after], longest)?);
     }
     Ok(graphs)
 }

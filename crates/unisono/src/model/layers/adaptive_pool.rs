@@ -26,7 +26,8 @@ pub struct AdaptiveAvgPool2d {
 
 /// Adaptive max pooling to a size (PyTorch's `AdaptiveMaxPool2d`; Keras's `AdaptiveMaxPooling2D` with
 /// `data_format="channels_first"`): output row i is the maximum of the input's rows from H i / h, rounded
-/// down, to H (i + 1) / h, rounded up, and columns alike.
+/// down, to H (i + 1) / h, rounded up, and columns alike. Equal largest values share the gradient, as in
+/// [`MaxPool2d`](super::MaxPool2d).
 ///
 /// Shapes: `[B, C, H, W]` to `[B, C, h, w]`. It has no parameters.
 ///
@@ -52,7 +53,8 @@ pub struct AdaptiveAvgPool1d {
 
 /// Adaptive max pooling along sequences (PyTorch's `AdaptiveMaxPool1d`; Keras's `AdaptiveMaxPooling1D` with
 /// `data_format="channels_first"`): output step i is the maximum of the input's steps from L i / l, rounded
-/// down, to L (i + 1) / l, rounded up.
+/// down, to L (i + 1) / l, rounded up. Equal largest values share the gradient, as in
+/// [`MaxPool2d`](super::MaxPool2d).
 ///
 /// Shapes: `[B, C, L]` to `[B, C, l]`. It has no parameters.
 ///

@@ -24,7 +24,8 @@ pub struct LayerNorm {
 }
 
 /// Root mean square normalization (Zhang and Sennrich 2019; PyTorch's `RMSNorm`):
-/// y = x / sqrt(mean of x^2 + epsilon) weight, with the mean over the last axis, or the last few.
+/// y = x / sqrt(mean of x^2 + epsilon) weight, with the mean over the last axis, or the last few. The epsilon
+/// is 1e-5 by default; PyTorch's default is the dtype's epsilon, 1.2e-7.
 ///
 /// Shapes: `[B, ..., F]` to the same.
 ///

@@ -9,7 +9,8 @@ use super::pool::fits;
 use crate::model::{Context, Forward, Layer};
 
 /// Max pooling along sequences: the largest value of each window (PyTorch's `MaxPool1d`; Keras's
-/// `MaxPooling1D` with `data_format="channels_first"`).
+/// `MaxPooling1D` with `data_format="channels_first"`). Equal largest values share the gradient, as in
+/// [`MaxPool2d`](super::MaxPool2d).
 ///
 /// Shapes: `[B, C, L]` to `[B, C, L']` with L' = (L + 2 padding - kernel) / stride + 1, rounded down. It
 /// has no parameters.
@@ -50,7 +51,8 @@ pub struct AvgPool1d {
 pub struct GlobalAvgPool1d;
 
 /// Global max pooling along sequences: the largest value of each channel (Keras's `GlobalMaxPooling1D` with
-/// `data_format="channels_first"`).
+/// `data_format="channels_first"`). Equal largest values share the gradient, as in
+/// [`MaxPool2d`](super::MaxPool2d).
 ///
 /// Shapes: `[B, C, L]` to `[B, C]`. It has no parameters. Errors: the input is no batch of sequences with
 /// channels.
