@@ -322,10 +322,21 @@ impl Trace {
         if let Some(weight) = weight.as_ref().filter(|_| weighs) {
             tape.output(LOSS_WEIGHT, weight);
         }
-        for (metric, on) in parts.metrics.iter().zip(&parts.measured) {
+        for (at, (metric, on)) in parts.metrics.iter().zip(&parts.measured).enumerate() {
             let Some((output, target)) = compared(on) else { continue };
             let each = tape.in_f32(|| metric.per_sample(output, target));
             let each = measured(&tape, &**metric, each);
+            // In training a layer may normalise by the batch, and a loss may compare the samples of one.
+            if mode == Mode::Evaluate && at >= parts.measured_losses {
+                check(&tape)?;
+                let graph = tape.finish()?;
+                // An output that does is refused where it is predicted.
+                if has_samples(&graph, &each) && !has_samples(&graph, output) {
+                    let problem =
+                        "depends on a sum over all samples of a batch, so a sample has none of its own";
+                    tape.fail(op_of_metric(&**metric, problem.into()));
+                }
+            }
             tape.output(metric.name(), &each);
         }
         carries::trace(&tape, &cx);
@@ -338,8 +349,7 @@ impl Trace {
 /// own. One number that depends on no sample is that of every sample. Everything else is an error, because
 /// what is made of it would depend on the batch size.
 fn measured(tape: &Tape, metric: &dyn Metric, value: Var) -> Var {
-    let op = || metric.name().to_owned();
-    let fail = |problem| tape.fail(GraphError::Op { scope: "metric".into(), op: op(), problem });
+    let fail = |problem| tape.fail(op_of_metric(metric, problem));
     let reduces = metric.reduction().is_some();
     match value.ty() {
         ty if reduces && ty.lead == Lead::Sample && ty.dtype == DType::F32 => value,
@@ -361,12 +371,18 @@ fn measured(tape: &Tape, metric: &dyn Metric, value: Var) -> Var {
     }
 }
 
-/// Returns whether a global value depends on samples, through a sum over them.
+/// Returns the error of a metric.
+fn op_of_metric(metric: &dyn Metric, problem: String) -> GraphError {
+    GraphError::Op { scope: "metric".into(), op: metric.name().to_owned(), problem }
+}
+
+/// Returns whether a value depends on a sum over samples: a global value on any sample, and that of a sample
+/// on others.
 fn has_samples(graph: &Graph, value: &Var) -> bool {
     let mut depends = vec![false; value.id() + 1];
     for (id, node) in graph.nodes[..=value.id()].iter().enumerate() {
         depends[id] = matches!(node.op.lowering(), Lowering::SumShards)
-            || node.ty.lead == Lead::Global && node.inputs.iter().any(|&input| depends[input]);
+            || node.inputs.iter().any(|&input| depends[input]);
     }
     depends[value.id()]
 }
