@@ -85,6 +85,7 @@ impl Trainer {
         let trusted = self.saver.as_ref().map_or(Ok(true), |saver| saver.is_trusted(step))?;
         self.trust = if trusted { Trust::Begins } else { Trust::Resumed };
         self.saver.iter_mut().for_each(|saver| saver.resumed(step, force));
+        self.watch.resumed(step);
         let skipped = loaded.skipped.iter().map(ToString::to_string).collect();
         Ok(Some(Resumed { step, path: loaded.path, skipped, differs }))
     }
