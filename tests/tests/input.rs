@@ -66,7 +66,7 @@ fn predictions_lack_no_sample_and_evaluations_tell_of_those_that_they_lack() {
     let told = notes.lock().unwrap().iter().filter(|note| note.contains("an evaluation skipped")).count();
     assert_eq!(told, 1, "{:?}", notes.lock().unwrap());
     let dir = tempfile::tempdir().unwrap();
-    trainer.export(&dir.path().join("model.safetensors"), WeightPrecision::F32).unwrap();
+    trainer.export(dir.path().join("model.safetensors"), WeightPrecision::F32).unwrap();
     let mut predictor = Predictor::builder().replicas(1).open(dir.path().join("model.safetensors")).unwrap();
     for predicted in [trainer.predict_all(&loader), predictor.predict(&loader)] {
         let message = predicted.unwrap_err().to_string();

@@ -1,6 +1,7 @@
 //! The programs of a trainer: what each of them computes, traced and compiled. Their states have the same
 //! numbers.
 
+mod measured;
 mod predictions;
 mod update;
 
@@ -8,8 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use unisono_graph::{
-    DType, Graph, GraphError, Layout, Lead, Lowering, Program, StateDecl, StateKind, StatePlacement, Tape,
-    Type, Var, simplify,
+    Graph, GraphError, Layout, Program, StateDecl, StateKind, StatePlacement, Tape, Type, Var, simplify,
 };
 
 use crate::compile::averages::Averages;
@@ -22,7 +22,8 @@ use crate::identity::part::Part;
 use crate::identity::start::start_values;
 use crate::model::context::{Mode, Parameter, SummaryLine};
 use crate::model::functional::{Inputs, Outputs};
-use crate::{Context, Error, Initializer, Metric};
+use crate::{Context, Error, Initializer};
+use measured::{measured, measures_samples_alone};
 pub(crate) use predictions::{declare_predictions, predicted};
 use predictions::{predictions_of, trace_predict};
 use update::{of_training, phase_graphs};
@@ -328,14 +329,7 @@ impl Trace {
             let each = measured(&tape, &**metric, each);
             // In training a layer may normalise by the batch, and a loss may compare the samples of one.
             if mode == Mode::Evaluate && at >= parts.measured_losses {
-                check(&tape)?;
-                let graph = tape.finish()?;
-                // An output that does is refused where it is predicted.
-                if has_samples(&graph, &each) && !has_samples(&graph, output) {
-                    let problem =
-                        "depends on a sum over all samples of a batch, so a sample has none of its own";
-                    tape.fail(op_of_metric(&**metric, problem.into()));
-                }
+                measures_samples_alone(&tape, &**metric, &each, output)?;
             }
             tape.output(metric.name(), &each);
         }
@@ -343,48 +337,6 @@ impl Trace {
         check(&tape)?;
         Ok(Self { tape, cx, inputs, outputs, loss, weight })
     }
-}
-
-/// Returns what a metric measures as a number for each sample, or as several where it has a reduction of its
-/// own. One number that depends on no sample is that of every sample. Everything else is an error, because
-/// what is made of it would depend on the batch size.
-fn measured(tape: &Tape, metric: &dyn Metric, value: Var) -> Var {
-    let fail = |problem| tape.fail(op_of_metric(metric, problem));
-    let reduces = metric.reduction().is_some();
-    match value.ty() {
-        ty if reduces && ty.lead == Lead::Sample && ty.dtype == DType::F32 => value,
-        ty if ty == &Type::sample(&[]) => value,
-        ty if ty == &Type::global(&[]) => {
-            if tape.finish().is_ok_and(|graph| has_samples(&graph, &value)) {
-                fail("gives a sum over all samples of a batch, not a number for each sample".into());
-            }
-            value.expand(Lead::Sample, &[])
-        }
-        ty => {
-            let expected = match reduces {
-                true => "numbers of each sample, which are [B, ...]",
-                false => "a number for each sample, which is [B]",
-            };
-            fail(format!("gives {ty}, not {expected}"));
-            value
-        }
-    }
-}
-
-/// Returns the error of a metric.
-fn op_of_metric(metric: &dyn Metric, problem: String) -> GraphError {
-    GraphError::Op { scope: "metric".into(), op: metric.name().to_owned(), problem }
-}
-
-/// Returns whether a value depends on a sum over samples: a global value on any sample, and that of a sample
-/// on others.
-fn has_samples(graph: &Graph, value: &Var) -> bool {
-    let mut depends = vec![false; value.id() + 1];
-    for (id, node) in graph.nodes[..=value.id()].iter().enumerate() {
-        depends[id] = matches!(node.op.lowering(), Lowering::SumShards)
-            || node.inputs.iter().any(|&input| depends[input]);
-    }
-    depends[value.id()]
 }
 
 /// Traces a loss of each sample, as often as it counts, and the loss's own weights.

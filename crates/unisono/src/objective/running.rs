@@ -123,8 +123,8 @@ impl Running {
         evaluation
     }
 
-    /// Returns the sums without the long lists of states, which are tensors in a checkpoint, with the names of
-    /// these.
+    /// Returns the sums without the long lists of states, which are tensors in a checkpoint, with the names
+    /// of these.
     pub fn without_tensors(&self) -> Self {
         let short = |state: &MetricState| {
             let mut short = MetricState::default();

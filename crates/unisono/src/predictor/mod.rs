@@ -88,8 +88,8 @@ impl Predictor {
     ///
     /// # Errors
     /// Data that do not fit the model; a bad sample, also where the loader would skip it, because the rows
-    /// behind it would stand for other samples; outputs of several lengths, which [`Predictor::predict_batch`] takes;
-    /// an error of the replicas.
+    /// behind it would stand for other samples; outputs of several lengths, which
+    /// [`Predictor::predict_batch`] takes; an error of the replicas.
     pub fn predict(&mut self, loader: &Loader) -> Result<Predictions, Error> {
         self.carries.reset();
         let mut all = Predictions::default();

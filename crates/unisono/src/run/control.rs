@@ -53,8 +53,8 @@ pub(crate) struct RunControl {
     pub gone_on: Option<u64>,
     /// The callbacks, in the trainer's order.
     pub callbacks: Vec<Kept>,
-    /// The names of the tensors that are kept: those that the first callback of `kept_by` keeps, then those of
-    /// the n-th one as `n/NAME`.
+    /// The names of the tensors that are kept: those that the first callback of `kept_by` keeps, then those
+    /// of the n-th one behind it as `n/NAME`.
     kept: Vec<String>,
     /// The callbacks that keep tensors; the one that has kept last comes last. Earlier versions did not write
     /// it.

@@ -136,8 +136,8 @@ run_state! {
     /// the samples held out. Numbers that are not finite are `"NaN"`, `"inf"` or `"-inf"`.
     history: History,
     /// The sums of the epoch that is not done: loss, weights, samples, penalties and steps, and for each
-    /// metric its `sums` and, as hexadecimal digits, the f32 values that it has `kept` of all samples. Those of
-    /// more than 4096 numbers are tensors in `carries.safetensors`, whose names are in `tensors`.
+    /// metric its `sums` and, as hexadecimal digits, the f32 values that it has `kept` of all samples. Those
+    /// of more than 4096 numbers are tensors in `carries.safetensors`, whose names are in `tensors`.
     running: Running,
     /// What samples carry from batch to batch: the names of the tensors in `carries.safetensors`.
     carries: Carries,
@@ -148,9 +148,9 @@ run_state! {
     identity: RunIdentity,
     /// What callbacks have asked for and what they keep: the `rates`, changes of the learning rate with the
     /// optimizer's step `from` which each holds; why the run was `stopped`, if a callback ended it, and the
-    /// steps done when it had `gone_on` after that; the
-    /// `callbacks` with their settings and values; and the names of the weights that are `kept`, which are
-    /// tensors in `carries.safetensors`, with the callbacks that they are `kept_by`. Other callbacks that change the answer are an error unless forced.
+    /// steps done when it had `gone_on` after that; the `callbacks` with their settings and values; and the
+    /// names of the weights that are `kept`, which are tensors in `carries.safetensors`, with the callbacks
+    /// that they are `kept_by`. Other callbacks that change the answer are an error unless forced.
     control: RunControl,
     /// Where a run in phases is: the `steps` that the optimizer of each phase has done, and the phase whose
     /// `turn` it is with the steps of the turn. It is empty for a run without phases.

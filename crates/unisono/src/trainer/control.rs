@@ -250,8 +250,8 @@ impl Control<'_> {
         Ok(())
     }
 
-    /// Sets parameters and statistics to those that this callback kept. What the optimizer keeps stays as it is.
-    /// Returns whether there were any.
+    /// Sets parameters and statistics to those that this callback kept. What the optimizer keeps stays as
+    /// it is. Returns whether there were any.
     ///
     /// # Errors
     /// Of the replicas; those that were kept, by another program, do not fit the model.

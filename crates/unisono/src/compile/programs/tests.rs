@@ -5,7 +5,7 @@ use unisono_graph::{Array, Feed, Frame, interpret};
 
 use super::*;
 use crate::model::functional::OUTPUT;
-use crate::{Dense, FromFn, Layer, Loss, MeanSquaredError, Relu, Residual, Sequential, Sgd};
+use crate::{Dense, FromFn, Layer, Loss, MeanSquaredError, Metric, Relu, Residual, Sequential, Sgd};
 
 /// A metric as a function of the model's output, `[B, 3]`.
 struct Own(fn(&Var) -> Var);
