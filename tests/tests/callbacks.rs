@@ -157,8 +157,14 @@ fn a_steered_run_is_the_same_over_pauses_and_resumes() {
         notes = notes.0.lock().unwrap()
     );
     trainer.go_on();
+    trainer.save().unwrap();
+    drop(trainer);
+    let mut trainer = build(steered(2));
+    trainer.checkpoints(dir.path(), 0).unwrap();
+    trainer.resume().unwrap();
     trainer.fit(&train, Some(&held_out), 60).unwrap();
-    assert!(trainer.steps() > expected.2);
+    // Its patience begins anew.
+    assert!(trainer.steps() > expected.2 + STEPS, "{}", trainer.steps());
 }
 
 #[test]
@@ -190,6 +196,25 @@ fn the_best_weights_are_restored_when_a_run_stops() {
     assert!(best < *losses.last().unwrap());
     assert_eq!(trainer.evaluate(&held_out).unwrap().loss, best);
     assert!(trainer.stopped().unwrap().reason.contains("whose weights are restored"));
+}
+
+/// What one callback keeps is not what another restores.
+#[test]
+fn the_best_weights_are_restored_beside_a_callback_that_keeps_others() {
+    let (train, held_out) = data();
+    let stopping = || EarlyStopping::lowest("loss").patience(2).least_difference(0.02).restore_best();
+    let mut alone = build(builder(1).callback(stopping()));
+    alone.fit(&train, Some(&held_out), 60).unwrap();
+    let keeps = on_step("keeps", Influence::None, |_, run| run.keep_weights());
+    let mut trainer = build(builder(1).callback(stopping()).callback(keeps));
+    trainer.fit(&train, Some(&held_out), 60).unwrap();
+    let stopped = trainer.stopped().unwrap().clone();
+    assert_eq!(Some(&stopped), alone.stopped());
+    let best = alone.tensor("0.weight").unwrap().unwrap();
+    assert_eq!(trainer.tensor("0.weight").unwrap().unwrap(), best);
+    // The newest are those of the last step.
+    assert!(trainer.restore_kept_weights().unwrap());
+    assert_ne!(trainer.tensor("0.weight").unwrap().unwrap(), best);
 }
 
 /// Keeps the learning rate of each step.

@@ -1,8 +1,11 @@
 //! The trainer and its input: samples that are left out, and the report of where the time went.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use unisono::checkpoint::WeightPrecision;
 use unisono::data::{Loader, Memory, Values};
+use unisono::{Observer, Predictor};
 use unisono_tests::{FEATURES, blobs, perceptron};
 
 /// Returns [`blobs`] with two samples that cannot be trained on.
@@ -45,6 +48,32 @@ fn skipped_samples_are_part_of_the_run_and_of_its_checkpoints() {
     second.resume().unwrap().unwrap();
     second.fit(&loader, None, 3).unwrap();
     assert_eq!(second.state_sha256().unwrap(), expected);
+}
+
+/// Rows behind one that is missing would be taken for those of other samples.
+#[test]
+fn predictions_lack_no_sample_and_evaluations_tell_of_those_that_they_lack() {
+    struct Notes(Arc<Mutex<Vec<String>>>);
+    impl Observer for Notes {
+        fn note(&mut self, text: &str) {
+            self.0.lock().unwrap().push(text.to_owned());
+        }
+    }
+    let (loader, notes) = (with_bad_samples(23), Arc::default());
+    let builder = perceptron(8).global_batch(6).replicas(1).observer(Notes(Arc::clone(&notes)));
+    let mut trainer = builder.build(&loader.fields().unwrap()).unwrap();
+    assert_eq!(trainer.evaluate(&loader).unwrap().samples, 21);
+    let told = notes.lock().unwrap().iter().filter(|note| note.contains("an evaluation skipped")).count();
+    assert_eq!(told, 1, "{:?}", notes.lock().unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    trainer.export(dir.path().join("model.safetensors"), WeightPrecision::F32).unwrap();
+    let mut predictor = Predictor::builder().replicas(1).open(dir.path().join("model.safetensors")).unwrap();
+    for predicted in [trainer.predict_all(&loader), predictor.predict(&loader)] {
+        let message = predicted.unwrap_err().to_string();
+        assert!(message.contains("the loader skipped") && message.contains("NaN"), "{message}");
+    }
+    let good = Loader::new(blobs(23, 3).unwrap()).skip_bad(2);
+    assert_eq!(trainer.predict_all(&good).unwrap(), predictor.predict(&good).unwrap());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use unisono::checkpoint::{Store, load, newest};
 use unisono::data::{Loader, Memory, Values};
 use unisono::{
     Accuracy, Auc, Builder, ConfusionMatrix, CosineSimilarity, Dense, Epoch, F1, FBeta, Iou, Matthews,
-    MeanAbsoluteError, MeanSquaredError, Metric, MetricState, MetricValue, Observer, Perplexity,
+    MeanAbsoluteError, MeanSquaredError, Metric, MetricKind, MetricState, MetricValue, Observer, Perplexity,
     PrecisionScore, R2, RecallScore, Reduction, RootMeanSquaredError, SampleValues, Saving, Sgd, Step, Stop,
     TopKAccuracy, Trainer, Var,
 };
@@ -204,6 +204,67 @@ fn states_of_metrics_that_do_not_fit_are_refused_and_old_sums_are_read() {
     assert!(problem.ends_with("the metric \"accuracy\" of the run has 3 sums, not 2"), "{problem}");
     let problem = resumed(&|running| running["value"]["metrics"] = serde_json::json!([])).unwrap_err();
     assert!(problem.ends_with("the run has the states of 0 metrics, not 1"), "{problem}");
+}
+
+/// Keeps a million values of each sample, and has more sums than a list of JSON could have.
+struct Large;
+
+impl Metric for Large {
+    fn name(&self) -> &str {
+        "large"
+    }
+    fn per_sample(&self, output: &Var, target: &Var) -> Var {
+        (output - target).abs()
+    }
+    fn reduction(&self) -> Option<&dyn Reduction> {
+        Some(self)
+    }
+}
+
+impl Reduction for Large {
+    fn start(&self, _values: usize) -> MetricState {
+        MetricState::zeros(7 << 20)
+    }
+    fn update(&self, state: &mut MetricState, sample: &SampleValues<'_>) {
+        state.sums[0] += f64::from(sample.values[0]);
+        if let Some(last) = state.sums.last_mut() {
+            *last = f64::NEG_INFINITY;
+        }
+        state.kept.extend(vec![sample.values[0]; 1 << 20]);
+    }
+    fn finish(&self, state: &MetricState) -> MetricValue {
+        let sum: f64 = state.kept.iter().step_by(1 << 19).map(|&kept| f64::from(kept)).sum();
+        (state.sums[0] + sum + 1.0 / state.sums[(7 << 20) - 1]).into()
+    }
+    fn kind(&self) -> MetricKind {
+        MetricKind::AtEnd
+    }
+}
+
+#[test]
+fn large_states_of_metrics_are_saved_within_an_epoch() {
+    let data = weighted(6).batch(1);
+    let build = || {
+        let builder = Trainer::builder(Dense::new(1)).loss(MeanSquaredError).metric(Large);
+        builder.global_batch(1).replicas(1).audit_every(0).build(&data.fields().unwrap()).unwrap()
+    };
+    let mut whole = build();
+    whole.fit(&data, None, 1).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut first = build();
+    first.checkpoints(dir.path(), 0).unwrap();
+    for batch in data.epoch(0).unwrap().take(4) {
+        first.step(&batch.unwrap()).unwrap();
+    }
+    first.save().unwrap();
+    let state = first.state_sha256().unwrap();
+    drop(first);
+    let mut second = build();
+    second.checkpoints(dir.path(), 0).unwrap();
+    assert_eq!(second.resume().unwrap().unwrap().step, 4);
+    assert_eq!(second.state_sha256().unwrap(), state);
+    second.fit(&data, None, 1).unwrap();
+    assert_eq!(second.history(), whole.history());
 }
 
 /// Keeps what each step has, and the tables of each epoch.

@@ -133,6 +133,33 @@ fn a_failure_that_may_pass_is_told_and_tried_again() {
 }
 
 #[test]
+fn contents_too_large_for_a_checkpoint_end_no_run_that_does_not_require_saves() {
+    // A small map counts for a hundred times as many bytes as its text has.
+    let too_large = || {
+        let mut contents = contents(2);
+        contents.trainer = serde_json::json!({ "a": { "b": vec![serde_json::json!({ "": 0 }); 1 << 19] } });
+        contents
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let (saver, _) = saver(dir.path(), Options::default(), SaverOptions::default());
+    saver.save(1, contents(1)).unwrap();
+    saver.flush().unwrap();
+    saver.save(2, too_large()).unwrap();
+    saver.with_store(|_| ());
+    let reports = saver.poll().unwrap();
+    let [Report::Failed { step: 2, error: error @ Error::Unstorable { .. } }] = &*reports else {
+        panic!("{reports:?}");
+    };
+    assert!(error.to_string().ends_with("bytes when it is read, most of them in a.b"), "{error}");
+    saver.save(3, contents(3)).unwrap();
+    assert_eq!(said(&saver.flush().unwrap()), ["saved 3"]);
+    drop(saver);
+    let (saver, _) = self::saver(dir.path(), Options::default(), SaverOptions::default().require(true));
+    saver.save(4, too_large()).unwrap();
+    assert!(matches!(saver.flush().unwrap_err(), Error::Unstorable { .. }));
+}
+
+#[test]
 fn the_last_save_is_tried_once_more_at_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let (saver, gate) = saver(dir.path(), Options::default(), SaverOptions::default());

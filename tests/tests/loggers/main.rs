@@ -291,6 +291,49 @@ fn loops_of_ones_own_keep_what_was_told_and_logged() {
     assert_eq!(own, (0..25).map(|at| (at + 1, (at as f32).to_bits())).collect::<Vec<_>>());
 }
 
+/// A fit that ends before its first step is followed by another start at step 0.
+#[test]
+fn what_a_program_logs_before_a_fit_that_fails_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut trainer = build(builder().observer(TensorBoard::new(dir.path())));
+    trainer.log("config", "a text");
+    trainer.fit(&data()[0], None, 0).unwrap();
+    fit(&mut trainer, 1);
+    drop(trainer);
+    let run = read(&dir.path().join("train"));
+    assert_eq!((run["config"].len(), run["model"].len()), (1, 1));
+}
+
+/// A loop that logs and tells of nothing has each step once, too.
+#[test]
+fn steps_that_a_loop_logs_alone_are_there_once_after_a_resume() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = || {
+        let mut trainer = build(builder().observer(TensorBoard::new(dir.path().join("logs"))));
+        trainer.checkpoints(&dir.path().join("run"), 0).unwrap();
+        trainer.resume().unwrap();
+        trainer
+    };
+    let own_steps = |trainer: &mut Trainer, epochs: std::ops::Range<u32>| {
+        for epoch in epochs {
+            for batch in data()[0].clone().batch(32).epoch(epoch).unwrap() {
+                let step = trainer.step(&batch.unwrap()).unwrap();
+                trainer.log("own", step.step as f64);
+            }
+        }
+    };
+    let mut trainer = start();
+    own_steps(&mut trainer, 0..2);
+    trainer.save().unwrap();
+    own_steps(&mut trainer, 2..3);
+    let steps = trainer.steps();
+    drop(trainer);
+    own_steps(&mut start(), 2..4);
+    let own = scalars(&read(&dir.path().join("logs/train")), "own");
+    let expected: Vec<_> = (0..steps / 3 * 4).map(|at| (at + 1, (at as f32).to_bits())).collect();
+    assert_eq!(own, expected);
+}
+
 /// Steps that are made again because replicas were wrong replace those that were made first.
 #[test]
 fn steps_that_are_made_again_replace_the_first() {

@@ -202,7 +202,7 @@ fn an_output_made_of_a_whole_batch_is_refused() {
             Outputs::new().with("scores", &scores).with("all", &sum(&scores))
         })
     };
-    for sum in [|x: &Var| x.sum_shards(), |x: &Var| x.sum_samples()] {
+    for sum in [|x: &Var| x.sum_shards(), |x: &Var| x.sum_samples(), |x: &Var| x - x.sum_shards()] {
         let specs = Sample::new().with("x", Field::f32([3], [0.0; 3])).with("y", Field::f32([2], [0.0; 2]));
         let builder = Trainer::builder(mean(sum));
         let builder = builder.loss_between("scores", "y", MeanSquaredError, 1.0);

@@ -126,6 +126,28 @@ fn the_callback_reduces_as_the_schedule_does() {
     assert!(error.to_string().contains("\"f1\", but there is only loss"), "{error}");
 }
 
+/// Epochs before a phase say nothing of it: neither their best loss counts, nor how many were no better.
+#[test]
+fn the_callback_of_a_phase_counts_the_epochs_of_the_phase() {
+    let plateau = || Plateau::lowest("loss").patience(0).threshold(0.99).factor(0.5);
+    let phased = |schedule: Schedule| {
+        let first = Phase::new("first").optimizer(Sgd::new(0.1)).epochs(0..4);
+        let second = Phase::new("second").optimizer(Sgd::new(schedule)).epochs(4..9);
+        perceptron(8).phase(first).phase(second).global_batch(16).replicas(1)
+    };
+    let (by_schedule, expected) = told(phased(Schedule::constant(0.1).reduce_on(plateau())));
+    let (by_callback, rates) =
+        told(phased(0.1.into()).callback(ReduceOnPlateau::new(plateau()).of_phase("second")));
+    for builder in [by_schedule, by_callback] {
+        build(builder).fit(&data(), None, 8).unwrap();
+    }
+    assert_eq!(*rates.lock().unwrap(), *expected.lock().unwrap());
+    close(&rates.lock().unwrap()[20..], &[[0.1; 4], [0.05; 4], [0.025; 4]].concat());
+    let unknown = phased(0.1.into()).callback(ReduceOnPlateau::new(plateau()).of_phase("third"));
+    let error = build(unknown).fit(&data(), None, 1).unwrap_err().to_string();
+    assert!(error.contains("no phase \"third\": there is first, second"), "{error}");
+}
+
 #[test]
 fn samples_are_printed_every_so_many_epochs() {
     let few = loader(3, 9).unwrap();

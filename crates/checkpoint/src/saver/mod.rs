@@ -81,7 +81,7 @@ impl Saver {
     /// waits.
     ///
     /// An error is that of an earlier save, and these contents are then not taken. It is any error if saves
-    /// are required, else one that no waiting mends, such as [`Error::Behind`].
+    /// are required, else one that no later step mends, such as [`Error::Behind`].
     pub fn save(&self, step: u64, contents: Contents) -> Result<()> {
         self.save_with_metric(step, contents, None)
     }

@@ -25,8 +25,8 @@ pub enum Report {
         /// The newer one's step.
         by: u64,
     },
-    /// The checkpoint was not written, for a reason that may pass. It deserves a warning. The next save tries
-    /// it again, or saves its successor instead.
+    /// The checkpoint was not written, for a reason that may pass, or because its contents are too large to
+    /// be stored. It deserves a warning. The next save tries it again, or saves its successor instead.
     Failed {
         /// The checkpoint's step.
         step: u64,

@@ -12,8 +12,8 @@ pub struct Contents {
     pub model: Tensors,
     /// The optimizer's state, and any other tensor state, in `optimizer.safetensors`.
     pub optimizer: Tensors,
-    /// The state that the lanes of the batch carry from step to step, in `carries.safetensors`. The file
-    /// exists only if there is any.
+    /// The tensors of the trainer's own state, such as what the lanes of the batch carry from step to step,
+    /// in `carries.safetensors`. The file exists only if there are any.
     pub carries: Tensors,
     /// All else, in `trainer.json`. Numbers must be finite: JSON has no NaN or infinity, which would come
     /// back as null.

@@ -45,7 +45,7 @@ use crate::store::names::{
 use crate::store::retention::{Candidate, Metric, Options};
 use crate::tensors::encoded::Encoded;
 use crate::tensors::error::{self, Error, Result, Skipped};
-use crate::tensors::json;
+use crate::tensors::json::{self, heaviest};
 use crate::tensors::tensor::Tensors;
 
 /// The result of a save.
@@ -228,12 +228,15 @@ impl Store {
         let mut trainer = serde_json::to_vec_pretty(&contents.trainer).map_err(json)?;
         trainer.push(b'\n');
         if trainer.len() as u64 > LONGEST_TRAINER {
-            let reason = format!("{TRAINER} takes {} bytes, more than {LONGEST_TRAINER}", trainer.len());
+            let (bytes, most) = (trainer.len(), heaviest(&contents.trainer));
+            let reason =
+                format!("{TRAINER} takes {bytes} bytes, more than {LONGEST_TRAINER}, most of them {most}");
             return Err(Error::Unstorable { reason });
         }
         if json::cost(&contents.trainer) > json::PARSED_BYTES {
+            let (budget, most) = (json::PARSED_BYTES, heaviest(&contents.trainer));
             let reason =
-                format!("{TRAINER} would take more than {} bytes when it is read", json::PARSED_BYTES);
+                format!("{TRAINER} would take more than {budget} bytes when it is read, most of them {most}");
             return Err(Error::Unstorable { reason });
         }
         disk.create_dir(temporary).map_err(error::io(temporary, "create a directory"))?;

@@ -45,6 +45,20 @@ pub(crate) fn cost(value: &Value) -> u64 {
     }
 }
 
+/// Names the part of a value that counts for most of it: "in sections.history.value".
+pub(crate) fn heaviest(value: &Value) -> String {
+    let (mut part, mut path) = (value, Vec::new());
+    while let Value::Object(map) = part {
+        let Some((key, heaviest)) = map.iter().max_by_key(|(_, value)| cost(value)) else { break };
+        if 2 * cost(heaviest) < cost(part) {
+            break;
+        }
+        path.push(key.as_str());
+        part = heaviest;
+    }
+    format!("in {}", if path.is_empty() { "several parts".into() } else { path.join(".") })
+}
+
 /// Deserializes a value, and takes what it counts for from what is left.
 #[derive(Clone, Copy)]
 struct Within<'a> {
@@ -156,6 +170,13 @@ mod tests {
             error.starts_with(&format!("it takes more than {} bytes when it is parsed", needs - 1)),
             "{error}"
         );
+    }
+
+    #[test]
+    fn the_heaviest_part_is_named() {
+        let text = format!(r#"{{"a": {{"b": {{"c": 1, "d": "{}"}}}}, "e": "short"}}"#, "x".repeat(10_000));
+        assert_eq!(heaviest(&parse(text.as_bytes()).unwrap()), "in a.b.d");
+        assert_eq!(heaviest(&Value::Null), "in several parts");
     }
 
     #[test]

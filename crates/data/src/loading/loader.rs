@@ -210,7 +210,8 @@ impl Loader {
     ///
     /// A sample is bad if fetching it, or any stage, fails on it. Its batch is then that much smaller, and
     /// the sample is not used again in this run or in one resumed from its [`LoaderState`]. The first bad
-    /// sample beyond that number is the error.
+    /// sample beyond that number is the error. A trainer notes in fits and evaluations what it left out;
+    /// predictions for a whole loader refuse to.
     pub fn skip_bad(mut self, most: usize) -> Self {
         self.pipeline.skip = most;
         self

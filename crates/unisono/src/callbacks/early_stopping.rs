@@ -82,15 +82,15 @@ impl EarlyStopping {
         self
     }
 
-    /// Judges a history.
-    fn judge(&self, history: &[Epoch]) -> Result<Judgement, String> {
+    /// Judges a history. Epochs that were no better count from `from` steps on.
+    fn judge(&self, history: &[Epoch], from: u64) -> Result<Judgement, String> {
         let (mut best, mut judgement) = (None, Judgement::default());
         for epoch in history.iter().filter(|epoch| epoch.epoch >= self.start_from) {
             let value = self.value(epoch)?;
             if !value.is_nan() && best.is_none_or(|best| self.is_better(value, best)) {
                 best = Some(value);
                 judgement = Judgement { best: Some(epoch.epoch), no_better: 0 };
-            } else {
+            } else if epoch.steps > from {
                 judgement.no_better += 1;
             }
         }
@@ -138,7 +138,7 @@ impl Callback for EarlyStopping {
     }
 
     fn epoch_ended(&mut self, epoch: &Epoch, run: &mut Control<'_>) -> Result<(), Error> {
-        let judged = self.judge(run.history());
+        let judged = self.judge(run.history(), run.gone_on());
         let Judgement { best, no_better } =
             judged.map_err(|problem| Error::setting("early stopping", problem))?;
         if self.restore_best && best == Some(epoch.epoch) {
@@ -164,7 +164,7 @@ mod tests {
     fn history(losses: &[f64]) -> Vec<Epoch> {
         let mut history = vec![Epoch::default(); losses.len()];
         for (number, (epoch, &loss)) in history.iter_mut().zip(losses).enumerate() {
-            (epoch.epoch, epoch.train.loss) = (number as u32, loss);
+            (epoch.epoch, epoch.steps, epoch.train.loss) = (number as u32, 3 * (number as u64 + 1), loss);
         }
         history
     }
@@ -172,7 +172,7 @@ mod tests {
     /// Returns the first epoch at whose end a run of these losses is stopped.
     fn stops(stopping: &EarlyStopping, losses: &[f64]) -> Option<usize> {
         let ends = |&n: &usize| {
-            let judged = stopping.judge(&history(&losses[..=n])).unwrap();
+            let judged = stopping.judge(&history(&losses[..=n]), 0).unwrap();
             judged.no_better >= stopping.patience.max(1)
         };
         (0..losses.len()).find(ends)
@@ -191,6 +191,14 @@ mod tests {
         assert_eq!(stops(&stopping(1).start_from(2), &losses), Some(4));
         let rising = EarlyStopping::highest("loss").patience(2);
         assert_eq!(stops(&rising, &losses), Some(2));
+    }
+
+    #[test]
+    fn epochs_count_anew_after_an_end() {
+        let history = history(&[1.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.4]);
+        let judged = |epochs: usize| EarlyStopping::lowest("loss").judge(&history[..epochs], 12).unwrap();
+        assert_eq!([4, 5, 6, 7].map(|epochs| judged(epochs).no_better), [0, 1, 2, 0]);
+        assert_eq!([4, 6, 7].map(|epochs| judged(epochs).best), [Some(1), Some(1), Some(6)]);
     }
 
     #[test]

@@ -55,6 +55,10 @@ impl Callback for PrintSamples {
         if self.every == 0 { Err("it predicts every 0 epochs".into()) } else { Ok(()) }
     }
 
+    fn awaits_steps(&self) -> bool {
+        false
+    }
+
     fn epoch_ended(&mut self, epoch: &Epoch, run: &mut Control<'_>) -> Result<(), Error> {
         if (u64::from(epoch.epoch) + 1).is_multiple_of(u64::from(self.every)) {
             let predictions = run.predict_all(&self.loader)?;

@@ -28,7 +28,8 @@ impl ReduceOnPlateau {
         Self { plateau, name: "reduce on plateau".into(), phase: None }
     }
 
-    /// Lowers the learning rate of this phase alone. Default: of all.
+    /// Lowers the learning rate of this phase alone, by the epochs in which the phase has turns. Default: of
+    /// all, by all epochs.
     pub fn of_phase(mut self, phase: &str) -> Self {
         (self.name, self.phase) = (format!("reduce on plateau of {phase}"), Some(phase.to_owned()));
         self
@@ -60,9 +61,20 @@ impl Callback for ReduceOnPlateau {
         self.plateau.reductions(std::slice::from_ref(example)).map(drop)
     }
 
-    fn epoch_ended(&mut self, _: &Epoch, run: &mut Control<'_>) -> Result<(), Error> {
-        let history = run.history();
-        let before = &history[..history.len().saturating_sub(1)];
+    fn awaits_steps(&self) -> bool {
+        false
+    }
+
+    fn epoch_ended(&mut self, epoch: &Epoch, run: &mut Control<'_>) -> Result<(), Error> {
+        let history = match &self.phase {
+            Some(phase) => run.history_of(phase)?,
+            None => run.history(),
+        };
+        // The epoch that ended may be none of the phase's.
+        let before = match history.split_last() {
+            Some((last, before)) if last.epoch == epoch.epoch => before,
+            _ => return Ok(()),
+        };
         if self.reductions(history)? == self.reductions(before)? {
             return Ok(());
         }

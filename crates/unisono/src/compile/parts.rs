@@ -26,7 +26,7 @@ pub(crate) struct Parts {
     /// What each metric is measured on.
     pub measured: Vec<On>,
     /// The number of metrics that are losses by themselves. These are the first ones.
-    measured_losses: usize,
+    pub measured_losses: usize,
     pub precision: Precision,
     /// What samples of each class count in training.
     pub class_weights: Option<Vec<f32>>,
@@ -58,6 +58,13 @@ impl On {
     pub fn only() -> Self {
         Self { output: OUTPUT.into(), target: TARGET.into() }
     }
+}
+
+/// Returns the epochs of a history whose numbers are in a range.
+pub(crate) fn epochs_in<'a>(history: &'a [Epoch], epochs: &Range<u32>) -> &'a [Epoch] {
+    let from = history.partition_point(|epoch| epoch.epoch < epochs.start);
+    let end = history.partition_point(|epoch| epoch.epoch < epochs.end);
+    &history[from..end.max(from)]
 }
 
 impl Parts {
@@ -162,11 +169,7 @@ impl Parts {
     /// # Errors
     /// One needs what is not measured; the error is the message.
     pub fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-        self.observe_each(|epochs| {
-            let from = history.partition_point(|epoch| epoch.epoch < epochs.start);
-            let end = history.partition_point(|epoch| epoch.epoch < epochs.end);
-            &history[from..end.max(from)]
-        })
+        self.observe_each(|epochs| epochs_in(history, &epochs))
     }
 
     /// Lets each optimizer see the history that is given for the epochs of its phase: all of them in a run

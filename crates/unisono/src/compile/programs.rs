@@ -2,6 +2,7 @@
 //! numbers.
 
 mod fits;
+mod measured;
 mod predictions;
 mod update;
 
@@ -9,8 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use unisono_graph::{
-    DType, Graph, GraphError, Layout, Lead, Lowering, Program, StateDecl, StateKind, StatePlacement, Tape,
-    Type, Var, simplify,
+    Graph, GraphError, Layout, Program, StateDecl, StateKind, StatePlacement, Tape, Type, Var, simplify,
 };
 
 use crate::compile::averages::Averages;
@@ -23,8 +23,9 @@ use crate::identity::part::Part;
 use crate::identity::start::start_values;
 use crate::model::context::{Mode, Parameter, SummaryLine};
 use crate::model::functional::{Inputs, Outputs};
-use crate::{Context, Error, Initializer, Metric};
+use crate::{Context, Error, Initializer};
 use fits::fits;
+use measured::{measured, measures_samples_alone};
 pub(crate) use predictions::{declare_predictions, predicted};
 use predictions::{predictions_of, trace_predict};
 use update::{of_training, phase_graphs};
@@ -340,53 +341,20 @@ impl Trace {
         if let Some(weight) = weight.as_ref().filter(|_| weighs) {
             tape.output(LOSS_WEIGHT, weight);
         }
-        for (metric, on) in parts.metrics.iter().zip(&parts.measured) {
+        for (at, (metric, on)) in parts.metrics.iter().zip(&parts.measured).enumerate() {
             let Some((output, target)) = compared(on) else { continue };
             let each = tape.in_f32(|| metric.per_sample(output, target));
             let each = measured(&tape, &**metric, each);
+            // In training a layer may normalise by the batch, and a loss may compare the samples of one.
+            if mode == Mode::Evaluate && at >= parts.measured_losses {
+                measures_samples_alone(&tape, &**metric, &each, output)?;
+            }
             tape.output(metric.name(), &each);
         }
         carries::trace(&tape, &cx);
         check(&tape)?;
         Ok(Self { tape, cx, inputs, outputs, loss, weight })
     }
-}
-
-/// Returns what a metric measures as a number for each sample, or as several where it has a reduction of its
-/// own. One number that depends on no sample is that of every sample. Everything else is an error, because
-/// what is made of it would depend on the batch size.
-fn measured(tape: &Tape, metric: &dyn Metric, value: Var) -> Var {
-    let op = || metric.name().to_owned();
-    let fail = |problem| tape.fail(GraphError::Op { scope: "metric".into(), op: op(), problem });
-    let reduces = metric.reduction().is_some();
-    match value.ty() {
-        ty if reduces && ty.lead == Lead::Sample && ty.dtype == DType::F32 => value,
-        ty if ty == &Type::sample(&[]) => value,
-        ty if ty == &Type::global(&[]) => {
-            if tape.finish().is_ok_and(|graph| has_samples(&graph, &value)) {
-                fail("gives a sum over all samples of a batch, not a number for each sample".into());
-            }
-            value.expand(Lead::Sample, &[])
-        }
-        ty => {
-            let expected = match reduces {
-                true => "numbers of each sample, which are [B, ...]",
-                false => "a number for each sample, which is [B]",
-            };
-            fail(format!("gives {ty}, not {expected}"));
-            value
-        }
-    }
-}
-
-/// Returns whether a global value depends on samples, through a sum over them.
-fn has_samples(graph: &Graph, value: &Var) -> bool {
-    let mut depends = vec![false; value.id() + 1];
-    for (id, node) in graph.nodes[..=value.id()].iter().enumerate() {
-        depends[id] = matches!(node.op.lowering(), Lowering::SumShards)
-            || node.ty.lead == Lead::Global && node.inputs.iter().any(|&input| depends[input]);
-    }
-    depends[value.id()]
 }
 
 /// Traces a loss of each sample, as often as it counts, and the loss's own weights.

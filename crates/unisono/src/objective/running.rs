@@ -1,6 +1,7 @@
 //! The running sums of an epoch or an evaluation, from which an [`Evaluation`] is made.
 
 use serde::{Deserialize, Serialize};
+use unisono_checkpoint::{Tensor, TensorDType, Tensors};
 
 use crate::objective::metrics::{Metric, MetricKind, MetricState, MetricValue, SampleValues, reduction};
 use crate::objective::{Evaluation, number};
@@ -33,7 +34,13 @@ pub(crate) struct Running {
     #[serde(with = "number")]
     penalty: f64,
     steps: u64,
+    /// The names of the tensors that hold the rest of the states, in a checkpoint. Else it is empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tensors: Vec<String>,
 }
+
+/// The most numbers of a list that `trainer.json` has. Longer lists are tensors.
+const LONGEST_LIST: usize = 4096;
 
 impl Running {
     /// Adds a batch, sample by sample in order.
@@ -116,6 +123,77 @@ impl Running {
         evaluation
     }
 
+    /// Returns the sums without the long lists of states, which are tensors in a checkpoint, with the names
+    /// of these.
+    pub fn without_tensors(&self) -> Self {
+        let short = |state: &MetricState| {
+            let mut short = MetricState::default();
+            if state.sums.len() <= LONGEST_LIST {
+                short.sums.clone_from(&state.sums);
+            }
+            if state.kept.len() <= LONGEST_LIST {
+                short.kept.clone_from(&state.kept);
+            }
+            short
+        };
+        let names = |(at, state): (usize, &MetricState)| {
+            let lists = [("sums", state.sums.len()), ("kept", state.kept.len())];
+            lists.into_iter().filter(|list| list.1 > LONGEST_LIST).map(move |list| tensor_name(at, list.0))
+        };
+        Self {
+            metrics: self.metrics.iter().map(short).collect(),
+            tensors: self.metrics.iter().enumerate().flat_map(names).collect(),
+            ..*self
+        }
+    }
+
+    /// Returns the long lists of states as tensors.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn tensors(&self) -> unisono_checkpoint::Result<Tensors> {
+        let mut tensors = Tensors::new();
+        for (at, MetricState { sums, kept }) in self.metrics.iter().enumerate() {
+            if sums.len() > LONGEST_LIST {
+                let bytes = sums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
+                let tensor = Tensor::new(TensorDType::F64, vec![sums.len()], bytes)?;
+                tensors.insert(tensor_name(at, "sums"), tensor);
+            }
+            if kept.len() > LONGEST_LIST {
+                tensors.insert(tensor_name(at, "kept"), Tensor::f32(&[kept.len()], kept)?);
+            }
+        }
+        Ok(tensors)
+    }
+
+    /// Takes the long lists of states out of the tensors of a checkpoint.
+    ///
+    /// # Errors
+    /// A tensor is missing, of another type, or of no metric.
+    pub fn take_tensors(&mut self, tensors: &mut Tensors) -> Result<(), String> {
+        let mut names = std::mem::take(&mut self.tensors);
+        for (at, state) in self.metrics.iter_mut().enumerate() {
+            for (list, dtype) in [("sums", TensorDType::F64), ("kept", TensorDType::F32)] {
+                let name = tensor_name(at, list);
+                let Some(place) = names.iter().position(|listed| *listed == name) else { continue };
+                names.remove(place);
+                let tensor = tensors.remove(&name);
+                let tensor = tensor.ok_or_else(|| format!("carries.safetensors has no tensor {name:?}"))?;
+                if tensor.dtype() != dtype {
+                    return Err(format!("the tensor {name:?} is not of type {dtype}"));
+                }
+                match list {
+                    "sums" => {
+                        let sums = tensor.bytes().as_chunks::<8>().0.iter();
+                        state.sums = sums.map(|&sum| f64::from_le_bytes(sum)).collect();
+                    }
+                    _ => state.kept = tensor.to_f32().unwrap_or_default(),
+                }
+            }
+        }
+        names.first().map_or(Ok(()), |name| Err(format!("no metric has the tensor {name:?}")))
+    }
+
     /// Says which metric's saved state is not one that the metric starts with. `widths` are the numbers of
     /// values that the metrics have of a sample.
     pub fn problem(&self, metrics: &[Box<dyn Metric>], widths: &[usize]) -> Option<String> {
@@ -137,4 +215,9 @@ impl Running {
             (found != expected).then(problem)
         })
     }
+}
+
+/// Returns the name of the tensor of a metric's `sums` or `kept`.
+fn tensor_name(metric: usize, list: &str) -> String {
+    format!("running/{metric}/{list}")
 }

@@ -52,6 +52,10 @@ pub trait Observer: Send {
     /// Is called when a checkpoint is complete. Default: does nothing.
     fn saved(&mut self, _path: &Path) {}
 
+    /// Is called when the run goes on from a checkpoint: the steps from `step` on, which an earlier process
+    /// may have told of, are made again. Default: does nothing.
+    fn resumed(&mut self, _step: u64) {}
+
     /// Is called when the run goes back to an earlier step, because replicas were wrong: the steps from
     /// `step` on, and the epochs that ended with them, are made again. Default: does nothing.
     fn rolled_back(&mut self, _step: u64) {}

@@ -150,7 +150,7 @@ impl fmt::Display for Report {
                 audits.passed,
                 audits.steps,
                 100.0 * share,
-                2 * audits.interval - 1
+                audits.interval.saturating_mul(2).saturating_sub(1)
             )?;
         }
         match &self.input {
@@ -231,5 +231,17 @@ mod tests {
         says([0, 0, 0, 60, 30, 10], "short: 60%");
         says([5, 5, 0, 0, 50, 40], "driver-bound: 40%");
         says([5, 5, 5, 5, 70, 10], "compute-bound: devices worked 70% of the time");
+    }
+
+    #[test]
+    fn audits_of_any_interval_are_told() {
+        for (interval, steps) in [(u64::MAX, u64::MAX - 1), (3, 5), (0, 0)] {
+            let mut report = Report::new(Vec::new(), None);
+            let mut audits = AuditReport::default();
+            audits.interval = interval;
+            report.audits = Some(audits);
+            let text = report.to_string();
+            assert!(text.ends_with(&format!("is found within {steps} steps")), "{text}");
+        }
     }
 }

@@ -95,6 +95,11 @@ impl Watch {
         self.tell(|o| o.saved(path));
     }
 
+    /// Tells observers that the run goes on from a checkpoint of a step.
+    pub fn resumed(&mut self, step: u64) {
+        self.tell(|o| o.resumed(step));
+    }
+
     /// Tells observers that the run goes back to a step.
     pub fn rolled_back(&mut self, step: u64) {
         events::rolled_back(step);

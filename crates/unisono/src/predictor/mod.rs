@@ -22,6 +22,7 @@ use crate::predictor::builder::PredictorBuilder;
 use crate::predictor::report::Clock;
 use crate::run::carries::Carries;
 use crate::saving::tensors::info;
+use crate::trainer::evaluate::all_predicted;
 use crate::{Error, MemoryEstimate, Prediction, Predictions};
 
 /// A model that predicts, on all replicas (Keras's `load_model` and `predict`). It holds parameters and
@@ -86,14 +87,17 @@ impl Predictor {
     /// Returns all outputs for every sample of a loader, in its order.
     ///
     /// # Errors
-    /// Data that do not fit the model; outputs of several lengths, which [`Predictor::predict_batch`] takes;
-    /// an error of the replicas.
+    /// Data that do not fit the model; a bad sample, also where the loader would skip it, because the rows
+    /// behind it would stand for other samples; outputs of several lengths, which
+    /// [`Predictor::predict_batch`] takes; an error of the replicas.
     pub fn predict(&mut self, loader: &Loader) -> Result<Predictions, Error> {
         self.carries.reset();
         let mut all = Predictions::default();
-        for batch in loader.clone().batch(self.batch).epoch(0)? {
+        let mut batches = loader.clone().batch(self.batch).epoch(0)?;
+        for batch in &mut batches {
             all.extend(self.predict_batch(&batch?)?)?;
         }
+        all_predicted(&batches)?;
         Ok(all)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use unisono_checkpoint::Tensors;
+use unisono_checkpoint::{Tensor, Tensors};
 
 use crate::Error;
 use crate::optimizers::RateChange;
@@ -48,13 +48,21 @@ pub(crate) struct RunControl {
     phase_rates: BTreeMap<String, Vec<RateChange>>,
     /// Why the run has ended, if a callback has ended it.
     pub stopped: Option<Stopped>,
+    /// The number of steps done when a run that had ended was last let train on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gone_on: Option<u64>,
     /// The callbacks, in the trainer's order.
     pub callbacks: Vec<Kept>,
-    /// The names of the tensors that are kept.
+    /// The names of the tensors that are kept: those that the first callback of `kept_by` keeps, then those
+    /// of the n-th one behind it as `n/NAME`.
     kept: Vec<String>,
-    /// Parameters and statistics that are kept to be restored, by name.
+    /// The callbacks that keep tensors; the one that has kept last comes last. Earlier versions did not write
+    /// it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    kept_by: Vec<String>,
+    /// Parameters and statistics that are kept to be restored, by name, of each callback of `kept_by`.
     #[serde(skip)]
-    tensors: Arc<Tensors>,
+    tensors: Vec<Arc<Tensors>>,
 }
 
 impl RunControl {
@@ -89,15 +97,32 @@ impl RunControl {
         self.rates(phase).last().map_or((None, 1.0), |change| (change.rate, change.factor))
     }
 
-    /// Keeps parameters and statistics in place of those that are kept.
-    pub fn keep(&mut self, tensors: Tensors) {
-        self.kept = tensors.keys().cloned().collect();
-        self.tensors = Arc::new(tensors);
+    /// Keeps parameters and statistics for a callback, in place of those that it kept before.
+    pub fn keep(&mut self, by: &str, tensors: Tensors) {
+        // What an earlier version kept is replaced as it did it.
+        while let Some(at) = self.kept_by.iter().position(|other| other == by || other.is_empty()) {
+            self.kept_by.remove(at);
+            self.tensors.remove(at);
+        }
+        self.kept_by.push(by.to_owned());
+        self.tensors.push(Arc::new(tensors));
+        self.kept = self.named().map(|(name, _)| name).collect();
     }
 
-    /// Returns the parameters and statistics that are kept, by name.
-    pub fn kept(&self) -> Arc<Tensors> {
-        Arc::clone(&self.tensors)
+    /// Returns the parameters and statistics that a callback keeps, by name, or those that were kept last. A
+    /// checkpoint of an earlier version does not say who keeps them.
+    pub fn kept(&self, by: Option<&str>) -> Arc<Tensors> {
+        let is_of = |owner: &String| by.is_none_or(|by| owner == by || owner.is_empty());
+        let at = self.kept_by.iter().rposition(is_of);
+        at.map_or_else(Arc::default, |at| Arc::clone(&self.tensors[at]))
+    }
+
+    /// Returns the tensors that callbacks keep, with the names that `kept` has.
+    fn named(&self) -> impl Iterator<Item = (String, &Tensor)> {
+        self.tensors.iter().enumerate().flat_map(|(at, tensors)| {
+            let named = move |name: &String| if at == 0 { name.clone() } else { format!("{at}/{name}") };
+            tensors.iter().map(move |(name, tensor)| (named(name), tensor))
+        })
     }
 
     /// Returns the callbacks that change the answer, with what their decisions depend on.
@@ -118,18 +143,23 @@ impl Section for RunControl {
     }
 
     fn tensors(&self) -> Result<Tensors, Error> {
-        Ok(self.tensors.iter().map(|(name, tensor)| (format!("{KEPT}{name}"), tensor.clone())).collect())
+        Ok(self.named().map(|(name, tensor)| (format!("{KEPT}{name}"), tensor.clone())).collect())
     }
 
     fn take_tensors(&mut self, tensors: &mut Tensors) -> Result<(), String> {
-        let mut kept = Tensors::new();
+        if self.kept_by.is_empty() && !self.kept.is_empty() {
+            self.kept_by.push(String::new());
+        }
+        let mut kept = vec![Tensors::new(); self.kept_by.len()];
         for name in &self.kept {
             let full = format!("{KEPT}{name}");
             let tensor = tensors.remove(&full);
             let tensor = tensor.ok_or_else(|| format!("carries.safetensors has no tensor {full:?}"))?;
-            kept.insert(name.clone(), tensor);
+            let others = name.split_once('/').and_then(|(at, name)| Some((at.parse::<usize>().ok()?, name)));
+            let (at, own) = others.filter(|(at, _)| (1..kept.len()).contains(at)).unwrap_or((0, name));
+            kept[at].insert(own.to_owned(), tensor);
         }
-        self.tensors = Arc::new(kept);
+        self.tensors = kept.into_iter().map(Arc::new).collect();
         Ok(())
     }
 
@@ -166,8 +196,8 @@ impl Section for RunControl {
             }
         }
         (self.rates, self.phase_rates) = (saved.rates, saved.phase_rates);
-        self.stopped = saved.stopped;
-        (self.kept, self.tensors) = (saved.kept, saved.tensors);
+        (self.stopped, self.gone_on) = (saved.stopped, saved.gone_on);
+        (self.kept, self.kept_by, self.tensors) = (saved.kept, saved.kept_by, saved.tensors);
     }
 }
 
@@ -216,5 +246,32 @@ mod tests {
         another.change_rate(None, change(4, 0.25), 0);
         assert_eq!(digest(&another).len(), 24);
         assert_ne!(digest(&other), digest(&another));
+    }
+
+    #[test]
+    fn each_callback_keeps_its_own() {
+        let weights = |value: f32| Tensors::from([("w".into(), Tensor::f32(&[1], &[value]).unwrap())]);
+        let mut control = RunControl::default();
+        control.keep("a", weights(1.0));
+        let alone = serde_json::to_value(&control).unwrap();
+        assert_eq!(control.tensors().unwrap().keys().collect::<Vec<_>>(), ["kept/w"]);
+        control.keep("b", weights(2.0));
+        control.keep("c", weights(3.0));
+        control.keep("a", weights(4.0));
+        let (value, mut tensors) = (serde_json::to_value(&control).unwrap(), control.tensors().unwrap());
+        let mut read = RunControl::read(1, value).unwrap();
+        read.take_tensors(&mut tensors).unwrap();
+        assert_eq!((&read, tensors.len()), (&control, 0));
+        let kept = |by| read.kept(by).get("w").and_then(Tensor::to_f32);
+        assert_eq!(["a", "b", "c"].map(|by| kept(Some(by)).unwrap()[0]), [4.0, 2.0, 3.0]);
+        assert_eq!((kept(None).unwrap()[0], kept(Some("d"))), (4.0, None));
+        // An earlier version did not write by whom, and whoever asks gets it.
+        let mut before = alone;
+        before.as_object_mut().unwrap().remove("kept_by").unwrap();
+        let mut read = RunControl::read(1, before).unwrap();
+        let old = Tensors::from([("kept/w".into(), Tensor::f32(&[1], &[1.0]).unwrap())]);
+        read.take_tensors(&mut old.clone()).unwrap();
+        assert_eq!(read.tensors().unwrap(), old);
+        assert_eq!(read.kept(Some("a")).get("w").unwrap().to_f32().unwrap(), [1.0]);
     }
 }

@@ -18,6 +18,8 @@ use crate::Error;
 pub(crate) trait Section: Default + Serialize + DeserializeOwned {
     /// The version that is written. It grows when the value changes so that older programs would misread it.
     const VERSION: u32 = 1;
+    /// Whether the section's tensors are part of the state's digest. Default: true.
+    const TENSORS_ARE_DIGESTED: bool = true;
 
     /// Reads a value that a program wrote as `version`, which is from 1 to [`Section::VERSION`].
     ///
@@ -25,6 +27,14 @@ pub(crate) trait Section: Default + Serialize + DeserializeOwned {
     /// The value is not one that this version writes.
     fn read(_version: u32, value: Value) -> Result<Self, String> {
         serde_json::from_value(value).map_err(|error| error.to_string())
+    }
+
+    /// Returns the section's value in `trainer.json`. Default: what serde writes.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON.
+    fn value(&self) -> serde_json::Result<Value> {
+        serde_json::to_value(self)
     }
 
     /// Returns the value that stands for the section in a checkpoint that does not have it. Default: `None`,
@@ -116,7 +126,7 @@ impl Sections {
     /// It cannot be written as JSON, or its tensors do not fit their shapes.
     pub fn put<S: Section>(&mut self, name: &str, section: &S) -> Result<(), Error> {
         let json = |error| Error::setting("checkpoint", format!("{name} cannot be written as JSON: {error}"));
-        let value = serde_json::to_value(section).map_err(json)?;
+        let value = section.value().map_err(json)?;
         self.values.insert(name.to_owned(), Written { version: S::VERSION, value });
         self.tensors.extend(section.tensors()?);
         Ok(())

@@ -62,13 +62,15 @@ macro_rules! run_state {
                 bytes
             }
 
-            /// Returns the tensors of all sections.
+            /// Returns the tensors of the sections that the state's digest takes.
             ///
             /// # Errors
             /// A tensor whose bytes do not fit its shape.
-            pub fn tensors(&self) -> Result<Tensors, Error> {
+            pub fn digested_tensors(&self) -> Result<Tensors, Error> {
                 let mut tensors = Tensors::new();
-                $(tensors.extend(self.$name.tensors()?);)+
+                $(if <$section as Section>::TENSORS_ARE_DIGESTED {
+                    tensors.extend(self.$name.tensors()?);
+                })+
                 Ok(tensors)
             }
 
@@ -134,7 +136,8 @@ run_state! {
     /// the samples held out. Numbers that are not finite are `"NaN"`, `"inf"` or `"-inf"`.
     history: History,
     /// The sums of the epoch that is not done: loss, weights, samples, penalties and steps, and for each
-    /// metric its `sums` and, as hexadecimal digits, the f32 values that it has `kept` of all samples.
+    /// metric its `sums` and, as hexadecimal digits, the f32 values that it has `kept` of all samples. Those
+    /// of more than 4096 numbers are tensors in `carries.safetensors`, whose names are in `tensors`.
     running: Running,
     /// What samples carry from batch to batch: the names of the tensors in `carries.safetensors`.
     carries: Carries,
@@ -144,9 +147,10 @@ run_state! {
     /// Another model, optimizer or data are an error unless forced.
     identity: RunIdentity,
     /// What callbacks have asked for and what they keep: the `rates`, changes of the learning rate with the
-    /// optimizer's step `from` which each holds; why the run was `stopped`, if a callback ended it; the
-    /// `callbacks` with their settings and values; and the names of the weights that are `kept`, which are
-    /// tensors in `carries.safetensors`. Other callbacks that change the answer are an error unless forced.
+    /// optimizer's step `from` which each holds; why the run was `stopped`, if a callback ended it, and the
+    /// steps done when it had `gone_on` after that; the `callbacks` with their settings and values; and the
+    /// names of the weights that are `kept`, which are tensors in `carries.safetensors`, with the callbacks
+    /// that they are `kept_by`. Other callbacks that change the answer are an error unless forced.
     control: RunControl,
     /// Where a run in phases is: the `steps` that the optimizer of each phase has done, and the phase whose
     /// `turn` it is with the steps of the turn. It is empty for a run without phases.

@@ -3,12 +3,13 @@
 use unisono_checkpoint::Plan;
 use unisono_data::{Batch, Loader};
 
+use crate::compile::parts::epochs_in;
 use crate::observe::logged::Logged;
 use crate::optimizers::RateChange;
 use crate::run::control::Stopped;
 use crate::trainer::Trainer;
 use crate::trainer::callback::not_awaited;
-use crate::{Error, Evaluation, History, Predictions};
+use crate::{Epoch, Error, Evaluation, History, Predictions};
 
 /// What a [`Callback`](crate::Callback) sees of a run, and what it can ask of it.
 ///
@@ -46,6 +47,21 @@ impl Control<'_> {
     /// Returns the names of the run's phases, in order. A run without phases has none.
     pub fn phases(&self) -> Vec<String> {
         self.trainer.plan.parts.phases.iter().map(|phase| phase.name.clone()).collect()
+    }
+
+    /// Returns the number of steps done when a run that had ended was last let train on, or 0.
+    pub(crate) fn gone_on(&self) -> u64 {
+        self.trainer.state.control.gone_on.unwrap_or_default()
+    }
+
+    /// Returns the epochs so far in which a phase has turns.
+    ///
+    /// # Errors
+    /// The run has no such phase.
+    pub(crate) fn history_of(&self, phase: &str) -> Result<&[Epoch], Error> {
+        self.has_phase(phase)?;
+        let own = self.trainer.plan.parts.phases.iter().find(|own| own.name == phase);
+        Ok(own.map_or(&[], |own| epochs_in(self.trainer.history(), &own.epochs)))
     }
 
     /// Returns the learning rate that the next step of a phase would have, or `None` if there is no such
@@ -222,7 +238,7 @@ impl Control<'_> {
 
     /// Keeps the parameters and statistics with which the model is evaluated now
     /// ([`Builder::use_average_weights`](crate::Builder::use_average_weights)), in the host's memory and in
-    /// checkpoints, in place of those that were kept before.
+    /// checkpoints, in place of those that this callback kept before.
     ///
     /// # Errors
     /// Of the replicas.
@@ -230,18 +246,18 @@ impl Control<'_> {
         self.awaited()?;
         self.trainer.check_before_leaving()?;
         let tensors = self.trainer.weights_in_use()?;
-        self.trainer.state.control.keep(tensors);
+        self.trainer.state.control.keep(&self.name, tensors);
         Ok(())
     }
 
-    /// Sets parameters and statistics to those that were kept. What the optimizer keeps stays as it is.
-    /// Returns whether there were any.
+    /// Sets parameters and statistics to those that this callback kept. What the optimizer keeps stays as
+    /// it is. Returns whether there were any.
     ///
     /// # Errors
     /// Of the replicas; those that were kept, by another program, do not fit the model.
     pub fn restore_weights(&mut self) -> Result<bool, Error> {
         self.awaited()?;
-        self.trainer.put_back_kept()
+        self.trainer.put_back_kept(&self.name)
     }
 }
 
@@ -251,9 +267,12 @@ impl Trainer {
         self.state.control.stopped.as_ref()
     }
 
-    /// Lets a run train on that a callback has ended.
+    /// Lets a run train on that a callback has ended. [`EarlyStopping`](crate::EarlyStopping) counts anew how
+    /// many epochs were no better than the best so far.
     pub fn go_on(&mut self) {
-        self.state.control.stopped = None;
+        if self.state.control.stopped.take().is_some() {
+            self.state.control.gone_on = Some(self.steps());
+        }
     }
 
     /// Returns the learning rate that the next step has, or `None` if the optimizer has no
@@ -270,14 +289,14 @@ impl Trainer {
         applied.map_err(|problem| Error::setting("learning rate", problem))
     }
 
-    /// Sets parameters and statistics to those that a callback kept, as
+    /// Sets parameters and statistics to those that a callback kept last, as
     /// [`EarlyStopping::restore_best`](crate::EarlyStopping::restore_best) does when it stops a run. Returns
     /// whether there were any. Training that goes on from here is another run.
     ///
     /// # Errors
     /// As [`Control::restore_weights`].
     pub fn restore_kept_weights(&mut self) -> Result<bool, Error> {
-        let kept = self.state.control.kept();
+        let kept = self.state.control.kept(None);
         if kept.is_empty() {
             return Ok(false);
         }
@@ -285,9 +304,9 @@ impl Trainer {
         Ok(true)
     }
 
-    /// Writes the weights that are kept to all replicas. Returns whether there are any.
-    fn put_back_kept(&mut self) -> Result<bool, Error> {
-        let kept = self.state.control.kept();
+    /// Writes the weights that a callback keeps to all replicas. Returns whether there are any.
+    fn put_back_kept(&mut self, by: &str) -> Result<bool, Error> {
+        let kept = self.state.control.kept(Some(by));
         if kept.is_empty() {
             return Ok(false);
         }

@@ -1,6 +1,6 @@
 //! Evaluation and prediction on all replicas.
 
-use unisono_data::{Batch, Loader};
+use unisono_data::{Batch, Batches, Loader};
 use unisono_graph::Type;
 use unisono_replica::{Outcome, Verdict};
 
@@ -78,9 +78,20 @@ impl Predictions {
     }
 }
 
+/// Refuses predictions that lack a sample: the rows behind it would be taken for those of other samples.
+pub(crate) fn all_predicted(batches: &Batches) -> Result<(), Error> {
+    let Some(reason) = batches.skip_reasons().first() else { return Ok(()) };
+    let problem = format!(
+        "the loader skipped {reason}, so rows are not those of its samples in order: predict batch by batch, \
+         whose Batch::indices say which samples they have"
+    );
+    Err(Error::setting("predict", problem))
+}
+
 impl Trainer {
     /// Evaluates one epoch of a loader, each replica doing its share. Returns the mean loss, and the metrics
-    /// over all its samples.
+    /// over all its samples. Observers are told of samples that the loader skipped
+    /// ([`Loader::skip_bad`]).
     ///
     /// # Errors
     /// Data that do not fit the model; a bad sample; an error of the replicas. [`Error::Stopped`] if the run
@@ -94,7 +105,8 @@ impl Trainer {
         let mut running = Running::default();
         self.prepare(ProgramId::Evaluate, self.samples_of(loader))?;
         self.using.reset();
-        for batch in self.reader(loader).epoch(0)? {
+        let mut batches = self.reader(loader).epoch(0)?;
+        for batch in &mut batches {
             let batch = batch?;
             self.compile_for(&batch)?;
             self.plan.check(&batch, Some(loader.source()))?;
@@ -107,6 +119,11 @@ impl Trainer {
             let metrics = &self.plan.parts.metrics;
             running.add(metrics, &reading.measured(metrics, given, 0.0));
         }
+        if let [first, others @ ..] = batches.skip_reasons() {
+            let others =
+                if others.is_empty() { String::new() } else { format!(", and {} others", others.len()) };
+            self.watch.note(&format!("an evaluation skipped {first}{others}"));
+        }
         self.check_after_use()?;
         Ok(running.finish(&self.plan.parts.metrics))
     }
@@ -115,7 +132,8 @@ impl Trainer {
     /// `[samples, ...]`. Each replica does its share.
     ///
     /// # Errors
-    /// Data that do not fit the model; a model with several outputs; an error of the replicas;
+    /// Data that do not fit the model; a bad sample, also where the loader would skip it, because the rows
+    /// behind it would stand for other samples; a model with several outputs; an error of the replicas;
     /// [`Error::Stopped`] as in [`Trainer::evaluate`].
     pub fn predict(&mut self, loader: &Loader) -> Result<Vec<f32>, Error> {
         self.only_output()?;
@@ -136,9 +154,11 @@ impl Trainer {
         let mut all = Predictions::default();
         self.prepare(ProgramId::Predict, self.samples_of(loader))?;
         self.using.reset();
-        for batch in self.reader(loader).epoch(0)? {
+        let mut batches = self.reader(loader).epoch(0)?;
+        for batch in &mut batches {
             all.extend(self.predict_batch_all(&batch?)?)?;
         }
+        all_predicted(&batches)?;
         self.check_after_use()?;
         Ok(all)
     }

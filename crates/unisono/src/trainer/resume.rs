@@ -55,8 +55,10 @@ impl Trainer {
             return Err(Error::setting("resume", "no checkpoint directory is set"));
         };
         saver.share_newest(self.world())?;
-        let Some(loaded) = saver.newest()? else { return Ok(None) };
+        let Some(mut loaded) = saver.newest()? else { return Ok(None) };
         let run = SavedRun::load(&loaded.path, loaded.step, &loaded.contents)?;
+        // The run has all tensors of the file. Those that remain are for the state's digest.
+        loaded.contents.carries = run.state.digested_tensors()?;
         // Other settings come first, because they explain the rest. Tensors that do not fit come before the
         // carries, which then do not fit either.
         check(&loaded.path, self.state.settings.differences(&run.state.settings), force)?;
@@ -83,6 +85,7 @@ impl Trainer {
         let trusted = self.saver.as_ref().map_or(Ok(true), |saver| saver.is_trusted(step))?;
         self.trust = if trusted { Trust::Begins } else { Trust::Resumed };
         self.saver.iter_mut().for_each(|saver| saver.resumed(step, force));
+        self.watch.resumed(step);
         let skipped = loaded.skipped.iter().map(ToString::to_string).collect();
         Ok(Some(Resumed { step, path: loaded.path, skipped, differs }))
     }

@@ -81,7 +81,7 @@ impl Trainer {
     pub fn state_sha256(&mut self) -> Result<String, Error> {
         self.check_before_leaving()?;
         let mut contents = self.tensors_on_devices(Contents::default())?;
-        contents.carries = self.state.tensors()?;
+        contents.carries = self.state.digested_tensors()?;
         Ok(contents.state_sha256(&self.state.digested()))
     }
 

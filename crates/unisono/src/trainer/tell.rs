@@ -50,7 +50,9 @@ impl Trainer {
     }
 
     /// Tells observers that an epoch of a loop of your own has ended with a step, and what an evaluation
-    /// after it has measured. The run's history has the epochs of fits alone.
+    /// after it has measured. The run's history has the epochs of fits alone. On several machines all ranks
+    /// call this, though the observers are those of one rank, because the ranks agree on who shows the
+    /// weights; [`Trainer::tell_step`] may be called on any.
     ///
     /// # Errors
     /// An observer wants the parameters ([`Observer::wants_weights`](crate::Observer::wants_weights)), which

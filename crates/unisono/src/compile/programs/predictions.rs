@@ -5,7 +5,8 @@ use unisono_graph::{DType, Graph, GraphError, Lead, OutputKind, Tape, Type};
 use crate::compile::carries;
 use crate::compile::fields::Fields;
 use crate::compile::parts::Parts;
-use crate::compile::programs::{Given, check, has_samples};
+use crate::compile::programs::measured::has_samples;
+use crate::compile::programs::{Given, check};
 use crate::model::context::Mode;
 use crate::model::functional::{Inputs, OUTPUT, Outputs};
 use crate::{Context, Error};
@@ -35,7 +36,7 @@ pub(crate) fn declare_predictions(tape: &Tape, outputs: &Outputs) -> Result<Vec<
         let ty = output.ty();
         if declared.iter().any(|(own, _)| own == name) {
             fail("is there twice".into());
-        } else if ty.lead == Lead::Shard || ty.lead == Lead::Global && has_samples(&tape.finish()?, output) {
+        } else if ty.lead == Lead::Shard || has_samples(&tape.finish()?, output) {
             fail("is made of all samples of a batch, so no sample has one of its own".into());
         } else if !matches!(ty.dtype, DType::F32 | DType::I32) {
             fail(format!("is {ty}, which is no number"));

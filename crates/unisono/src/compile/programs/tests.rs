@@ -5,7 +5,7 @@ use unisono_graph::{Array, Feed, Frame, interpret};
 
 use super::*;
 use crate::model::functional::OUTPUT;
-use crate::{Dense, FromFn, Layer, Loss, MeanSquaredError, Relu, Residual, Sequential, Sgd};
+use crate::{Dense, FromFn, Layer, Loss, MeanSquaredError, Metric, Relu, Residual, Sequential, Sgd};
 
 /// A metric as a function of the model's output, `[B, 3]`.
 struct Own(fn(&Var) -> Var);
@@ -57,13 +57,14 @@ fn problem(traced: Result<Programs, Error>) -> String {
 #[test]
 fn a_metric_that_is_no_number_for_each_sample_is_refused() {
     type Made = fn(&Var) -> Var;
-    let refused: [(Made, &str); 6] = [
+    let refused: [(Made, &str); 7] = [
         (|x| x.clone(), "metric: own: gives [B, 3], not a number for each sample, which is [B]"),
         (|x| x.sum_keep(&[-1]), "metric: own: gives [B, 1], not a number for each sample"),
         (|x| x.sum(&[-1]).sum_samples(), "metric: own: gives [S; ], not a number for each sample"),
         (|x| x.sum(&[]).sum_shards(), "metric: own: gives [3], not a number for each sample"),
         (|x| x.sum(&[-1]).sum_shards(), "metric: own: gives a sum over all samples of a batch"),
         (|x| 1.0 - x.sum(&[-1]).sum_shards(), "metric: own: gives a sum over all samples of a batch"),
+        (|x| x.sum(&[-1]) - x.sum(&[-1]).sum_shards(), "metric: own: depends on a sum over all samples"),
     ];
     for (metric, expected) in refused {
         let problem = problem(trace(Dense::new(3), MeanSquaredError, Some(Own(metric))));

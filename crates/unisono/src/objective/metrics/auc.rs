@@ -14,8 +14,9 @@ use crate::objective::losses::as_output;
 /// (Keras and torchmetrics with `thresholds` take some hundred thresholds.) For that it keeps, of each label,
 /// the score, the label and the weight that the data give the sample: 12 bytes of the host's memory in
 /// training and in evaluation, or 4 (`classes` + 2) with [`Auc::one_vs_rest`]; in the middle of an epoch
-/// twice as much of a checkpoint. A million samples are 12 MB. It is computed at the end of an epoch or an
-/// evaluation, and no [`Step`](crate::Step) has it.
+/// as much of a checkpoint, and with audits up to twice as much again of memory
+/// ([`Builder::audits`](crate::Builder::audits)). A million samples are 12 MB. It is computed at the end of
+/// an epoch or an evaluation, and no [`Step`](crate::Step) has it.
 ///
 /// Shapes: logits or probabilities, and targets of 0 and 1, `[B, ...]`, or `[B, 1]` and `[B]`. Only the order
 /// of the scores counts, so that logits and their sigmoids have the same area, except where rounding makes

@@ -117,8 +117,8 @@ pub struct MetricState {
     /// A fixed number of sums. The sign and the payload of a NaN are not saved.
     #[serde(with = "number::list")]
     pub sums: Vec<f64>,
-    /// Values that are kept for every sample, such as scores. They take four bytes each of the host's memory,
-    /// and eight of a checkpoint.
+    /// Values that are kept for every sample, such as scores. They take four bytes each of the host's memory
+    /// and of a checkpoint within an epoch, and with audits up to eight more of memory.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",

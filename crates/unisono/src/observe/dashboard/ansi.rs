@@ -2,6 +2,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
+use ratatui::text::Span;
 
 /// Returns what moves the cursor back to the first of so many lines.
 pub(super) fn back(lines: u16) -> String {
@@ -39,10 +40,16 @@ pub(super) fn plain(picture: &Buffer) -> String {
 fn lines(picture: &Buffer) -> impl Iterator<Item = Vec<(&str, (u8, bool))>> {
     let width = usize::from(picture.area.width).max(1);
     let symbol = |cell: &'_ ratatui::buffer::Cell| (code(cell.fg), cell.modifier.contains(Modifier::BOLD));
-    picture
-        .content
-        .chunks(width)
-        .map(move |line| line.iter().map(|cell| (cell.symbol(), symbol(cell))).collect())
+    picture.content.chunks(width).map(move |line| {
+        let mut covered = 0;
+        // A wide symbol covers the cells behind it, which hold blanks.
+        let shown = line.iter().filter(|cell| {
+            let is_shown = covered == 0;
+            covered = if is_shown { Span::raw(cell.symbol()).width().max(1) - 1 } else { covered - 1 };
+            is_shown
+        });
+        shown.map(|cell| (cell.symbol(), symbol(cell))).collect()
+    })
 }
 
 /// Returns the code of a colour of the foreground.
@@ -78,5 +85,14 @@ mod tests {
         );
         assert_eq!(plain(&picture), "abc\nd\n");
         assert_eq!((back(0), back(3)), (String::new(), "\x1b[3A\r".to_owned()));
+    }
+
+    #[test]
+    fn wide_symbols_take_two_columns_and_no_blank_behind_them() {
+        let mut picture = Buffer::empty(Rect::new(0, 0, 7, 1));
+        picture.set_string(0, 0, "\u{6f22}a\u{5b57}\u{6f22}\u{5b57}", Style::new());
+        assert_eq!(plain(&picture), "\u{6f22}a\u{5b57}\u{6f22}\n");
+        let widths = |line: Vec<(&str, (u8, bool))>| line.iter().map(|cell| Span::raw(cell.0).width()).sum();
+        assert_eq!(lines(&picture).map(widths).collect::<Vec<usize>>(), [7]);
     }
 }

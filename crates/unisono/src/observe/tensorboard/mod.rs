@@ -64,10 +64,20 @@ pub struct TensorBoard {
     times: BTreeMap<usize, [Duration; 3]>,
     /// Whether steps are told of: a fit or a loop of one's own has begun and not ended.
     is_told: bool,
+    /// The number of steps that were told of.
+    told: u64,
     /// What a program has logged since then at the newest step and the one before it, each with its step. A
     /// start has readers drop what was written from its step on, and this is written again behind it.
     before: Vec<(u64, Message)>,
+    /// The number of bytes of these.
+    held: usize,
+    /// Whether it was told that there are too many.
+    has_told_held: bool,
+    problem: Option<String>,
 }
+
+/// The most bytes that are held to be written again behind a start.
+const MOST_HELD: usize = 64 << 20;
 
 impl TensorBoard {
     /// Creates a logger that writes to the directory `dir`.
@@ -81,7 +91,11 @@ impl TensorBoard {
             hyperparameters: vec![],
             times: BTreeMap::new(),
             is_told: false,
+            told: 0,
             before: vec![],
+            held: 0,
+            has_told_held: false,
+            problem: None,
         }
     }
 
@@ -105,6 +119,35 @@ impl TensorBoard {
         self
     }
 
+    /// Holds what was logged to be written again behind a start. A later start keeps what belongs to steps
+    /// that were told of, and one at step 0 keeps nothing.
+    fn hold(&mut self, step: u64, event: Message) {
+        if self.is_told || step != 0 && step <= self.told {
+            return;
+        }
+        if self.before.last().is_some_and(|(last, _)| *last != step) {
+            self.before.retain(|(old, _)| *old <= step && old + 1 >= step);
+            self.held = self.before.iter().map(|(_, event)| event.as_bytes().len()).sum();
+        }
+        let held = self.held.saturating_add(event.as_bytes().len());
+        if held <= MOST_HELD {
+            self.held = held;
+            self.before.push((step, event));
+        } else if !std::mem::replace(&mut self.has_told_held, true) {
+            let mebibytes = MOST_HELD >> 20;
+            self.problem = Some(format!(
+                "note: more than {mebibytes} MiB were logged after step {step}: what comes behind them is not shown if a fit \
+                 begins now"
+            ));
+        }
+    }
+
+    /// Holds nothing any more: no start drops it.
+    fn forget(&mut self) {
+        self.before.clear();
+        (self.held, self.has_told_held) = (0, false);
+    }
+
     /// Writes the values of an epoch.
     fn write_epoch(&mut self, epoch: &Epoch) {
         let number = f64::from(epoch.epoch) + 1.0;
@@ -123,12 +166,16 @@ impl Observer for TensorBoard {
         let first = if start.step == 0 { 0 } else { start.step + 1 };
         self.train.go_on(first);
         self.validation.go_on(first);
-        self.is_told = true;
+        (self.is_told, self.told) = (true, start.step);
         // A loop of one's own tells of its start with the end of its first step.
-        for (step, event) in std::mem::take(&mut self.before) {
-            if (first..=start.step + 1).contains(&step) {
-                self.train.write_event(&event);
+        for (step, event) in &self.before {
+            if (first..=start.step + 1).contains(step) {
+                self.train.write_event(event);
             }
+        }
+        // A fit that fails before its first step may be followed by another one.
+        if start.step > 0 {
+            self.forget();
         }
         if is_new {
             let mut all = self.hyperparameters.clone();
@@ -142,6 +189,8 @@ impl Observer for TensorBoard {
 
     fn step(&mut self, step: &Step) {
         let done = step.step + 1;
+        self.forget();
+        self.told = done;
         if done.checked_rem(self.every) == Some(0) {
             let summary = measured(Summary::default(), "step", &step.now);
             let summary = match step.learning_rate {
@@ -193,23 +242,28 @@ impl Observer for TensorBoard {
         };
         let event = summary.at(step, now());
         self.train.write_event(&event);
-        if !self.is_told {
-            self.before.retain(|(old, _)| *old <= step && old + 1 >= step);
-            self.before.push((step, event));
-        }
+        self.hold(step, event);
     }
 
     fn ended(&mut self) {
         self.is_told = false;
     }
 
+    fn resumed(&mut self, step: u64) {
+        self.told = step;
+        self.train.go_on(step + 1);
+        self.validation.go_on(step + 1);
+    }
+
     fn rolled_back(&mut self, step: u64) {
+        self.told = step;
         self.train.go_on(step + 1);
         self.validation.go_on(step + 1);
     }
 
     fn take_problem(&mut self) -> Option<String> {
-        self.train.take_problem().or_else(|| self.validation.take_problem())
+        let own = self.problem.take();
+        own.or_else(|| self.train.take_problem()).or_else(|| self.validation.take_problem())
     }
 }
 
@@ -254,4 +308,35 @@ fn hyperparameter(name: &str, value: impl ToString) -> (String, Hyperparameter) 
         _ => Hyperparameter::Text(text),
     };
     (name.to_owned(), value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LoggedImage;
+
+    #[test]
+    fn what_is_logged_after_training_is_not_held_and_what_comes_before_it_within_a_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut logger = TensorBoard::new(dir.path());
+        let held = |logger: &TensorBoard| logger.before.len();
+        let picture = Logged::from(LoggedImage::new(512, 512, 3, vec![7; 512 * 512 * 3]).unwrap());
+        let log = |logger: &mut TensorBoard| {
+            logger.logged(0, "picture", &picture);
+            logger.take_problem()
+        };
+        let told: Vec<String> = (0..90).filter_map(|_| log(&mut logger)).collect();
+        assert!((80..86).contains(&held(&logger)), "{}", held(&logger));
+        assert!(told.len() == 1 && told[0].contains("more than 64 MiB were logged after step 0"), "{told:?}");
+        for step in [4, 5] {
+            logger.logged(step, "a", &1.0.into());
+        }
+        assert_eq!(held(&logger), 2);
+        logger.resumed(5);
+        logger.logged(5, "a", &1.0.into());
+        assert_eq!(held(&logger), 2);
+        logger.logged(6, "a", &1.0.into());
+        logger.logged(7, "a", &1.0.into());
+        assert_eq!(held(&logger), 2);
+    }
 }
