@@ -37,7 +37,7 @@ pub fn layer(case: &Case) -> Option<Recipe> {
         vars.extend(cx.parameters().iter().map(|p| (p.name.clone(), p.var.clone())));
         vars
     };
-    let parameters = parameters.iter().map(|(role, own)| (role.to_string(), own.to_string())).collect();
+    let parameters = parameters.iter().map(|(role, own)| ((*role).to_owned(), (*own).to_owned())).collect();
     Some(Recipe { batched: &["x"], parameters, build: Box::new(build) })
 }
 

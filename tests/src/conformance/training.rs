@@ -26,7 +26,7 @@ type Names = Vec<(String, String)>;
 pub fn train(case: &Case, adapter: &Adapter) -> Verdict {
     let mut worst = 0.0f64;
     let mut first: Option<String> = None;
-    for replicas in case.sizes("replicas").unwrap_or(REPLICAS.to_vec()) {
+    for replicas in case.sizes("replicas").unwrap_or_else(|| REPLICAS.to_vec()) {
         let (error, state) = run(case, adapter, replicas).map_err(|e| format!("{replicas} replicas: {e}"))?;
         if *first.get_or_insert_with(|| state.clone()) != state {
             return Err(format!("{replicas} replicas end in other bits than 1"));
