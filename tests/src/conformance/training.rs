@@ -109,7 +109,7 @@ fn batches(case: &Case) -> Result<Vec<OneBatch>, String> {
         let source = Memory::new("x", &x.dims[1..], values(x)).map_err(|e| e.to_string())?;
         let mut source = source.with("y", &y.dims[1..], values(y)).map_err(|e| e.to_string())?;
         if let Some(weights) = input(case, 'w', all.len()) {
-            source = source.with(WEIGHT, &[], values(weights)).map_err(|e| e.to_string())?;
+            source = source.with(WEIGHT, [], values(weights)).map_err(|e| e.to_string())?;
         }
         all.push(OneBatch { samples: x.dims[0], loader: Loader::new(source).batch(x.dims[0]).threads(1) });
     }

@@ -66,8 +66,8 @@ impl Trace {
             let is_kept = longest.iter().any(|state| state.name.starts_with(&kept));
             is_kept.then(|| tape.constant(0.0).expand(p.var.ty().lead, p.var.dims()))
         };
-        // What has no gradient is not updated: an optimizer's decay would change it. The recurrent weight of a
-        // sequence of one step has none, while that of the longest sequences has: there the gradient is 0.
+        // What has no gradient is not updated: an optimizer's decay would change it. The recurrent weight of
+        // a sequence of one step has none, while that of the longest sequences has: there the gradient is 0.
         let gradients = parameters.into_iter().zip(gradients).filter_map(|(p, gradient)| {
             gradient.or_else(|| zeros(&p)).map(|gradient| Gradient { name: p.name, weight: p.var, gradient })
         });
@@ -104,8 +104,8 @@ impl Trace {
 }
 
 /// Traces the training steps of all phases. They have the same states in the same order: those of the model,
-/// then what the optimizer of each phase keeps. `longest` has the states of the steps for the longest samples,
-/// if these are for others.
+/// then what the optimizer of each phase keeps. `longest` has the states of the steps for the longest
+/// samples, if these are for others.
 pub(super) fn phase_graphs(
     parts: &Parts,
     fields: &Fields,
