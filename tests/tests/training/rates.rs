@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use unisono::data::Loader;
 use unisono::{
-    Adam, Builder, Influence, PauseAfter, Phase, Plateau, PrintSamples, ReduceOnPlateau, Schedule, Sgd,
-    Trainer, on_epoch, on_step,
+    Adam, Builder, Callback, Influence, PauseAfter, Phase, Plateau, PrintSamples, ReduceOnPlateau, Schedule,
+    Sgd, Trainer, on_epoch, on_step,
 };
 use unisono_tests::{loader, perceptron};
 
@@ -121,6 +121,7 @@ fn the_callback_reduces_as_the_schedule_does() {
     assert_eq!(*rates.lock().unwrap(), *expected.lock().unwrap());
     assert_eq!(rates.lock().unwrap().last(), Some(&0.2));
     assert_eq!(a.tensor("0.weight").unwrap().unwrap(), b.tensor("0.weight").unwrap().unwrap());
+    assert!(!ReduceOnPlateau::new(plateau()).awaits_steps());
     let unknown = ReduceOnPlateau::new(Plateau::lowest("f1"));
     let error = plain(1.0.into()).callback(unknown).build(&data().fields().unwrap()).err().unwrap();
     assert!(error.to_string().contains("\"f1\", but there is only loss"), "{error}");
@@ -152,6 +153,7 @@ fn the_callback_of_a_phase_counts_the_epochs_of_the_phase() {
 fn samples_are_printed_every_so_many_epochs() {
     let few = loader(3, 9).unwrap();
     let print = PrintSamples::new(&few, |all| format!("{:?}", all.iter().next().unwrap().shape)).every(2);
+    assert!(!print.awaits_steps());
     let texts = Notes::default();
     let mut trainer =
         build(perceptron(8).global_batch(16).replicas(1).callback(print).observer(texts.clone()));
