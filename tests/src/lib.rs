@@ -7,7 +7,8 @@ pub mod isa;
 pub mod vendors;
 
 use unisono::data::{DataError, Loader, Memory};
-use unisono::{Accuracy, AdamW, Builder, Dense, Dropout, Relu, Sequential, Trainer};
+use unisono::world::{Script, threads};
+use unisono::{Accuracy, AdamW, Builder, Dense, Dropout, Relu, Sequential, Trainer, World};
 use unisono_random::Draws;
 
 /// The number of features of a sample of [`blobs`].
@@ -29,6 +30,20 @@ pub fn blobs(samples: usize, seed: u64) -> Result<Memory, DataError> {
 /// Returns a shuffled loader over [`blobs`].
 pub fn loader(samples: usize, seed: u64) -> Result<Loader, DataError> {
     Ok(Loader::new(blobs(samples, seed)?).shuffle(seed).threads(1))
+}
+
+/// Runs a function on each of some ranks, which are threads here, with the rank's world.
+///
+/// # Panics
+/// A rank panicked.
+pub fn on_ranks<T: Send>(ranks: usize, script: Script, run: impl Fn(World) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let run = &run;
+        let running: Vec<_> =
+            threads(ranks, script).into_iter().map(|world| scope.spawn(move || run(world))).collect();
+        let end = |panic| std::panic::resume_unwind(panic);
+        running.into_iter().map(|rank| rank.join().unwrap_or_else(end)).collect()
+    })
 }
 
 /// Returns a builder for a perceptron with dropout that is trained with AdamW.

@@ -1,12 +1,12 @@
 //! What the optimizer keeps, shared out among replicas and machines: the same bytes, less memory, and what a
 //! loss means.
 
-use unisono::world::{Fault, Script, threads};
+use unisono::world::{Fault, Script};
 use unisono::{
     Accuracy, AdamW, BatchNorm, Builder, Dense, Error, History, Lamb, Optimizer, Relu, Sequential, Sgd,
     Trainer, World,
 };
-use unisono_tests::{CLASSES, loader};
+use unisono_tests::{CLASSES, loader, on_ranks};
 
 /// A perceptron whose optimizer keeps something for every parameter.
 fn model() -> Sequential {
@@ -24,15 +24,6 @@ fn train(builder: Builder, world: World) -> Result<(String, History, Vec<u64>), 
     trainer.fit(&data, Some(&loader(20, 6)?), 2)?;
     let bytes = trainer.reports().iter().map(|report| report.state_bytes).collect();
     Ok((trainer.state_sha256()?, trainer.history().clone(), bytes))
-}
-
-fn on_ranks<T: Send>(ranks: usize, script: Script, run: impl Fn(World) -> T + Sync) -> Vec<T> {
-    std::thread::scope(|scope| {
-        let run = &run;
-        let running: Vec<_> =
-            threads(ranks, script).into_iter().map(|world| scope.spawn(move || run(world))).collect();
-        running.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
 }
 
 #[test]

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use unisono::data::{ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Loader, Sample, Source};
-use unisono::world::{Fault, Script, threads};
+use unisono::world::{Fault, Script};
 use unisono::{Accuracy, Dense, Error, History, Relu, Sequential, Sgd, Stop, Trainer, WEIGHT, World};
+use unisono_tests::on_ranks;
 
 const SAMPLES: u64 = 3000;
 const BATCH: usize = 64;
@@ -83,15 +84,6 @@ impl Source for Counted {
         }
         Ok(())
     }
-}
-
-fn on_ranks<T: Send>(ranks: usize, script: Script, run: impl Fn(World) -> T + Sync) -> Vec<T> {
-    std::thread::scope(|scope| {
-        let run = &run;
-        let running: Vec<_> =
-            threads(ranks, script).into_iter().map(|world| scope.spawn(move || run(world))).collect();
-        running.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
 }
 
 /// How a run ended: its digest, its history, and what it predicts.

@@ -7,12 +7,12 @@ mod saving;
 use std::sync::{Arc, Mutex};
 
 use unisono::data::{Loader, Tokens, Width};
-use unisono::world::{Fault, Script, threads};
+use unisono::world::{Fault, Script};
 use unisono::{
     AdamW, Assignment, Audits, BatchNorm, Builder, Dense, Embedding, Epoch, Error, History, Lamb, Lstm,
     Observer, Optimizer, Precision, ProgramId, Relu, Sequential, Sgd, Start, Trainer, World,
 };
-use unisono_tests::{CLASSES, loader, perceptron};
+use unisono_tests::{CLASSES, loader, on_ranks, perceptron};
 
 /// How a run ended: its digest, its history, and what it predicts.
 type Ended = (String, History, Vec<f32>);
@@ -25,16 +25,6 @@ fn train(builder: Builder, world: World, samples: usize) -> Result<Ended, Error>
     trainer.fit(&data, Some(&held_out), 2)?;
     let predicted = trainer.predict(&held_out)?;
     Ok((trainer.state_sha256()?, trainer.history().clone(), predicted))
-}
-
-/// Runs a function on each rank, with the rank's world.
-fn on_ranks<T: Send>(ranks: usize, script: Script, run: impl Fn(World) -> T + Sync) -> Vec<T> {
-    std::thread::scope(|scope| {
-        let run = &run;
-        let running: Vec<_> =
-            threads(ranks, script).into_iter().map(|world| scope.spawn(move || run(world))).collect();
-        running.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
 }
 
 fn normed() -> Builder {
