@@ -99,12 +99,14 @@ fn picture(scratch: &Scratch, flags: u8, file: &[u8]) {
     picture_of(scratch, "png", flags, file);
 }
 
-/// Reads a picture whose name has an ending.
+/// Reads a picture whose name has an ending. Few inputs may take as much memory as users' may, since to fill
+/// it takes the time of thousands of small pictures.
 fn picture_of(scratch: &Scratch, ending: &str, flags: u8, file: &[u8]) {
     scratch.file(&format!("pictures/class/x.{ending}"), file);
     let folder = ImageFolder::open(scratch.path("pictures"));
     let folder = folder.map(|folder| if flags & 2 > 0 { folder.grey() } else { folder });
-    fetch(folder.map(|folder| if flags & 4 > 0 { folder.size(3, 5) } else { folder }));
+    let folder = folder.map(|folder| if flags & 4 > 0 { folder.size(3, 5) } else { folder });
+    fetch(folder.map(|folder| if flags >> 3 == 31 { folder } else { folder.most_bytes(16 << 20) }));
 }
 
 pub(crate) fn png(scratch: &Scratch, bytes: &[u8]) {

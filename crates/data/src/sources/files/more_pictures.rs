@@ -30,7 +30,11 @@ pub(super) fn decode(file: &[u8], channels: usize, allow: Allow<'_>) -> Result<P
     let pixel = u64::from(stored.bytes_per_pixel()) + 4 + channels as u64;
     allow(pixel, [height, width])?;
     let mut limits = Limits::no_limits();
-    limits.max_alloc = Some((height as u64 * width as u64).saturating_mul(pixel).saturating_add(OWN));
+    let most = (height as u64 * width as u64).saturating_mul(pixel).saturating_add(OWN);
+    limits.max_alloc = Some(most);
+    if !can_allocate(most) {
+        return Err(wrong(format!("{name}: no memory for {width} x {height} pixels")));
+    }
     decoder.set_limits(limits).map_err(broken)?;
     let picture = DynamicImage::from_decoder(decoder).map_err(broken)?;
     let (pixels, stored) = match stored {
@@ -41,6 +45,16 @@ pub(super) fn decode(file: &[u8], channels: usize, allow: Allow<'_>) -> Result<P
     };
     let pixels = convert(pixels, stored, channels).ok_or_else(|| wrong(format!("{name}: no memory")))?;
     Ok(Picture { height, width, pixels })
+}
+
+/// Whether so much memory can be had. The decoders end the process where they get none, so it is asked for
+/// before, and given back.
+fn can_allocate(bytes: u64) -> bool {
+    let mut memory = Vec::<u8>::new();
+    let had = usize::try_from(bytes).is_ok_and(|bytes| memory.try_reserve_exact(bytes).is_ok());
+    // What nobody looks at, the compiler leaves out.
+    std::hint::black_box(&memory);
+    had
 }
 
 #[cfg(test)]
@@ -75,5 +89,6 @@ mod tests {
         assert_eq!(grey.pixels[0], ((587 * 7 + 114 * 14 + 500) / 1000) as u8);
         assert!(decode(b"RIFFxxxxWEBPVP8 ", 3, &|_, _| Ok(())).is_err());
         assert!(decode(b"text", 3, &|_, _| Ok(())).is_err());
+        assert!(can_allocate(OWN) && !can_allocate(u64::MAX) && !can_allocate(1 << 62));
     }
 }
