@@ -169,6 +169,10 @@ fn without_duplicates(mut found: Vec<Adapter>) -> Vec<Adapter> {
 /// The most storage buffers of a kernel that plans make use of.
 const MOST_BUFFERS: u32 = 64;
 
+/// The most bytes of a buffer that a kernel reads or writes. Kernels count them in 32 bits. Metal allows
+/// more: half of the machine's memory, and 4 GiB less a few bytes is what it tells kernels of it.
+const MOST_BINDING: u64 = (1 << 32) - 4;
+
 impl Adapter {
     /// Returns what a plan has to know of this adapter.
     pub fn target(&self) -> Target {
@@ -176,7 +180,11 @@ impl Adapter {
         Target {
             machine: if self.kind == Kind::Cpu { Machine::Cpu } else { Machine::Gpu },
             subgroup: if self.features.subgroups && least == most { least } else { 0 },
-            max_binding_bytes: self.limits.storage_binding_bytes.min(self.limits.buffer_bytes),
+            max_binding_bytes: self
+                .limits
+                .storage_binding_bytes
+                .min(self.limits.buffer_bytes)
+                .min(MOST_BINDING),
             max_buffer_bytes: self.limits.buffer_bytes,
             max_workgroups: self.limits.workgroups,
             busy_workgroups: self.busy_workgroups(),
@@ -324,6 +332,10 @@ mod tests {
             (target.machine, target.max_binding_bytes, target.binding_alignment),
             (Machine::Gpu, 1 << 30, 64)
         );
+        let mut mac = adapter(Backend::Metal, 1, "");
+        (mac.limits.buffer_bytes, mac.limits.storage_binding_bytes) = (36 << 30, 36 << 30);
+        let target = mac.target();
+        assert_eq!((target.max_buffer_bytes, target.max_binding_bytes), (36 << 30, (1 << 32) - 4));
     }
 
     #[test]

@@ -45,13 +45,11 @@ impl Op for EmbedGradient {
 
     /// A row's gradient is that of the table's row that its id names, or 0 where it names none.
     fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
-        let (ids, tape) = (&x[0], dy.tape());
+        let ids = &x[0];
         let mut dims = ids.dims().to_vec();
         dims.push(1);
-        let place = ids.to_f32().reshape(&dims);
-        let is_low = place.greater(&tape.constant(-0.5));
-        let is_row = is_low.select(&tape.constant(self.rows as f32 - 0.5).greater(&place), &tape.constant(0.0));
-        vec![None, Some(is_row.select(&dy.embed(ids), &tape.constant(0.0)))]
+        let is_row = names_a_row(&ids.to_f32().reshape(&dims), self.rows);
+        vec![None, Some(is_row.select(&dy.embed(ids), &dy.tape().constant(0.0)))]
     }
 
     fn reference(&self, inputs: &[&Array], output: &Type, frame: &Frame) -> Array {
@@ -84,6 +82,14 @@ impl Op for EmbedGradient {
     }
 }
 
+/// Returns 1 where an id, as f32, names one of so many rows, and 0 elsewhere. Above 2^24 rows, where f32 has
+/// not all whole numbers, an id just behind the last one may name it.
+fn names_a_row(id: &Var, rows: usize) -> Var {
+    let (zero, one) = (id.tape().constant(0.0), id.tape().constant(1.0));
+    let last = id.tape().constant(rows.saturating_sub(1) as f32);
+    id.greater(&id.tape().constant(-0.5)).select(&id.greater(&last).select(&zero, &one), &zero)
+}
+
 pub(super) const ENTRIES: &[Entry] = &[Entry { name: "embed_gradient", cases }];
 
 fn cases() -> Vec<Case> {
@@ -101,4 +107,26 @@ fn cases() -> Vec<Case> {
         case(4, g(&[6]), 5),
         case(4, g(&[3, 900]), 8),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference::interpret;
+    use crate::{Feed, StateKind, Tape};
+
+    #[test]
+    fn the_last_row_of_a_large_table_is_one() {
+        for rows in [3, (1 << 23) + 1, 20_000_001] {
+            let tape = Tape::new();
+            let ids = tape.state("ids", &[4], StateKind::Parameter);
+            tape.output("is_row", &names_a_row(&ids, rows));
+            let (after, last) = (rows as f64 + 1.0, rows as f64 - 1.0);
+            let states = vec![Array::new(&[4], vec![-1.0, 0.0, last, after])];
+            let feed = Feed { frame: Frame { shards: vec![1] }, inputs: vec![], states };
+            let outcome = interpret(&tape.finish().unwrap(), &feed);
+            let behind = if rows < 1 << 24 { 0.0 } else { outcome.outputs["is_row"].data[3] };
+            assert_eq!(outcome.outputs["is_row"].data, [0.0, 1.0, 1.0, behind], "{rows}");
+        }
+    }
 }

@@ -29,15 +29,25 @@ pub enum GraphError {
         what: String,
     },
     /// A value does not fit the device.
-    #[error(
-        "{what} needs {needs} bytes in one binding; {adapter_allows} is the adapter's limit: use fewer samples a shard"
-    )]
+    #[error("{what} needs {needs} bytes in one piece; {adapter_allows} is the adapter's limit{}", advice(*.of_samples))]
     Limit {
         /// The layer and op of the tensor.
         what: String,
         /// The bytes that the tensor takes.
         needs: u64,
-        /// The most bytes that the device allows.
+        /// The most bytes that the device allows a buffer to have, or a kernel to read of one.
+        adapter_allows: u64,
+        /// Whether the tensor has values for each sample, so that fewer samples need less.
+        of_samples: bool,
+    },
+    /// A value has more rows or columns than a launch has workgroups for.
+    #[error("{what} needs {needs} workgroups along an axis; {adapter_allows} is the adapter's limit")]
+    Grid {
+        /// The layer and op of the tensor.
+        what: String,
+        /// The workgroups along the axis that has most of them.
+        needs: u64,
+        /// The most that the device allows.
         adapter_allows: u64,
     },
     /// A kernel would go over more elements than its indices count, all of which belong to one sample, or to
@@ -61,6 +71,10 @@ pub enum GraphError {
         /// The bytes of its place; `None` if it has none.
         found: Option<u64>,
     },
+}
+
+fn advice(of_samples: bool) -> &'static str {
+    if of_samples { ": use fewer samples a shard" } else { "" }
 }
 
 fn given(bytes: &Option<u64>) -> String {

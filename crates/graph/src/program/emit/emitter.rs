@@ -168,7 +168,7 @@ impl Emitter<'_> {
     /// Adds a launch that computes node `root`.
     ///
     /// # Errors
-    /// [`GraphError::Limit`] if a binding or the grid exceeds what the device allows.
+    /// [`GraphError::Limit`] or [`GraphError::Grid`] if a binding or the grid exceeds what the device allows.
     pub fn launch(
         &mut self,
         kernel: usize,
@@ -180,8 +180,9 @@ impl Emitter<'_> {
         if let Some(part) = bindings.iter().find(|p| p.bytes > self.target.max_binding_bytes) {
             return Err(self.limit(root, part.bytes));
         }
-        if grid.iter().any(|&g| g > self.target.max_workgroups) {
-            return Err(self.limit(root, u64::from(grid[1]) * u64::from(grid[2]) * 4));
+        let widest = grid.into_iter().max().unwrap_or_default();
+        if widest > self.target.max_workgroups {
+            return Err(self.no_grid(root, widest.into()));
         }
         bindings.iter().for_each(|p| self.touch(p.store));
         let bytes = bindings.iter().map(|part| part.bytes).sum();
@@ -362,15 +363,27 @@ impl Emitter<'_> {
         let x = groups.min(most);
         let y = groups.div_ceil(x);
         if y > most {
-            return Err(self.limit(root, n as u64 * 4));
+            return Err(self.no_grid(root, y));
         }
         Ok(([x as u32, y as u32, 1], x as u32 * WORKGROUP))
     }
 
-    /// Returns the error for a node that needs so many bytes and does not fit the device.
+    /// Returns the error for a node of which a kernel would read or write so many bytes.
     pub fn limit(&self, root: NodeId, needs: u64) -> GraphError {
-        let what = self.program.graph.describe(root);
-        GraphError::Limit { what, needs, adapter_allows: self.target.max_binding_bytes }
+        let graph = &self.program.graph;
+        let of_samples = graph.nodes[root].ty.lead == Lead::Sample;
+        GraphError::Limit {
+            what: graph.describe(root),
+            needs,
+            adapter_allows: self.target.max_binding_bytes,
+            of_samples,
+        }
+    }
+
+    /// Returns the error for a node whose launch would have so many workgroups along an axis.
+    fn no_grid(&self, root: NodeId, needs: u64) -> GraphError {
+        let adapter_allows = self.target.max_workgroups.into();
+        GraphError::Grid { what: self.program.graph.describe(root), needs, adapter_allows }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::fuse::Store;
 use crate::plan::{Buffer, Command, Launch, Lifetime, Plan, Role, Segment, Slice, Transfer, plan_memory};
 use crate::program::Slot;
 use crate::trace::GraphError;
+use crate::values::{Lead, Type};
 
 impl Emitter<'_> {
     /// Gives every memory a buffer, and makes the plan.
@@ -15,11 +16,39 @@ impl Emitter<'_> {
     /// [`GraphError::Limit`] if a memory is larger than the device allows a buffer to be.
     pub(super) fn finish(self) -> Result<Plan, GraphError> {
         let (buffers, buffer_of) = self.buffers();
-        if let Some((store, _)) = self.sizes.iter().find(|(_, b)| **b > self.target.max_buffer_bytes) {
-            let root = if let Store::Value(id) | Store::Temp(id) = store { *id } else { 0 };
-            return Err(self.limit(root, self.sizes[store]));
+        if let Some((&store, &needs)) = self.sizes.iter().find(|(_, b)| **b > self.target.max_buffer_bytes) {
+            let (what, of_samples) = self.describe(store);
+            let adapter_allows = self.target.max_buffer_bytes;
+            return Err(GraphError::Limit { what, needs, adapter_allows, of_samples });
         }
         Ok(Plan { segments: self.placed_segments(&buffer_of), kernels: self.kernels, buffers })
+    }
+
+    /// Says what is in a memory, and whether it has values for each sample.
+    fn describe(&self, store: Store) -> (String, bool) {
+        let graph = &self.program.graph;
+        let is_of_samples = |ty: &Type| ty.lead == Lead::Sample;
+        match store {
+            Store::Value(id) | Store::Again(id) => (graph.describe(id), is_of_samples(&graph.nodes[id].ty)),
+            Store::Temp(id) | Store::Temp2(id) | Store::Apart(id) => {
+                (format!("{}: its chunks", graph.describe(id)), is_of_samples(&graph.nodes[id].ty))
+            }
+            Store::Input(index) => {
+                let input = &graph.inputs[index];
+                (format!("input {} {}", input.name, input.ty), is_of_samples(&input.ty))
+            }
+            Store::State(buffer) => (format!("buffer {buffer} of the state"), false),
+            Store::Partial(bucket)
+            | Store::Joined(bucket)
+            | Store::ApartOf(bucket)
+            | Store::Blocks(bucket)
+            | Store::Sums(bucket) => (format!("bucket {bucket} of the sums over samples"), false),
+            Store::Table(_) => ("a table of constants".to_owned(), false),
+            Store::Scalars => ("the scalar inputs".to_owned(), false),
+            Store::Flags | Store::StateFlag | Store::Commit | Store::Chained | Store::ShardStarts => {
+                ("what a step decides by".to_owned(), false)
+            }
+        }
     }
 
     /// Returns all buffers, and the index of the buffer of each memory. Scratch memories share buffers

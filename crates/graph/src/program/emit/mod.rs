@@ -175,10 +175,10 @@ impl Emitter<'_> {
             UnitKernels::Map { plain, pairs } => self.map(unit, self.of_target(plain, pairs.as_ref())),
             UnitKernels::Reduce { staged: Some(staged), kind, .. } if self.target.machine == Machine::Gpu => {
                 let [whole, chunked] = &**staged;
-                self.reduce(unit.roots[0], [whole, chunked], *kind, MOST_IN_FOURS)
+                self.reduce(unit.roots[0], [whole, chunked], *kind, Some(MOST_IN_FOURS))
             }
             UnitKernels::Reduce { whole, chunked, kind, .. } => {
-                self.reduce(unit.roots[0], [whole, chunked], *kind, u64::MAX)
+                self.reduce(unit.roots[0], [whole, chunked], *kind, None)
             }
             UnitKernels::Product { epilogue, operands } => {
                 self.product(unit, epilogue.as_ref(), operands.each_ref().map(Option::as_ref))

@@ -14,6 +14,10 @@ use crate::values::tree::SUM_CHUNK;
 /// beyond the end of a row.
 pub(super) const MOST_IN_FOURS: u64 = (1 << 34) - (1 << 10);
 
+/// The most elements that kernels make one of which count them one by one, in 32 bits, and the end of the
+/// last chunk beside.
+const MOST_ONE_BY_ONE: usize = (1 << 32) - SUM_CHUNK;
+
 impl Emitter<'_> {
     /// Launches a pointwise kernel.
     pub(super) fn map(&mut self, unit: &Unit, bound: &Bound) -> Result<(), GraphError> {
@@ -32,20 +36,26 @@ impl Emitter<'_> {
     }
 
     /// Launches a reduction: one kernel where the operands are short, otherwise a kernel that reduces chunks
-    /// of them and a tree over the chunks. A launch goes over `most` elements at most.
+    /// of them and a tree over the chunks. A launch goes over `most` elements at most, if there is a most;
+    /// otherwise its kernel counts those of one result one by one.
     pub(super) fn reduce(
         &mut self,
         root: NodeId,
         [whole, chunked]: [&Bound; 2],
         kind: ReduceKind,
-        most: u64,
+        most: Option<u64>,
     ) -> Result<(), GraphError> {
         let ty = &self.program.graph.nodes[root].ty;
+        let to_one = self.reduced_to_one(root);
+        if most.is_none() && to_one > MOST_ONE_BY_ONE {
+            let what = self.program.graph.describe(root);
+            return Err(GraphError::Elements { what, elements: to_one as u64, most: MOST_ONE_BY_ONE as u64 });
+        }
         let chunks = self.reduce_chunks(root);
         let bound = if chunks == 1 { whole } else { chunked };
         let kernel = self.kernel(&bound.kernel);
         let elements = self.reduced_elements(root, &(0..self.extent.rows)) as u64;
-        for rows in self.row_ranges_within(ty, root, &bound.stores, (elements, most))? {
+        for rows in self.row_ranges_within(ty, root, &bound.stores, (elements, most.unwrap_or(u64::MAX)))? {
             let n = self.count_in(ty, &rows);
             if chunks > 1 {
                 self.grow(Store::Temp(root), 4 * (chunks * n) as u64);
@@ -65,14 +75,19 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Returns the number of chunks into which a reduction divides the elements that it reduces to one. If it
-    /// reduces over the samples of a shard, the longest shard counts.
+    /// Returns the number of chunks into which a reduction divides the elements that it reduces to one.
     pub(super) fn reduce_chunks(&self, root: NodeId) -> usize {
+        self.reduced_to_one(root).div_ceil(SUM_CHUNK).max(1)
+    }
+
+    /// Returns the number of elements that a reduction reduces to one. If it reduces over the samples of a
+    /// shard, the longest shard counts.
+    fn reduced_to_one(&self, root: NodeId) -> usize {
         let graph = &self.program.graph;
         let (ty, from) = (&graph.nodes[root].ty, &graph.nodes[graph.nodes[root].inputs[0]].ty);
         let samples = ty.lead == Lead::Shard && from.lead == Lead::Sample;
         let inner = from.count() / ty.count().max(1);
         let longest = self.run.sizes.iter().max().copied().unwrap_or(0);
-        if samples { longest * inner } else { inner }.div_ceil(SUM_CHUNK).max(1)
+        if samples { longest.saturating_mul(inner) } else { inner }
     }
 }

@@ -101,6 +101,85 @@ fn reductions_of_more_elements_than_indices_count_are_several_launches_or_an_err
     assert!(error.contains("sum [B, 16384, 16384] reduces 34359738368 elements at once"), "{error}");
 }
 
+/// The squared differences of all pairs are not in memory either, and a scalar's gradient is one sum over
+/// those of all samples of a shard.
+#[test]
+fn a_sum_over_samples_of_more_elements_than_indices_count_is_an_error() {
+    let tape = Tape::new();
+    let (x, t) = (tape.input("x", Type::sample(&[8192])), tape.state("t", &[], StateKind::Parameter));
+    let pairs = x.reshape(&[8192, 1]) - x.reshape(&[1, 8192]);
+    let loss = (pairs.square() * &t).sum_all().sum_shards();
+    tape.output("gradient", &tape.gradients(&loss, &[t])[0]);
+    let program = Program::compile(&tape.finish().unwrap()).unwrap();
+    for machine in [Machine::Gpu, Machine::Cpu] {
+        let target = Target { machine, max_buffer_bytes: 1 << 40, ..Target::default() };
+        let plan = |samples| program.plan(&Run { first: 0, sizes: vec![samples], shards: 1 }, &target);
+        assert!(plan(63).is_ok(), "{machine:?}");
+        let error = plan(64).unwrap_err().to_string();
+        assert!(error.contains("reduces 4294967296 elements at once"), "{error}");
+    }
+}
+
+/// The error names what does not fit: a tensor's rows by their workgroups, an input by its name.
+#[test]
+fn what_does_not_fit_is_named() {
+    let target = Target {
+        machine: Machine::Gpu,
+        max_binding_bytes: (1 << 31) - 4,
+        max_buffer_bytes: 1 << 32,
+        ..Target::default()
+    };
+    let plan = |program: &Program, samples: usize| {
+        program.plan(&Run { first: 0, sizes: vec![samples], shards: 1 }, &target)
+    };
+    // The gradient of the weights of four million inputs and 64 units has a side of four million.
+    let tape = Tape::new();
+    let (x, w) =
+        (tape.input("x", Type::sample(&[1 << 22])), tape.state("w", &[1 << 22, 64], StateKind::Parameter));
+    let loss = x.matmul(&w).sum_all().sum_shards();
+    tape.output("gradient", &tape.gradients(&loss, &[w])[0]);
+    let program = Program::compile(&tape.finish().unwrap()).unwrap();
+    let error = plan(&program, 8).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("needs 131072 workgroups along an axis; 65535"), "{error}");
+
+    let tape = Tape::new();
+    let x = tape.input("pictures", Type::sample(&[1 << 20]));
+    tape.output("sums", &x.sum(&[-1]));
+    let program = Program::compile(&tape.finish().unwrap()).unwrap();
+    let error = plan(&program, 1 << 11).unwrap_err().to_string();
+    assert!(error.contains("input pictures [B, 1048576] needs 8589934592 bytes"), "{error}");
+    assert!(error.contains("4294967296 is the adapter's limit: use fewer samples"), "{error}");
+}
+
+/// The chunks of a long inner axis take more memory than the product, and rows are divided by that.
+#[test]
+fn a_product_whose_chunks_do_not_fit_is_several_launches() {
+    for precision in [Precision::F32, Precision::Mixed] {
+        let tape = Tape::with_precision(precision);
+        let x = tape.input("x", Type::sample(&[512, 16384]));
+        let w = tape.state("w", &[16384, 8192], StateKind::Parameter);
+        tape.output("y", &x.matmul(&w).sum(&[-1]));
+        let program = Program::compile(&tape.finish().unwrap()).unwrap();
+        let target = Target {
+            machine: Machine::Gpu,
+            f16: true,
+            max_binding_bytes: (1 << 31) - 4,
+            max_buffer_bytes: 1 << 32,
+            ..Target::default()
+        };
+        let run = |samples| Run { first: 0, sizes: vec![samples], shards: 1 };
+        let products = |samples| {
+            let plan = program.plan(&run(samples), &target).unwrap();
+            let names =
+                plan.kernels.iter().map(|kernel| kernel.name.starts_with("matmul")).collect::<Vec<_>>();
+            let commands = plan.segments.iter().flat_map(|segment| &segment.commands);
+            commands.filter(|c| matches!(c, Command::Launch(launch) if names[launch.kernel])).count()
+        };
+        assert_eq!(products(1), 1, "{precision:?}");
+        assert!(products(40) > 1, "{precision:?}");
+    }
+}
+
 #[test]
 fn a_device_with_all_shards_decides_before_it_changes_the_state() {
     let program = step();

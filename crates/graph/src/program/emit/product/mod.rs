@@ -120,7 +120,13 @@ impl Emitter<'_> {
         let mut stores = vec![a.binding.clone(), b.binding.clone(), binding(to, ty)];
         stores.extend(epilogue.iter().flat_map(|epilogue| epilogue.stores.clone()));
         let all = || Ok(std::iter::once(0..self.extent.rows).collect());
-        let most = self.most_entries(shape);
+        // The chunks of a product are in memory beside it: all of them, or a sum for each level of their
+        // tree.
+        let [m, n, batch] = shape.of_entries(1);
+        let turns = if in_turn { shape.chunks() } else { 0 };
+        let kept = if in_turn { Layers { turns, ..Layers::new(m, n, batch) }.levels() } else { chunks };
+        let room = self.target.max_binding_bytes / (4 * kept * m * n * batch).max(1) as u64;
+        let most = self.most_entries(shape).min(if kept > 1 { room } else { u64::MAX });
         let ranges = if shape.contract { all() } else { self.row_ranges_of(ty, *root, &stores, most) }?;
         for rows in ranges {
             let entries = match ty.lead {
@@ -136,7 +142,6 @@ impl Emitter<'_> {
                 bindings[2] = self.all(Store::Temp(*root));
                 Layers { offset: 0, batch: m * n, chunk: elements, ..Layers::new(m, n, batch * chunks) }
             } else {
-                let turns = if in_turn { shape.chunks() } else { 0 };
                 let layers = Layers::new(m, n, batch);
                 Layers { offset: to.inside, batch: to.row(m * n), chunk: elements, turns, ..layers }
             };
