@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use unisono::data::{Column, Csv, Per, Source, Statistics, normalise, split};
+use unisono::data::{Column, Csv, Per, Source, Statistics, normalize, split};
 use unisono::{Accuracy, AdamW, Dense, Dropout, Relu, Sequential, Trainer};
 use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, data, program, say};
 
@@ -38,8 +38,8 @@ fn digits(flags: Flags) -> Result<(), Error> {
     let train_samples = digits.len() * 4 / 5;
     let [train, held_out] = split(digits, train_samples, SPLIT)?;
     let statistics = Statistics::of(&train, "x", Per::All, 1)?;
-    let train = run.loader(train).try_map("normalise", normalise("x", &statistics)).shuffle(run.seed);
-    let held_out = run.loader(held_out).try_map("normalise", normalise("x", &statistics));
+    let train = run.loader(train).try_map("normalise", normalize("x", &statistics)).shuffle(run.seed);
+    let held_out = run.loader(held_out).try_map("normalise", normalize("x", &statistics));
 
     let model = Sequential::new()
         .add(Dense::new(128))

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
 fn image_folder(flags: Flags) -> Result<(), Error> {
     let run = flags.run.settle(DEFAULTS)?;
     let dir = flags.data.clone().map_or_else(pictures, Ok)?;
-    let folder = ImageFolder::open(&dir)?.grey().size(SIDE, SIDE);
+    let folder = ImageFolder::open(&dir)?.grayscale().size(SIDE, SIDE);
     let counts: Vec<u64> = class_counts(&folder, "y")?.into_values().collect();
     let all = run.loader(folder).shuffle(run.seed).try_map("unit", preprocess("x", Pretrained::Unit));
     let (train, held_out) = all.validation_split(0.25)?;

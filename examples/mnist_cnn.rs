@@ -95,5 +95,5 @@ fn arrays(dir: &Path, part: &str) -> Result<Arc<dyn Source>, Error> {
 
 /// Returns pictures of MNIST's size from directories, one for each class.
 fn pictures(dir: &Path) -> Result<Arc<dyn Source>, Error> {
-    Ok(Arc::new(ImageFolder::open(dir)?.grey().size(28, 28)))
+    Ok(Arc::new(ImageFolder::open(dir)?.grayscale().size(28, 28)))
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use unisono::data::{Csv, Loader, Missing, Per, Statistics, normalise};
+use unisono::data::{Csv, Loader, Missing, Per, Statistics, normalize};
 use unisono::{
     AdamW, Dense, Embedding, MeanAbsoluteError, MeanSquaredError, Model, Outputs, R2, Relu, Sequential,
     Trainer,
@@ -38,7 +38,7 @@ fn tabular(flags: Flags) -> Result<(), Error> {
     let (train, held_out) = run.loader(houses).shuffle(run.seed).validation_split(0.2)?;
     let [x, y] = ["x", "y"].map(|field| Statistics::of(train.source(), field, Per::Element, 1));
     let (x, y) = (x?, y?);
-    let scaled = |loader: Loader| loader.try_map("x", normalise("x", &x)).try_map("y", normalise("y", &y));
+    let scaled = |loader: Loader| loader.try_map("x", normalize("x", &x)).try_map("y", normalize("y", &y));
     let (train, held_out) = (scaled(train), scaled(held_out));
 
     let cities = schema.categories["city"].len();

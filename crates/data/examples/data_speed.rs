@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use unisono_data::{DataError, ImageFolder, Loader, Memory, Position, Statistics, augment, normalise};
+use unisono_data::{DataError, ImageFolder, Loader, Memory, Position, Statistics, augment, normalize};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1).map(|argument| (argument != "-").then_some(argument));
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .shuffle(42)
         .try_map("resized_crop", augment::resized_crop("x", [224, 224], [0.08, 1.0], [0.75, 4.0 / 3.0]))
         .try_map("flip", augment::flip_horizontal("x", 0.5))
-        .try_map("normalise", normalise("x", &statistics));
+        .try_map("normalise", normalize("x", &statistics));
     if let Some(threads) = threads {
         loader = loader.threads(threads);
     }

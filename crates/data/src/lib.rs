@@ -43,7 +43,7 @@ pub use sources::tokenizer::Tokenizer;
 pub use transforms::augment;
 pub use transforms::padding::{mask, pad};
 pub use transforms::preprocess::{Pretrained, preprocess};
-pub use transforms::standard::{Transform, cast, channels_first, normalise, one_hot, rescale};
+pub use transforms::standard::{Transform, cast, channels_first, normalize, one_hot, rescale};
 pub use transforms::statistics::{Per, Statistics};
 /// The random numbers that a transform draws, keyed by seed, stage, epoch and position.
 pub use unisono_random::Draws;

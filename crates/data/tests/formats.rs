@@ -237,7 +237,7 @@ fn an_image_folder() {
         let far = distance(image.values.as_f32().unwrap(), 3);
         assert!(far < limit, "{index}: {far}");
     }
-    let grey = folder.clone().grey().size(12, 20);
+    let grey = folder.clone().grayscale().size(12, 20);
     for index in 0..4 {
         let sample = grey.fetch(index).unwrap();
         assert_eq!(sample.field("x").unwrap().shape, [12, 20, 1]);
@@ -278,7 +278,8 @@ fn a_folder_made_of_idx_files_is_the_same_data() {
     let images = Array::idx(written(&dir, "images", idx(8, &[30, 28, 28, 1], &pixels))).unwrap();
     let labels = Array::idx(written(&dir, "labels", idx(8, &[30], &labels))).unwrap();
     let of_idx = Loader::new(Arrays::labelled(images, labels).unwrap());
-    let of_folder = Loader::new(ImageFolder::open(dir.path().join("digits")).unwrap().grey().size(28, 28));
+    let of_folder =
+        Loader::new(ImageFolder::open(dir.path().join("digits")).unwrap().grayscale().size(28, 28));
     let batches = |loader: Loader| {
         let loader = loader.batch(8).shuffle(42).try_map("crop", augment::random_crop("x", [28, 28], 2));
         loader.epoch(0).unwrap().collect::<Result<Vec<_>, _>>().unwrap()

@@ -104,7 +104,7 @@ fn picture(scratch: &Scratch, flags: u8, file: &[u8]) {
 fn picture_of(scratch: &Scratch, ending: &str, flags: u8, file: &[u8]) {
     scratch.file(&format!("pictures/class/x.{ending}"), file);
     let folder = ImageFolder::open(scratch.path("pictures"));
-    let folder = folder.map(|folder| if flags & 2 > 0 { folder.grey() } else { folder });
+    let folder = folder.map(|folder| if flags & 2 > 0 { folder.grayscale() } else { folder });
     let folder = folder.map(|folder| if flags & 4 > 0 { folder.size(3, 5) } else { folder });
     fetch(folder.map(|folder| if flags >> 3 == 31 { folder } else { folder.most_bytes(16 << 20) }));
 }

@@ -96,7 +96,7 @@ pub fn optimizer(case: &Case) -> Option<Result<Chain, String>> {
         "rmsprop" => {
             let rule = set!(RmsProp::new(lr), alpha: "alpha", epsilon: "eps", momentum: "momentum");
             let rule = set!(rule, weight_decay: "weight_decay");
-            clipped(case, if case.flag("centered") { rule.centred() } else { rule })
+            clipped(case, if case.flag("centered") { rule.centered() } else { rule })
         }
         "adagrad" => {
             let rule = set!(Adagrad::new(lr), lr_decay: "lr_decay", epsilon: "eps");

@@ -80,7 +80,7 @@ pub fn models() -> Vec<Model> {
         ("sgd", || Sgd::new(0.05).momentum(0.9).nesterov().weight_decay(0.01).into()),
         ("adam", || Adam::new(0.01).weight_decay(0.01).into()),
         ("adamw", || Chain::from(AdamW::new(0.01)).clip_norm(1.0).average_weights(0.9)),
-        ("rmsprop", || RmsProp::new(0.01).momentum(0.5).centred().into()),
+        ("rmsprop", || RmsProp::new(0.01).momentum(0.5).centered().into()),
         ("adagrad", || Adagrad::new(0.05).into()),
         ("adadelta", || Adadelta::new(1.0).into()),
         ("adamax", || Adamax::new(0.01).into()),

@@ -204,7 +204,7 @@ fn the_best_weights_are_restored_when_a_run_stops() {
 #[test]
 fn the_best_weights_are_restored_beside_a_callback_that_keeps_others() {
     let (train, held_out) = data();
-    let stopping = || EarlyStopping::lowest("loss").patience(2).least_difference(0.02).restore_best();
+    let stopping = || EarlyStopping::lowest("loss").patience(2).min_delta(0.02).restore_best();
     let mut alone = build(builder(1).callback(stopping()));
     alone.fit(&train, Some(&held_out), 60).unwrap();
     let keeps = on_step("keeps", Influence::None, |_, run| run.keep_weights());

@@ -34,7 +34,7 @@ mod smooth;
 
 pub use affine::{Affine, Fill, rotation, shear, shift, zoom};
 pub use colour::{brightness, clamp, contrast, saturation};
-pub use geometry::{centre_crop, cutout, flip_horizontal, flip_vertical, random_crop};
+pub use geometry::{center_crop, cutout, flip_horizontal, flip_vertical, random_crop};
 pub use mixup::mixup;
 pub use resample::{resize, resized_crop};
 pub use smooth::resize_smooth;

@@ -49,7 +49,7 @@ pub fn rescale(field: &str, factor: f32, offset: f32) -> impl Transform {
 /// Computes (x - mean) / deviation over an f32 field, in f64 and rounded once.
 ///
 /// Where the deviation is zero (such as a pixel that is always black) it divides by one.
-pub fn normalise(
+pub fn normalize(
     field: &str,
     statistics: &Statistics,
 ) -> impl Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static {
@@ -106,7 +106,7 @@ pub fn one_hot(
 /// `[channels, height, width]`, and `[height, width]` becomes `[1, height, width]`.
 ///
 /// Sources of pictures, their [`Statistics`] and [`augment`](crate::augment) have the channels last, so this
-/// comes after augmentation and [`normalise`].
+/// comes after augmentation and [`normalize`].
 pub fn channels_first(field: &str) -> impl Transform {
     let name = field.to_owned();
     move |sample: &mut Sample, _: &mut Draws| {
@@ -148,13 +148,13 @@ mod tests {
     fn normalise_uses_each_groups_statistics() {
         let statistics = Statistics { count: 1, mean: vec![1.0, 10.0], deviation: vec![2.0, 0.0] };
         let mut sample = Sample::new().with("x", Field::f32([2, 2], [3.0, 11.0, -1.0, 10.0]));
-        normalise("x", &statistics)(&mut sample, &mut draws()).unwrap();
+        normalize("x", &statistics)(&mut sample, &mut draws()).unwrap();
         assert_eq!(sample.field("x"), Some(&Field::f32([2, 2], [1.0, 1.0, -1.0, 0.0])));
 
         let mut odd = Sample::new().with("x", Field::f32([3], [0.0; 3]));
-        let error = normalise("x", &statistics)(&mut odd, &mut draws()).unwrap_err();
+        let error = normalize("x", &statistics)(&mut odd, &mut draws()).unwrap_err();
         assert_eq!(error.to_string(), "field 'x': 3 values cannot use statistics of 2 groups");
-        assert!(normalise("z", &statistics)(&mut odd, &mut draws()).is_err());
+        assert!(normalize("z", &statistics)(&mut odd, &mut draws()).is_err());
     }
 
     #[test]

@@ -21,8 +21,8 @@ pub struct EarlyStopping {
     watched: String,
     highest: bool,
     patience: u32,
-    least_difference: f64,
-    start_from: u32,
+    min_delta: f64,
+    start_from_epoch: u32,
     restore_best: bool,
 }
 
@@ -41,8 +41,8 @@ impl EarlyStopping {
             watched: watched.to_owned(),
             highest: false,
             patience: 0,
-            least_difference: 0.0,
-            start_from: 0,
+            min_delta: 0.0,
+            start_from_epoch: 0,
             restore_best: false,
         }
     }
@@ -62,14 +62,14 @@ impl EarlyStopping {
 
     /// Sets by how much a better value must differ from the best so far (Keras's `min_delta`), in the
     /// quantity's own unit. Default: 0.
-    pub fn least_difference(mut self, difference: f64) -> Self {
-        self.least_difference = difference;
+    pub fn min_delta(mut self, difference: f64) -> Self {
+        self.min_delta = difference;
         self
     }
 
     /// Sets the first epoch, from 0, that counts (Keras's `start_from_epoch`). Default: 0.
-    pub fn start_from(mut self, epoch: u32) -> Self {
-        self.start_from = epoch;
+    pub fn start_from_epoch(mut self, epoch: u32) -> Self {
+        self.start_from_epoch = epoch;
         self
     }
 
@@ -85,7 +85,7 @@ impl EarlyStopping {
     /// Judges a history. Epochs that were no better count from `from` steps on.
     fn judge(&self, history: &[Epoch], from: u64) -> Result<Judgement, String> {
         let (mut best, mut judgement) = (None, Judgement::default());
-        for epoch in history.iter().filter(|epoch| epoch.epoch >= self.start_from) {
+        for epoch in history.iter().filter(|epoch| epoch.epoch >= self.start_from_epoch) {
             let value = self.value(epoch)?;
             if !value.is_nan() && best.is_none_or(|best| self.is_better(value, best)) {
                 best = Some(value);
@@ -98,7 +98,7 @@ impl EarlyStopping {
     }
 
     fn is_better(&self, value: f64, best: f64) -> bool {
-        if self.highest { value - self.least_difference > best } else { value + self.least_difference < best }
+        if self.highest { value - self.min_delta > best } else { value + self.min_delta < best }
     }
 
     /// Returns the watched quantity of an epoch.
@@ -121,16 +121,16 @@ impl Callback for EarlyStopping {
     }
 
     fn influence(&self) -> Influence {
-        let Self { watched, patience, least_difference, start_from, restore_best, .. } = self;
+        let Self { watched, patience, min_delta, start_from_epoch, restore_best, .. } = self;
         Influence::By(format!(
-            "{} {watched:?}, patience {patience}, least difference {least_difference}, from epoch {start_from}, \
+            "{} {watched:?}, patience {patience}, least difference {min_delta}, from epoch {start_from_epoch}, \
              restores the best: {restore_best}",
             self.direction()
         ))
     }
 
     fn check(&self, example: &Epoch) -> Result<(), String> {
-        let difference = self.least_difference;
+        let difference = self.min_delta;
         if !difference.is_finite() || difference < 0.0 {
             return Err(format!("the least difference is {difference}, and must be finite and not negative"));
         }
@@ -187,8 +187,8 @@ mod tests {
             [0, 1, 2, 3, 4].map(|n| stops(&stopping(n), &losses)),
             [Some(2), Some(2), Some(5), Some(9), None]
         );
-        assert_eq!(stops(&stopping(3).least_difference(0.001), &losses), Some(6));
-        assert_eq!(stops(&stopping(1).start_from(2), &losses), Some(4));
+        assert_eq!(stops(&stopping(3).min_delta(0.001), &losses), Some(6));
+        assert_eq!(stops(&stopping(1).start_from_epoch(2), &losses), Some(4));
         let rising = EarlyStopping::highest("loss").patience(2);
         assert_eq!(stops(&rising, &losses), Some(2));
     }
@@ -215,7 +215,7 @@ mod tests {
         assert!(problem.starts_with("it watches \"f1\", but there is only loss"), "{problem}");
         assert!(!problem.ends_with(' '), "{problem:?}");
         for difference in [-1.0, f64::NAN, f64::INFINITY] {
-            assert!(EarlyStopping::lowest("loss").least_difference(difference).check(&example).is_err());
+            assert!(EarlyStopping::lowest("loss").min_delta(difference).check(&example).is_err());
         }
     }
 }

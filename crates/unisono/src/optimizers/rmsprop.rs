@@ -15,7 +15,7 @@ use crate::objective::Epoch;
 /// w -= lr m
 /// ```
 ///
-/// If it is [`centred`](Self::centred), a = alpha a + (1 - alpha) g, and d is taken with v - a^2 instead of
+/// If it is [`centered`](Self::centered), a = alpha a + (1 - alpha) g, and d is taken with v - a^2 instead of
 /// v.
 ///
 /// States of a parameter, with its shape: `square_avg` (v), `grad_avg` (a) if it is centred, and
@@ -26,7 +26,7 @@ pub struct RmsProp {
     alpha: f64,
     epsilon: f64,
     momentum: f64,
-    centred: bool,
+    centered: bool,
     weight_decay: f64,
 }
 
@@ -34,7 +34,7 @@ impl RmsProp {
     /// Creates an optimizer with a learning rate and PyTorch's defaults: alpha 0.99, epsilon 1e-8, no
     /// momentum and no weight decay.
     pub fn new(lr: impl Into<Schedule>) -> Self {
-        Self { lr: lr.into(), alpha: 0.99, epsilon: 1e-8, momentum: 0.0, centred: false, weight_decay: 0.0 }
+        Self { lr: lr.into(), alpha: 0.99, epsilon: 1e-8, momentum: 0.0, centered: false, weight_decay: 0.0 }
     }
 
     /// Sets the share that the running average of the squares keeps in a step. Default: 0.99.
@@ -56,8 +56,8 @@ impl RmsProp {
     }
 
     /// Divides by the standard deviation of the gradient. Default: by its root mean square.
-    pub fn centred(mut self) -> Self {
-        self.centred = true;
+    pub fn centered(mut self) -> Self {
+        self.centered = true;
         self
     }
 
@@ -103,7 +103,7 @@ impl Optimizer for RmsProp {
             .with("alpha", self.alpha)
             .with("epsilon", self.epsilon)
             .with("momentum", self.momentum)
-            .with("centred", self.centred)
+            .with("centred", self.centered)
             .with("weight_decay", self.weight_decay);
         Some(settings)
     }
@@ -114,7 +114,7 @@ impl Optimizer for RmsProp {
         let v = cx.state("square_avg", weight);
         let new_v = (&gradient * &gradient - &v) * fresh + &v;
         cx.set(&v, &new_v);
-        let spread = if self.centred {
+        let spread = if self.centered {
             let mean = cx.state("grad_avg", weight);
             let new_mean = (&gradient - &mean) * fresh + &mean;
             cx.set(&mean, &new_mean);

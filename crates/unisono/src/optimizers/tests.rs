@@ -91,7 +91,7 @@ fn rmsprop_and_adagrad() {
         m[1] = 0.9 * m[1] + 0.1 * g;
         w - 0.01 * g / ((m[0] - m[1] * m[1]).sqrt() + 1e-8)
     });
-    close(&run(RmsProp::new(0.01).alpha(0.9).centred(), 4), &centred);
+    close(&run(RmsProp::new(0.01).alpha(0.9).centered(), 4), &centred);
     let adagrad = plain(4, |m, w, g, t| {
         m[0] += g * g;
         w - 0.1 / (1.0 + (t - 1.0) * 0.5) * g / (m[0].sqrt() + 1e-10)

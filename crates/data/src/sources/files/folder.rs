@@ -74,7 +74,7 @@ impl ImageFolder {
     }
 
     /// Decodes to one channel, the luminance. Default: three channels, red, green and blue.
-    pub fn grey(mut self) -> Self {
+    pub fn grayscale(mut self) -> Self {
         self.channels = 1;
         self.with_specs()
     }

@@ -40,7 +40,7 @@ fn shown(left: usize, size: usize, padding: usize, width: usize) -> (usize, usiz
 }
 
 /// Crops to [height, width] in the middle. It draws nothing.
-pub fn centre_crop(field: &str, size: [usize; 2]) -> impl Transform {
+pub fn center_crop(field: &str, size: [usize; 2]) -> impl Transform {
     on_image(field, move |image, _| {
         fits(size, [image.height, image.width])?;
         *image = image.cut([(image.height - size[0]) / 2, (image.width - size[1]) / 2], size);

@@ -48,9 +48,9 @@ fn crops_cut_from_the_padded_picture() {
         places.insert(place.expect("a window"));
     }
     assert_eq!(places.len(), 9);
-    let middle = run(centre_crop("x", [1, 2]), picture(3, 4, 1), 0).unwrap();
+    let middle = run(center_crop("x", [1, 2]), picture(3, 4, 1), 0).unwrap();
     assert_eq!(values(&middle), [5., 6.]);
-    let error = run(centre_crop("x", [4, 2]), picture(3, 4, 1), 0).unwrap_err();
+    let error = run(center_crop("x", [4, 2]), picture(3, 4, 1), 0).unwrap_err();
     assert_eq!(error.to_string(), "a crop of [4, 2] from [3, 4]");
 }
 
