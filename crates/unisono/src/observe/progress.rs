@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::Epoch;
 use crate::observe::logged::Logged;
 use crate::observe::observer::{Observer, Start, Step};
-use crate::observe::shown::{clock, number, short, thousands};
-use crate::{Epoch, Evaluation};
+use crate::observe::shown::{clock, measured, number, short, thousands};
 
 const BAR: &str = "{prefix} {bar:30} {pos}/{len} samples  {msg}  {eta} left";
 
@@ -99,7 +99,7 @@ impl Progress {
             "epoch {}/{}  {percent:.0}%  {}{learning_rate}  {} samples/s  {left} left  {} elapsed",
             step.epoch + 1,
             step.epochs,
-            shown(&step.so_far),
+            measured(&step.so_far),
             thousands(rate),
             clock(self.stepped.saturating_duration_since(self.started))
         )
@@ -127,7 +127,7 @@ impl Observer for Progress {
         self.stepped = Instant::now();
         if let Some(bar) = &self.bar {
             bar.set_prefix(format!("epoch {}/{}", step.epoch + 1, step.epochs));
-            bar.set_message(format!("{}  {} samples/s", shown(&step.so_far), thousands(self.rate())));
+            bar.set_message(format!("{}  {} samples/s", measured(&step.so_far), thousands(self.rate())));
             bar.set_position(step.done);
         } else if self.said.elapsed() >= self.every {
             self.say(&self.line(step));
@@ -137,11 +137,11 @@ impl Observer for Progress {
 
     fn epoch(&mut self, epoch: &Epoch) {
         let validation =
-            epoch.validation.as_ref().map_or_else(String::new, |v| format!("  held out: {}", shown(v)));
+            epoch.validation.as_ref().map_or_else(String::new, |v| format!("  held out: {}", measured(v)));
         let line = format!(
             "epoch {}: {}{validation}  {} samples/s",
             epoch.epoch + 1,
-            shown(&epoch.train),
+            measured(&epoch.train),
             thousands(self.rate())
         );
         self.say(&line);
@@ -171,17 +171,12 @@ impl Observer for Progress {
     }
 }
 
-/// Writes loss and metrics, as in `loss 0.1234  accuracy 0.9722`.
-fn shown(evaluation: &Evaluation) -> String {
-    let metrics = evaluation.metrics.iter().map(|(name, value)| format!("  {name} {}", number(*value)));
-    format!("loss {}{}", number(evaluation.loss), metrics.collect::<String>())
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::Evaluation;
 
     /// A writer that several hold.
     #[derive(Clone, Default)]

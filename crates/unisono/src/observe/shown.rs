@@ -2,6 +2,14 @@
 
 use std::time::Duration;
 
+use crate::Evaluation;
+
+/// Returns loss and metrics, as in `loss 0.1234  accuracy 0.9722`.
+pub(crate) fn measured(evaluation: &Evaluation) -> String {
+    let metrics = evaluation.metrics.iter().map(|(name, value)| format!("  {name} {}", number(*value)));
+    format!("loss {}{}", number(evaluation.loss), metrics.collect::<String>())
+}
+
 /// Returns a number with four significant digits, as in `0.3127`, `12.35` and `3.127e-5`.
 pub(crate) fn number(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {

@@ -12,7 +12,7 @@ use ratatui::widgets::{Axis, Block, Chart, Dataset, Gauge, GraphType, Paragraph,
 use unisono_replica::ReplicaReport;
 
 use crate::observe::observer::Step;
-use crate::observe::shown::{clock, number, short, thousands};
+use crate::observe::shown::{clock, measured, number, short, thousands};
 use crate::{Epoch, Evaluation};
 
 /// The most points of a curve of steps. Where there are more, neighbours become one.
@@ -269,12 +269,6 @@ fn draw_chart(title: &str, [train, held_out]: [Vec<(f64, f64)>; 2], area: Rect, 
         .x_axis(Axis::default().bounds(x).labels(whole(x)))
         .y_axis(Axis::default().bounds(y).labels(labels(y)))
         .render(area, buffer);
-}
-
-/// Returns loss and metrics in one line.
-fn measured(evaluation: &Evaluation) -> String {
-    let metrics = evaluation.metrics.iter().map(|(name, value)| format!("  {name} {}", number(*value)));
-    format!("loss {}{}", number(evaluation.loss), metrics.collect::<String>())
 }
 
 #[cfg(test)]
