@@ -52,8 +52,3 @@ pub fn perceptron(hidden: usize) -> Builder {
         Sequential::new().add(Dense::new(hidden)).add(Relu).add(Dropout::new(0.25)).add(Dense::new(CLASSES));
     Trainer::builder(model).optimizer(AdamW::new(0.01)).metric(Accuracy).seed(11)
 }
-
-/// Compiles the program in the repository's README.
-#[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct Readme;

@@ -218,7 +218,8 @@ impl Builder {
     }
 
     /// Sets the number of replicas. More replicas than adapters share these. Default: one for each adapter,
-    /// and on a CPU adapter one for each core.
+    /// and on a CPU adapter one for each core, up to the number of shards ([`Builder::shards`]): on a
+    /// processor with more cores than shards, the other cores have nothing to do.
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = Some(replicas);
         self
@@ -251,7 +252,8 @@ impl Builder {
 
     /// Sets the machines of the run: all of them train as one, with the same bytes as one. Each process
     /// builds the same trainer and calls the same functions in the same order. Observers are called on the
-    /// first rank alone, callbacks on all. Default: [`World::alone`].
+    /// first rank, those with [`Observer::on_all_ranks`](crate::Observer::on_all_ranks) on all. Callbacks are
+    /// called on all ranks. Default: [`World::alone`].
     pub fn world(mut self, world: World) -> Self {
         self.world = world;
         self
