@@ -7,6 +7,7 @@ use crate::compose::subset::{hash_part, part_coverage};
 use crate::{ContentHash, Coverage, DataError, FieldSpec, Fingerprint, Sample, Source};
 
 /// A source made of several, one after another.
+#[doc(alias = "ConcatDataset")]
 #[derive(Clone)]
 pub struct Concat {
     sources: Vec<Arc<dyn Source>>,

@@ -53,6 +53,7 @@ impl<S: Source> Subset<S> {
 /// rest.
 ///
 /// Which sample goes where is a function of (seed, source length) alone.
+#[doc(alias("random_split", "train_test_split"))]
 pub fn split<S: Source>(source: S, first: u64, seed: u64) -> Result<[Subset<Arc<S>>; 2], DataError> {
     let total = source.len();
     if first > total {

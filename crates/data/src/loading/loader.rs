@@ -45,6 +45,7 @@ const REQUIRE_FINITE: &str = "require_finite";
 /// assert_eq!(resumed.next().unwrap()?, whole[1]);
 /// # Ok::<(), unisono_data::DataError>(())
 /// ```
+#[doc(alias = "DataLoader")]
 #[derive(Clone)]
 pub struct Loader {
     pipeline: Pipeline,
@@ -231,6 +232,7 @@ impl Loader {
 
     /// Sets the number of threads that prepare batches, each one batch at a time. Default: as many as the
     /// pace asks for, up to one a core.
+    #[doc(alias = "num_workers")]
     pub fn threads(mut self, threads: usize) -> Self {
         self.pace.threads = Some(threads);
         self

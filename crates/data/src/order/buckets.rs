@@ -17,6 +17,7 @@ use crate::{DataError, FieldSpec, Fingerprint};
 /// A trainer of the crate `unisono` is built for the longest samples
 /// ([`Loader::fields`](crate::Loader::fields)), and compiles a program for each shorter length when the first
 /// batch of it comes.
+#[doc(alias = "bucket_by_sequence_length")]
 #[derive(Clone, Debug)]
 pub struct Buckets {
     boundaries: Vec<usize>,

@@ -35,6 +35,7 @@ use crate::{ContentHash, Coverage, DataError, FieldSpec, Fingerprint, Sample};
 /// assert_eq!(squares.fetch(3)?.field("y"), Some(&Field::f32([1], [9.0])));
 /// # Ok::<(), DataError>(())
 /// ```
+#[doc(alias = "Dataset")]
 pub trait Source: Send + Sync {
     /// Returns the number of samples.
     fn len(&self) -> u64;

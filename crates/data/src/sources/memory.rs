@@ -15,6 +15,7 @@ use crate::{ContentHash, Coverage, DataError, Field, FieldSpec, Fingerprint, Sam
 /// assert_eq!(xor.len(), 4);
 /// # Ok::<(), unisono_data::DataError>(())
 /// ```
+#[doc(alias("TensorDataset", "from_tensor_slices"))]
 #[derive(Clone, Debug)]
 pub struct Memory {
     len: usize,

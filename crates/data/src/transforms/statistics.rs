@@ -12,6 +12,7 @@ const CHUNK: u64 = 1024;
 /// Mean and standard deviation (of the population) of a field, for each group of its elements.
 ///
 /// Element `i` of a sample belongs to group `i % mean.len()`.
+#[doc(alias = "StandardScaler")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistics {
     /// The number of values in each group.

@@ -62,12 +62,14 @@ impl EarlyStopping {
 
     /// Sets by how much a better value must differ from the best so far (Keras's `min_delta`), in the
     /// quantity's own unit. Default: 0.
+    #[doc(alias = "min_delta")]
     pub fn least_difference(mut self, difference: f64) -> Self {
         self.least_difference = difference;
         self
     }
 
     /// Sets the first epoch, from 0, that counts (Keras's `start_from_epoch`). Default: 0.
+    #[doc(alias = "start_from_epoch")]
     pub fn start_from(mut self, epoch: u32) -> Self {
         self.start_from = epoch;
         self
@@ -77,6 +79,7 @@ impl EarlyStopping {
     /// them when it stops the run. Where the run ends otherwise, they stay as they are;
     /// [`Trainer::restore_kept_weights`](crate::Trainer::restore_kept_weights) sets them then. Default: they
     /// are not kept.
+    #[doc(alias = "restore_best_weights")]
     pub fn restore_best(mut self) -> Self {
         self.restore_best = true;
         self

@@ -56,6 +56,7 @@ impl RmsProp {
     }
 
     /// Divides by the standard deviation of the gradient. Default: by its root mean square.
+    #[doc(alias = "centered")]
     pub fn centred(mut self) -> Self {
         self.centred = true;
         self

@@ -19,6 +19,7 @@ use crate::{Chain, Loss, LossScale, Metric};
 pub(super) const AUDIT_SHARE: f64 = 0.015;
 
 /// Builds a [`Trainer`]. Made by [`Trainer::builder`].
+#[doc(alias = "compile")]
 pub struct Builder {
     pub(super) parts: Parts,
     /// Whether a loss was added for an output by name.
@@ -103,6 +104,7 @@ impl Builder {
     ///     .loss_of("sold", BinaryCrossEntropyWithLogits, 0.3)
     ///     .metric_of("sold", BinaryAccuracy);
     /// ```
+    #[doc(alias = "loss_weights")]
     pub fn loss_of(self, output: &str, loss: impl Loss + 'static, weight: f32) -> Self {
         self.loss_between(output, output, loss, weight)
     }
@@ -168,6 +170,7 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias("autocast", "mixed_precision"))]
     pub fn precision(mut self, precision: Precision) -> Self {
         self.parts.precision = precision;
         self
@@ -175,6 +178,7 @@ impl Builder {
 
     /// Sets how the loss is scaled in mixed precision. The answer depends on it. Default:
     /// [`LossScale::default`].
+    #[doc(alias("GradScaler", "LossScaleOptimizer"))]
     pub fn loss_scale(mut self, loss_scale: LossScale) -> Self {
         self.loss_scale = loss_scale;
         self
@@ -184,6 +188,7 @@ impl Builder {
     /// ([`GLOBAL_BATCH`](crate::GLOBAL_BATCH)).
     ///
     /// It replaces the batch size of the loaders that the trainer is given.
+    #[doc(alias = "batch_size")]
     pub fn global_batch(mut self, samples: usize) -> Self {
         (self.settings.global_batch, self.per_replica) = (samples, None);
         self
@@ -205,6 +210,7 @@ impl Builder {
     }
 
     /// Sets the seed of initial weights and dropout. The loader has a seed of its own. Default: 0.
+    #[doc(alias("manual_seed", "set_random_seed"))]
     pub fn seed(mut self, seed: u64) -> Self {
         self.settings.seed = seed;
         self
@@ -220,6 +226,7 @@ impl Builder {
     /// Sets the number of replicas. More replicas than adapters share these. Default: one for each adapter,
     /// and on a CPU adapter one for each core, up to the number of shards ([`Builder::shards`]): on a
     /// processor with more cores than shards, the other cores have nothing to do.
+    #[doc(alias("DistributedDataParallel", "MirroredStrategy"))]
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = Some(replicas);
         self

@@ -20,6 +20,7 @@ use crate::{DataError, Memory, Values};
 /// The file may be gzipped, which its first bytes tell. Lines end with a line feed, with or without a
 /// carriage return before it. Blank lines are skipped. Every value must be a finite number, and every line as
 /// wide as the first. An error names file, line and column.
+#[doc(alias = "read_csv")]
 #[derive(Clone, Debug)]
 pub struct Csv {
     path: PathBuf,

@@ -19,6 +19,7 @@ use crate::{ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fing
 /// height and width vary from sample to sample ([`FieldSpec::VARIES`]), and a transform such as
 /// [`augment::resized_crop`](crate::augment::resized_crop) has to make them equal. Convolutions take
 /// [channels, height, width], so [`channels_first`](crate::channels_first) comes last.
+#[doc(alias = "image_dataset_from_directory")]
 #[derive(Clone, Debug)]
 pub struct ImageFolder {
     root: PathBuf,
@@ -74,6 +75,7 @@ impl ImageFolder {
     }
 
     /// Decodes to one channel, the luminance. Default: three channels, red, green and blue.
+    #[doc(alias = "grayscale")]
     pub fn grey(mut self) -> Self {
         self.channels = 1;
         self.with_specs()
