@@ -33,7 +33,10 @@ pub struct Buckets {
 
 impl Buckets {
     /// Groups samples by their lengths, one length a sample, at ascending boundaries. The last boundary must
-    /// not be below the longest length. Anything else is an error.
+    /// not be below the longest length.
+    ///
+    /// # Errors
+    /// Boundaries that are not ascending numbers above 0, or a length beyond the last one.
     pub fn new(
         lengths: &[u32],
         boundaries: impl Into<Vec<usize>>,

@@ -34,6 +34,11 @@ pub struct ImageFolder {
 
 impl ImageFolder {
     /// Lists a directory. No picture is opened.
+    ///
+    /// # Errors
+    /// A directory cannot be read, or holds no pictures in directories of classes; the name of a class is not
+    /// UTF-8; there are WebP, BMP, GIF or TIFF files and the feature `more-pictures` is not there. A picture
+    /// that cannot be decoded is an error when it is fetched.
     pub fn open(root: impl AsRef<Path>) -> Result<Self, DataError> {
         let root = root.as_ref().to_path_buf();
         let mut folder = Self {
