@@ -216,8 +216,9 @@ impl Builder {
         self
     }
 
-    /// Trains on the adapters whose name holds `name` (see [`unisono_gpu::select`]). It may be called several
-    /// times. Default: every hardware adapter, or the software one where there is none.
+    /// Trains on the adapters whose label ([`unisono_gpu::Adapter::label`]) holds `name`, see
+    /// [`unisono_gpu::select`]. Of GPUs with the same name the second one has `#2` in its label. It may be
+    /// called several times. Default: every hardware adapter, or the software one where there is none.
     pub fn adapter(mut self, name: &str) -> Self {
         self.adapters.push(name.into());
         self
