@@ -3,6 +3,8 @@
 //! over all images 98.5%.
 //!
 //!     cargo run --release -p unisono-examples --bin mnist_cnn -- --data MNIST --out target/mnist_cnn
+//!
+//! `docs/STATES.md` says where MNIST's files come from.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,7 +24,7 @@ const DEFAULTS: Defaults = Defaults { epochs: 3, global_batch: 64, shards: 8, se
 struct Flags {
     #[command(flatten)]
     run: RunFlags,
-    /// MNIST's four IDX files, gzipped or not
+    /// The folder of MNIST's four IDX files, gzipped or not; docs/STATES.md says where they come from
     #[arg(long, value_name = "DIR", required_unless_present = "images", conflicts_with = "images")]
     data: Option<PathBuf>,
     /// Pictures instead: DIR/train/CLASS/*.png and DIR/test/CLASS/*.png

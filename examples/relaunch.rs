@@ -1,7 +1,7 @@
 //! Runs a program on several machines with mpirun, and starts it again from its last checkpoint when machines
 //! are lost, on whatever hosts the hostfile has by then.
 //!
-//!     relaunch --hostfile hosts --retries 5 -- digits --out run --checkpoint-every 50
+//!     relaunch --hostfile hosts --retries 5 -- target/release/digits --out run --checkpoint-every 50
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

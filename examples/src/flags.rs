@@ -13,12 +13,12 @@ use crate::{Error, Refused, Run, WorldFlag, claim, held_out_metric, say};
 /// resumed run takes it from its checkpoint.
 #[derive(Args, Clone, Debug, Default)]
 pub struct RunFlags {
-    /// Train on adapters with NAME in their name; may be repeated, may be a backend (gl) or both
-    /// (gl:llvmpipe)
+    /// Train on adapters with NAME in their label, as the program adapters shows it; may be repeated, may be
+    /// #2 for the second of equal GPUs, a backend (gl) or both (gl:llvmpipe)
     /// [default: every hardware adapter, else the software one]
     #[arg(long, value_name = "NAME")]
     pub adapter: Vec<String>,
-    /// Number of replicas [default: one an adapter, one a core on a CPU adapter]
+    /// Number of replicas [default: one an adapter; on a CPU adapter one a core, up to the number of shards]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
     pub replicas: Option<usize>,
     /// The machines of the run: mpi, those that mpirun or srun has started; alone, this one; auto, whichever

@@ -14,7 +14,7 @@ use crate::{Error, claim};
 /// The flags of programs that learn a text.
 #[derive(Args, Clone, Debug)]
 pub struct TextFlags {
-    /// A text, gzipped or not; its last tenth is held out
+    /// A text, gzipped or not (docs/STATES.md names one); its last tenth is held out
     #[arg(long, value_name = "PATH")]
     data: PathBuf,
     /// Train on the first so many characters, or on all there are but the last tenth

@@ -19,6 +19,9 @@ chapters! {
     Install: "install.md";
     FirstModel: "first_model.md";
     Data: "data.md";
+    Pictures: "pictures.md";
+    Text: "text.md";
+    Optimizers: "optimizers.md";
     Several: "several.md";
     Metrics: "metrics.md";
     Callbacks: "callbacks.md";

@@ -1,4 +1,4 @@
-//! Adapters of drivers that share nothing are one run: without being told that they are a mixture, and over
+//! Adapters of drivers of different makers are one run: without being told that they are a mixture, and over
 //! the loss of replicas and a resume on another backend.
 
 use unisono::{BatchNorm, Conv2d, Dense, Flatten, FromFn, Gelu, GroupNorm, Sequential, Trainer};

@@ -68,7 +68,7 @@ const WORLD: [&str; 18] = [
 enum Task {
     /// Make this machine ready and train the UCI digits
     Demo(Rest),
-    /// Make this machine ready and run every test
+    /// Make this machine ready and run the tests; those behind features, and of several machines, by flags
     Test {
         /// Run the long versions too (sets UNISONO_LONG=1), and the tests of what is behind features
         #[arg(long)]

@@ -1,4 +1,4 @@
-//! `mnist_cnn` on drivers that share nothing: they are one run, over the loss of replicas of each, a kill,
+//! `mnist_cnn` on drivers of two makers: they are one run, over the loss of replicas of each, a kill,
 //! and a resume on a third one.
 
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! Compares adapters byte by byte: drivers that share nothing have to give the same bits.
+//! Compares adapters byte by byte: drivers of different makers have to give the same bits.
 //!
 //! A [`Subject`] is a graph with the values that it is run on: a case of an op, a layer, a loss or an
 //! optimizer (`subjects.rs`), or a random graph ([`fuzz`]). A [`Fleet`] runs many on several adapters, and

@@ -105,6 +105,9 @@ impl Syncing {
     }
 
     /// Waits until the file is durable.
+    ///
+    /// # Errors
+    /// The file could not be made durable.
     pub fn wait(self) -> io::Result<()> {
         (self.0)()
     }

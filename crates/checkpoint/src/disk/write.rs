@@ -24,6 +24,10 @@ const LARGE: usize = 1 << 20;
 ///
 /// A process that is killed here may leave `.tmp-export-` and 16 hex digits in the file's directory. No run
 /// needs it.
+///
+/// # Errors
+/// The path names no file; a tensor is called `__metadata__`, or the header would be longer than readers
+/// accept; the file cannot be written, moved to its place or made durable.
 pub fn write_model(path: impl AsRef<Path>, tensors: &Tensors) -> Result<()> {
     let path = path.as_ref();
     replace_model(&*beside(path)?, path, EXPORT, tensors)

@@ -53,6 +53,10 @@ impl Diff {
 
 /// Compares two runs (their newest checkpoints), checkpoints or files. Tensors are compared by their bytes,
 /// so -0 and +0 differ. A file by itself is compared with a checkpoint's model.
+///
+/// # Errors
+/// One of the two cannot be opened as what it is: a run without a complete checkpoint, a checkpoint that is
+/// not what its manifest says, a file that is no valid safetensors.
 pub fn diff(left: impl AsRef<Path>, right: impl AsRef<Path>) -> Result<Diff> {
     let (left, right) = (Target::open(left.as_ref())?, Target::open(right.as_ref())?);
     let mut diff = Diff::default();

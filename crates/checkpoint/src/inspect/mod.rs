@@ -98,7 +98,11 @@ pub struct Row {
     pub not_finite: usize,
 }
 
-/// Lists the checkpoints of a run, newest first. A directory that is not a run's is an error.
+/// Lists the checkpoints of a run, newest first.
+///
+/// # Errors
+/// The directory is not that of a run, or its checkpoints cannot be listed. A broken checkpoint is no error:
+/// [`Listed::problem`] says what is wrong with it.
 pub fn list(dir: impl AsRef<Path>) -> Result<Vec<Listed>> {
     let checkpoints = checkpoints_of(dir.as_ref())?;
     let (record, _) = Record::read(&StdDisk, &checkpoints);
@@ -106,8 +110,10 @@ pub fn list(dir: impl AsRef<Path>) -> Result<Vec<Listed>> {
     Ok(found.map(|found| listed(found.step, found.path, &record, false)).collect())
 }
 
-/// Returns what the audits of a run left beside the checkpoints that [`list()`] returns. A directory that is
-/// not a run's is an error.
+/// Returns what the audits of a run left beside the checkpoints that [`list()`] returns.
+///
+/// # Errors
+/// The directory is not that of a run, or its checkpoints cannot be listed.
 pub fn audited(dir: impl AsRef<Path>) -> Result<Audited> {
     let checkpoints = checkpoints_of(dir.as_ref())?;
     let (record, problem) = Record::read(&StdDisk, &checkpoints);
@@ -139,6 +145,10 @@ fn listed(step: u64, path: PathBuf, record: &Record, suspect: bool) -> Listed {
 }
 
 /// Reads all of a file, of a checkpoint, or of all checkpoints of a run, and compares it with its hashes.
+///
+/// # Errors
+/// The checkpoints of a run cannot be listed. What is wrong with one, or with a file, is no error:
+/// [`Checked::problem`] says it.
 pub fn verify(path: impl AsRef<Path>) -> Result<Vec<Checked>> {
     let path = path.as_ref();
     let check = |path: &Path, result: Result<()>| Checked {
@@ -161,6 +171,9 @@ pub fn verify(path: impl AsRef<Path>) -> Result<Vec<Checked>> {
 }
 
 /// Returns names, shapes and norms, and what the trainer noted.
+///
+/// # Errors
+/// Those of [`diff()`], for one of its two.
 pub fn show(path: impl AsRef<Path>) -> Result<Shown> {
     let target = Target::open(path.as_ref())?;
     let mut tensors = Vec::new();
@@ -174,6 +187,9 @@ pub fn show(path: impl AsRef<Path>) -> Result<Shown> {
 
 /// Returns the model of a run, a checkpoint or a file, to be converted by
 /// [`export_model`](crate::export_model).
+///
+/// # Errors
+/// Those of [`show`].
 pub fn model(path: impl AsRef<Path>) -> Result<Tensors> {
     let target = Target::open(path.as_ref())?;
     Ok(target.files.first().map(|(_, file)| file.tensors()).unwrap_or_default())

@@ -95,6 +95,10 @@ struct Described {
 
 /// Writes a model as plain safetensors, which any reader loads, and its description. Equal tensors make equal
 /// files. Without a description, one of the weights that were there before is removed.
+///
+/// # Errors
+/// Those of [`write_model`](crate::write_model); a path that ends in `.json`; a description that is too large
+/// to be read again.
 pub fn export_model(path: impl AsRef<Path>, tensors: &Tensors, export: &Export) -> Result<Exported> {
     let path = path.as_ref();
     export_on(&*beside(path)?, path, EXPORT, tensors, export)
@@ -165,6 +169,10 @@ fn is_description(disk: &dyn Disk, path: &Path) -> bool {
 
 /// Opens an exported model and its description, given the path of its `NAME.safetensors`, and checks that
 /// they belong together.
+///
+/// # Errors
+/// A file cannot be read; the description is not one, or of an unknown version; the weights are not those
+/// that it was written for, by size and SHA-256, or no valid safetensors.
 pub fn read_export(path: impl AsRef<Path>) -> Result<(TensorFile, Value)> {
     let path = path.as_ref();
     let disk: &dyn Disk = &StdDisk;

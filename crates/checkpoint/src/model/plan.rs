@@ -109,12 +109,22 @@ impl Plan {
     }
 
     /// Takes the tensors of a file for a model that wants these. What is not wanted is not read.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] with the report if a tensor of the model is missing, a wanted one of the file is not
+    /// in the model, several have one name after renaming, or a shape or type does not fit, of which a
+    /// [partial](Self::partial) plan allows the first two; [`Error::Only`] if no tensor of the model matches
+    /// what is to be loaded; [`Error::Rule`] if a rule has more `*` in its new name than in its old one; a
+    /// rule of [`Keras`] that fits no tensor.
     pub fn read(&self, file: &TensorFile, model: &BTreeMap<String, Info>) -> Result<(Tensors, LoadReport)> {
         let found = file.infos().filter_map(|(name, info)| Some((name, (info, file.bytes(name)?))));
         self.apply(file.path(), found.collect(), model)
     }
 
     /// Takes tensors in memory as [`Plan::read`] takes those of a file.
+    ///
+    /// # Errors
+    /// Those of [`Plan::read`].
     pub fn take(&self, tensors: &Tensors, model: &BTreeMap<String, Info>) -> Result<(Tensors, LoadReport)> {
         let found = tensors.iter().map(|(name, tensor)| (name.as_str(), (tensor.info(), tensor.bytes())));
         self.apply(Path::new("tensors"), found.collect(), model)

@@ -72,6 +72,9 @@ pub struct Saver {
 
 impl Saver {
     /// Takes over a store and starts the thread.
+    ///
+    /// # Errors
+    /// The checkpoints that are there cannot be listed, or the thread cannot be started.
     pub fn new(store: Store, options: SaverOptions) -> Result<Self> {
         let retention = store.options.clone();
         Ok(Self { thread: Thread::start(store, options.require)?, options, retention })
@@ -80,13 +83,17 @@ impl Saver {
     /// Hands a checkpoint over and returns at once, except where the module's documentation says that it
     /// waits.
     ///
-    /// An error is that of an earlier save, and these contents are then not taken. It is any error if saves
-    /// are required, else one that no later step mends, such as [`Error::Behind`].
+    /// # Errors
+    /// That of an earlier save, and these contents are then not taken: any error if saves are required, else
+    /// one that no later step mends, such as [`Error::Behind`]. [`Error::Stopped`] if the thread has ended.
     pub fn save(&self, step: u64, contents: Contents) -> Result<()> {
         self.save_with_metric(step, contents, None)
     }
 
     /// Saves as [`Saver::save`] does, with a metric for retention as [`Store::save_with_metric`] takes it.
+    ///
+    /// # Errors
+    /// Those of [`Saver::save`].
     pub fn save_with_metric(&self, step: u64, contents: Contents, metric: Option<Metric>) -> Result<()> {
         let mut state =
             self.thread.shared.wait_while(|s| s.fatal.is_none() && s.has_no_room(self.options.write_every));
@@ -117,6 +124,9 @@ impl Saver {
     /// Notes that an audit has failed: the checkpoints of steps later than `after` are renamed, as
     /// [`Store::distrust`] says, and saves of such steps that wait, or have failed, are given up. Waits until
     /// nothing is being written.
+    ///
+    /// # Errors
+    /// Those of [`Store::distrust`].
     pub fn distrust(&self, after: u64) -> Result<Vec<PathBuf>> {
         self.thread.shared.lock().drop_later(after);
         self.with_store(|store| {
@@ -132,8 +142,10 @@ impl Saver {
         std::mem::take(&mut self.thread.shared.lock().spare)
     }
 
-    /// Returns what became of earlier saves, each once. Errors are those of [`Saver::save`]; the reports then
-    /// come with the next call.
+    /// Returns what became of earlier saves, each once.
+    ///
+    /// # Errors
+    /// Those of [`Saver::save`]; the reports then come with the next call.
     pub fn poll(&self) -> Result<Vec<Report>> {
         let mut state = self.thread.shared.lock();
         check(&mut state)?;
@@ -142,6 +154,9 @@ impl Saver {
 
     /// Waits until all that was handed over has been written, tries once more what failed, and returns the
     /// reports.
+    ///
+    /// # Errors
+    /// Those of [`Saver::poll`].
     pub fn flush(&self) -> Result<Vec<Report>> {
         drop(self.when_idle());
         let mut state = self.thread.shared.lock();
@@ -167,6 +182,9 @@ impl Saver {
 
     /// Flushes as [`Saver::flush`] does, and returns the store. What was handed over and did not fail is then
     /// durable.
+    ///
+    /// # Errors
+    /// Those of [`Saver::poll`].
     pub fn finish(self) -> Result<(Store, Vec<Report>)> {
         let reports = self.flush()?;
         let shared = Arc::clone(&self.thread.shared);

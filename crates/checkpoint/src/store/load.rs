@@ -38,27 +38,43 @@ pub struct Loaded {
 /// no run starts from scratch by mistake. If the record of trusted checkpoints cannot be read, any of them
 /// may be a suspect, which is [`Error::Record`]. This needs no [`Store`](crate::Store) and disturbs none that
 /// is in use.
+///
+/// # Errors
+/// All checkpoints are broken, the record of trusted ones cannot be read, or the directory cannot be listed.
 pub fn newest(dir: impl AsRef<Path>) -> Result<Option<Loaded>> {
     newest_on(&StdDisk, dir.as_ref())
 }
 
 /// Finds the newest checkpoint as [`newest`] does, on another file system.
+///
+/// # Errors
+/// Those of [`newest`].
 pub fn newest_with(disk: &dyn Disk, dir: impl AsRef<Path>) -> Result<Option<Loaded>> {
     newest_on(disk, dir.as_ref())
 }
 
 /// Returns steps and directories of the checkpoints in DIR, newest first, not verified.
+///
+/// # Errors
+/// The directory cannot be listed. One that is not there has no checkpoints, and is no error.
 pub fn list(dir: impl AsRef<Path>) -> Result<Vec<(u64, PathBuf)>> {
     let found = list_on(&StdDisk, dir.as_ref())?;
     Ok(found.into_iter().map(|found| (found.step, found.path)).collect())
 }
 
 /// Loads one checkpoint, given its own directory, and verifies it. Returns its step and its contents.
+///
+/// # Errors
+/// A file is missing, cannot be read, or is not what the manifest says by size and SHA-256; the manifest, or
+/// what a file holds, is not valid.
 pub fn load(checkpoint: impl AsRef<Path>) -> Result<(u64, Contents)> {
     load_on(&StdDisk, checkpoint.as_ref())
 }
 
 /// Loads a checkpoint as [`load`] does, from another file system.
+///
+/// # Errors
+/// Those of [`load`].
 pub fn load_with(disk: &dyn Disk, checkpoint: impl AsRef<Path>) -> Result<(u64, Contents)> {
     load_on(disk, checkpoint.as_ref())
 }

@@ -83,14 +83,20 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens DIR, and makes it if it is not there. If it cannot be written or is in use, this is an error
-    /// that names path and reason. DIR may be a link, but not `DIR/checkpoints`: what is written and removed
-    /// is in DIR.
+    /// Opens DIR, and makes it if it is not there. DIR may be a link, but not `DIR/checkpoints`:
+    /// what is written and removed is in DIR.
+    ///
+    /// # Errors
+    /// DIR cannot be made, read or written, or `DIR/checkpoints` is a link; [`Error::Locked`] if another
+    /// store has it open. The error names path and reason.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(dir, Options::default(), Arc::new(StdDisk))
     }
 
     /// Opens DIR with options, on another file system.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`].
     pub fn open_with(dir: impl AsRef<Path>, options: Options, disk: Arc<dyn Disk>) -> Result<Self> {
         let dir = dir.as_ref().to_owned();
         let checkpoints = dir.join(CHECKPOINTS);
@@ -120,12 +126,20 @@ impl Store {
     /// A checkpoint of the same step is replaced, and removed only after its successor is durable. A complete
     /// one of a later step is [`Error::Behind`]: it would be found in place of this one. Broken ones in the
     /// way are renamed `broken-step-...` and kept. A step later than 2^53 is [`Error::Step`].
+    ///
+    /// # Errors
+    /// [`Error::Behind`] and [`Error::Step`]; contents that cannot be stored or would be too large to be read
+    /// again; the checkpoint cannot be written, and those before it stay; the directory has vanished and
+    /// another store has locked what took its place.
     pub fn save(&mut self, step: u64, contents: &Contents) -> Result<Saved> {
         self.save_with_metric(step, contents, None)
     }
 
     /// Saves as [`Store::save`] does, with the metric measured at this step, for [`Options::best`]. It is
     /// stored in the manifest. A metric that is not finite counts as none.
+    ///
+    /// # Errors
+    /// Those of [`Store::save`].
     pub fn save_with_metric(
         &mut self,
         step: u64,
@@ -160,12 +174,18 @@ impl Store {
     }
 
     /// Returns the newest complete checkpoint of this directory, as [`newest`](crate::newest) does.
+    ///
+    /// # Errors
+    /// Those of [`newest`](crate::newest).
     pub fn newest(&self) -> Result<Option<Loaded>> {
         newest_on(&*self.disk, &self.dir)
     }
 
     /// Returns the step of the newest checkpoint that looks complete by its names and sizes. Nothing is
     /// verified.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
     pub fn newest_step(&self) -> Result<Option<u64>> {
         Ok(self.candidates()?.first().map(|found| found.candidate.step))
     }
@@ -173,6 +193,9 @@ impl Store {
     /// Returns the step and directory of the best checkpoint by [`Options::best`], or `None` without that
     /// option or any metric. If the record of trusted checkpoints cannot be read, any of them may be a
     /// suspect, which is [`Error::Record`].
+    ///
+    /// # Errors
+    /// [`Error::Record`]; the directory cannot be listed.
     pub fn best(&self) -> Result<Option<(u64, PathBuf)>> {
         list_usable(&*self.disk, &self.dir)?;
         let mut found = self.candidates()?;
@@ -184,12 +207,18 @@ impl Store {
 
     /// Removes every checkpoint, suspects included, for a run that starts anew in an old directory on
     /// purpose.
+    ///
+    /// # Errors
+    /// The directory cannot be listed, or a checkpoint or the record of trusted ones cannot be removed.
     pub fn clear(&mut self) -> Result<()> {
         all_on(&*self.disk, &self.dir)?.iter().try_for_each(|found| self.retire(&found.path))?;
         self.forget_trust()
     }
 
     /// Writes `DIR/model.safetensors`, the final model, as [`write_model`](crate::write_model) does.
+    ///
+    /// # Errors
+    /// Those of [`write_model`](crate::write_model).
     pub fn write_model(&self, tensors: &Tensors) -> Result<PathBuf> {
         create_dirs(&*self.disk, &self.dir)?;
         let path = self.dir.join(MODEL);
@@ -199,6 +228,9 @@ impl Store {
 
     /// Writes `DIR/model.safetensors`, and `DIR/model.json` if there is a description, as
     /// [`export_model`](crate::export_model) does.
+    ///
+    /// # Errors
+    /// Those of [`export_model`](crate::export_model).
     pub fn export_model(&self, tensors: &Tensors, export: &Export) -> Result<Exported> {
         create_dirs(&*self.disk, &self.dir)?;
         export_on(&*self.disk, &self.dir.join(MODEL), FILE, tensors, export)

@@ -33,6 +33,9 @@ impl Store {
     /// changes. Of more than 1000 trusted checkpoints the newest 1000 are recorded. When this returns, the
     /// record is durable. A checkpoint that is saved again later is not trusted, unless it is the same byte
     /// for byte.
+    ///
+    /// # Errors
+    /// The directory cannot be listed or is not the one that was opened, or the record cannot be written.
     pub fn trust(&mut self, upto: u64) -> Result<Option<u64>> {
         self.still_here()?;
         let (record, _) = self.record();
@@ -52,12 +55,18 @@ impl Store {
     /// [`Saved`] tells the reason.
     ///
     /// [`Saved`]: crate::Saved
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
     pub fn trusted(&self) -> Result<Option<(u64, PathBuf)>> {
         Ok(self.all_trusted()?.into_iter().next())
     }
 
     /// Returns step and directory of each trusted checkpoint, newest first. What was compared is what
     /// [`Store::trusted`] says.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
     pub fn all_trusted(&self) -> Result<Vec<(u64, PathBuf)>> {
         let (record, _) = self.record();
         let mut found = self.candidates()?;

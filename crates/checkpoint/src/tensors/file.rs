@@ -24,12 +24,18 @@ pub struct TensorFile {
 
 impl TensorFile {
     /// Opens and checks a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no regular file, or is no valid safetensors.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         Self::new(path, FileBytes::map(path).map_err(io(path, "read"))?)
     }
 
     /// Checks the bytes of a file. `path` is for error messages.
+    ///
+    /// # Errors
+    /// The bytes are no valid safetensors.
     pub fn new(path: &Path, bytes: FileBytes) -> Result<Self> {
         let header = parse_header(path, &bytes)?;
         Ok(Self { path: path.to_owned(), bytes, header })
@@ -73,6 +79,9 @@ impl TensorFile {
 }
 
 /// Reads a whole safetensors file. Its metadata is passed over.
+///
+/// # Errors
+/// Those of [`TensorFile::open`]; there is no memory for the tensors.
 pub fn read_tensors(path: impl AsRef<Path>) -> Result<Tensors> {
     let file = TensorFile::open(path)?;
     copies(file.path(), &file.header, &file.bytes)
@@ -80,6 +89,9 @@ pub fn read_tensors(path: impl AsRef<Path>) -> Result<Tensors> {
 
 /// Reads the bytes of a safetensors file. `path` is for the error message. Checks all that
 /// [`TensorFile::open`] does.
+///
+/// # Errors
+/// The bytes are no valid safetensors, or there is no memory for the tensors.
 pub fn parse_tensors(path: &Path, file: &[u8]) -> Result<Tensors> {
     copies(path, &parse_header(path, file)?, file)
 }

@@ -4,8 +4,10 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// Opens a regular file to be read. Links are followed. Anything else, such as a pipe, is an error and is not
-/// waited for.
+/// Opens a regular file to be read. Links are followed.
+///
+/// # Errors
+/// The file cannot be opened, or is not a regular file, such as a pipe, which is not waited for.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     // This comes before the file is opened, because opening a device may have effects.
     regular(&fs::metadata(path)?)?;
@@ -19,8 +21,11 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a regular file that is there, to append to it. A link, be it symbolic or one of several names of a
-/// file (Unix), is an error, so that nothing is written to a file of another place.
+/// Opens a regular file that is there, to append to it.
+///
+/// # Errors
+/// The file is not there or cannot be opened; it is no regular file, or is a link, be it symbolic or one of
+/// several names of a file (Unix), so that nothing is written to a file of another place.
 pub fn open_to_append(path: &Path) -> io::Result<File> {
     regular(&fs::symlink_metadata(path)?)?;
     let file = flags(File::options().append(true), true).open(path)?;

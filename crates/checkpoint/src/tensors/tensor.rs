@@ -17,7 +17,10 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// Makes a tensor from its bytes. Too many or too few of them are an error.
+    /// Makes a tensor from its bytes.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if there are more or fewer bytes than the shape takes.
     pub fn new(dtype: TensorDType, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self> {
         let info = Info { dtype, shape };
         if info.bytes() != Some(bytes.len()) {
@@ -27,16 +30,25 @@ impl Tensor {
     }
 
     /// Makes a tensor of f32 values.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if there are more or fewer values than the shape takes.
     pub fn f32(shape: &[usize], values: &[f32]) -> Result<Self> {
         Self::new(TensorDType::F32, shape.to_vec(), stored(values, |v| v.to_le_bytes()))
     }
 
     /// Makes a tensor of i32 values.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if there are more or fewer values than the shape takes.
     pub fn i32(shape: &[usize], values: &[i32]) -> Result<Self> {
         Self::new(TensorDType::I32, shape.to_vec(), stored(values, |v| v.to_le_bytes()))
     }
 
     /// Makes a tensor of u32 values.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if there are more or fewer values than the shape takes.
     pub fn u32(shape: &[usize], values: &[u32]) -> Result<Self> {
         Self::new(TensorDType::U32, shape.to_vec(), stored(values, |v| v.to_le_bytes()))
     }

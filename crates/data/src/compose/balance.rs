@@ -21,6 +21,10 @@ pub enum Balance {
 }
 
 /// Counts the samples of each class, by an i32 field that is a scalar. Reads every sample once.
+///
+/// # Errors
+/// A sample cannot be read; the source has no i32 field of this name, or one with more than one label a
+/// sample.
 pub fn class_counts(source: &dyn Source, field: &str) -> Result<BTreeMap<i32, u64>, DataError> {
     Ok(by_class(source, field)?.into_iter().map(|(class, indices)| (class, indices.len() as u64)).collect())
 }
@@ -29,6 +33,9 @@ pub fn class_counts(source: &dyn Source, field: &str) -> Result<BTreeMap<i32, u6
 ///
 /// Within a class the order is a permutation by the seed. For another order in each epoch, shuffle in the
 /// loader.
+///
+/// # Errors
+/// Those of [`class_counts`].
 pub fn balance<S: Source>(
     source: S,
     field: &str,

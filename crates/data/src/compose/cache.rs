@@ -20,6 +20,10 @@ pub struct Cache<S> {
 
 impl<S: Source> Cache<S> {
     /// Keeps samples of `source` that take up to `bytes` together.
+    ///
+    /// # Errors
+    /// There is no memory for a list of the samples. What they hold takes its memory later, within the
+    /// budget.
     pub fn new(source: S, bytes: u64) -> Result<Self, DataError> {
         let mut kept = Vec::new();
         let no_room = |_| DataError::Setting {

@@ -7,6 +7,7 @@ use crate::compose::subset::{hash_part, part_coverage};
 use crate::{ContentHash, Coverage, DataError, FieldSpec, Fingerprint, Sample, Source};
 
 /// A source made of several, one after another.
+#[doc(alias = "ConcatDataset")]
 #[derive(Clone)]
 pub struct Concat {
     sources: Vec<Arc<dyn Source>>,
@@ -16,6 +17,9 @@ pub struct Concat {
 
 impl Concat {
     /// Joins sources, which must have the same fields.
+    ///
+    /// # Errors
+    /// There are no sources, or their fields differ.
     pub fn new(sources: impl IntoIterator<Item = Arc<dyn Source>>) -> Result<Self, DataError> {
         let sources: Vec<_> = sources.into_iter().collect();
         same_fields("concat", &sources)?;
@@ -53,6 +57,9 @@ const MOST_TURN: u64 = 1 << 20;
 
 impl Interleave {
     /// Joins sources, each with its weight. They must have the same fields.
+    ///
+    /// # Errors
+    /// There are no sources, or their fields differ; a weight is 0, or the weights add up to more than 2^20.
     pub fn new(sources: impl IntoIterator<Item = (Arc<dyn Source>, u32)>) -> Result<Self, DataError> {
         let (sources, weights): (Vec<_>, Vec<_>) =
             sources.into_iter().map(|(source, weight)| (source, u64::from(weight))).unzip();

@@ -27,7 +27,10 @@ enum Chosen {
 }
 
 impl<S: Source> Subset<S> {
-    /// Chooses the samples at `indices`, in that order. An index beyond the source's end is an error.
+    /// Chooses the samples at `indices`, in that order.
+    ///
+    /// # Errors
+    /// [`DataError::Index`] for the first index beyond the end of the source.
     pub fn new(source: S, indices: impl Into<Vec<u64>>) -> Result<Self, DataError> {
         let (indices, len) = (indices.into(), source.len());
         match indices.iter().find(|&&index| index >= len) {
@@ -37,6 +40,9 @@ impl<S: Source> Subset<S> {
     }
 
     /// Returns the index in the source of a sample of this subset.
+    ///
+    /// # Errors
+    /// [`DataError::Index`] if the subset has no such sample.
     pub fn index_in_source(&self, index: u64) -> Result<u64, DataError> {
         let beyond = DataError::Index { index, len: self.len() };
         match &self.chosen {
@@ -53,6 +59,10 @@ impl<S: Source> Subset<S> {
 /// rest.
 ///
 /// Which sample goes where is a function of (seed, source length) alone.
+///
+/// # Errors
+/// `first` is more than the source has samples.
+#[doc(alias("random_split", "train_test_split"))]
 pub fn split<S: Source>(source: S, first: u64, seed: u64) -> Result<[Subset<Arc<S>>; 2], DataError> {
     let total = source.len();
     if first > total {
@@ -72,6 +82,9 @@ pub fn split<S: Source>(source: S, first: u64, seed: u64) -> Result<[Subset<Arc<
 
 /// Splits as [`split`] does, with the first part given as a fraction of the source, rounded to the nearest
 /// sample.
+///
+/// # Errors
+/// The fraction is not within 0 and 1.
 pub fn split_fraction<S: Source>(
     source: S,
     fraction: f64,

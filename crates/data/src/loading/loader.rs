@@ -45,6 +45,7 @@ const REQUIRE_FINITE: &str = "require_finite";
 /// assert_eq!(resumed.next().unwrap()?, whole[1]);
 /// # Ok::<(), unisono_data::DataError>(())
 /// ```
+#[doc(alias = "DataLoader")]
 #[derive(Clone)]
 pub struct Loader {
     pipeline: Pipeline,
@@ -231,6 +232,7 @@ impl Loader {
 
     /// Sets the number of threads that prepare batches, each one batch at a time. Default: as many as the
     /// pace asks for, up to one a core.
+    #[doc(alias = "num_workers")]
     pub fn threads(mut self, threads: usize) -> Self {
         self.pace.threads = Some(threads);
         self
@@ -272,6 +274,13 @@ impl Loader {
     }
 
     /// Returns the batches of one epoch.
+    ///
+    /// # Errors
+    /// A setting cannot work: a batch or a source without samples, a limit of no batches,
+    /// [`Loader::drop_last`] with fewer samples than a batch, a shuffle with [`Loader::lanes`], buckets of
+    /// another number of samples, two transforms of one name, or too many threads or batches ahead. Those of
+    /// [`Loader::fields`]. The threads cannot be started. A bad sample and a transform that fails are errors
+    /// of the iterator.
     pub fn epoch(&self, epoch: u32) -> Result<Batches, DataError> {
         self.batches(Position { epoch, sample: 0 }.into(), u64::from(epoch) + 1)
     }
@@ -280,11 +289,18 @@ impl Loader {
     ///
     /// Any position will do, at a whole number of batches or not, and all cost the same. Where bad samples
     /// may be skipped, give the [`LoaderState`].
+    ///
+    /// # Errors
+    /// Those of [`Loader::epoch`]; a position beyond the end of an epoch; a state with more skipped samples
+    /// than [`Loader::skip_bad`] allows.
     pub fn epochs_from(&self, from: impl Into<LoaderState>) -> Result<Batches, DataError> {
         self.batches(from.into(), 1 << 32)
     }
 
     /// Returns the batches from a position on, up to the start of epoch `end`.
+    ///
+    /// # Errors
+    /// Those of [`Loader::epochs_from`].
     pub fn epochs(&self, from: impl Into<LoaderState>, end: u32) -> Result<Batches, DataError> {
         self.batches(from.into(), u64::from(end))
     }
@@ -316,6 +332,12 @@ impl Loader {
     }
 
     /// Returns what the fields of a sample look like after all transforms, which is what a model will be fed.
+    ///
+    /// # Errors
+    /// The source has no samples, two transforms have one name, or the first sample cannot be read or a
+    /// transform fails on it (of the first ones, where [`Loader::skip_bad`] allows bad samples); shapes that
+    /// vary from sample to sample, and no transform that makes them equal; [`DataError::Stopped`] if the
+    /// loader is asked to stop.
     pub fn fields(&self) -> Result<Vec<FieldSpec>, DataError> {
         Ok(self.specs()?.last().cloned().unwrap_or_default())
     }

@@ -17,6 +17,7 @@ use crate::{DataError, FieldSpec, Fingerprint};
 /// A trainer of the crate `unisono` is built for the longest samples
 /// ([`Loader::fields`](crate::Loader::fields)), and compiles a program for each shorter length when the first
 /// batch of it comes.
+#[doc(alias = "bucket_by_sequence_length")]
 #[derive(Clone, Debug)]
 pub struct Buckets {
     boundaries: Vec<usize>,
@@ -32,7 +33,10 @@ pub struct Buckets {
 
 impl Buckets {
     /// Groups samples by their lengths, one length a sample, at ascending boundaries. The last boundary must
-    /// not be below the longest length. Anything else is an error.
+    /// not be below the longest length.
+    ///
+    /// # Errors
+    /// Boundaries that are not ascending numbers above 0, or a length beyond the last one.
     pub fn new(
         lengths: &[u32],
         boundaries: impl Into<Vec<usize>>,

@@ -74,13 +74,19 @@ impl Batch {
         self.stacked.fields().map(|(name, field)| (&**name, field))
     }
 
-    /// Returns the stacked elements of an f32 field. A field that is missing or of another type is an error.
+    /// Returns the stacked elements of an f32 field.
+    ///
+    /// # Errors
+    /// There is no field of this name, or it is of another type.
     pub fn f32(&self, name: &str) -> Result<&[f32], DataError> {
         let field = self.field(name).ok_or_else(|| DataError::field(name, "no such field"))?;
         field.values.as_f32().ok_or_else(|| DataError::field(name, "dtype i32, expected f32"))
     }
 
-    /// Returns the stacked elements of an i32 field. A field that is missing or of another type is an error.
+    /// Returns the stacked elements of an i32 field.
+    ///
+    /// # Errors
+    /// There is no field of this name, or it is of another type.
     pub fn i32(&self, name: &str) -> Result<&[i32], DataError> {
         let field = self.field(name).ok_or_else(|| DataError::field(name, "no such field"))?;
         field.values.as_i32().ok_or_else(|| DataError::field(name, "dtype f32, expected i32"))

@@ -9,7 +9,8 @@ use crate::{ContentHash, Coverage, DataError, FieldSpec, Fingerprint, Sample};
 /// A data set: a length, and samples by index.
 ///
 /// Loader threads call `fetch` at the same time and in any order. The same index must always give the same
-/// sample.
+/// sample. So a stream, whose length is unknown or which is read only from its start (PyTorch's
+/// `IterableDataset`), is no source: it is written to files first.
 ///
 /// ```
 /// use unisono_data::{DataError, FieldDType, Field, FieldSpec, Sample, Source};
@@ -35,6 +36,7 @@ use crate::{ContentHash, Coverage, DataError, FieldSpec, Fingerprint, Sample};
 /// assert_eq!(squares.fetch(3)?.field("y"), Some(&Field::f32([1], [9.0])));
 /// # Ok::<(), DataError>(())
 /// ```
+#[doc(alias = "Dataset")]
 pub trait Source: Send + Sync {
     /// Returns the number of samples.
     fn len(&self) -> u64;

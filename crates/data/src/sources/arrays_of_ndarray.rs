@@ -20,6 +20,9 @@ impl Memory {
     /// assert_eq!(data.fetch(4)?.field("x").unwrap().to_ndarray_f32().unwrap()[[1, 2]], 7.0);
     /// # Ok::<(), unisono_data::DataError>(())
     /// ```
+    ///
+    /// # Errors
+    /// The array has no axes, or a sample of it has no elements.
     pub fn of_ndarray<A>(name: impl Into<Arc<str>>, array: &ArrayD<A>) -> Result<Self, DataError>
     where
         for<'a> Field: From<&'a ArrayD<A>>,
@@ -30,6 +33,9 @@ impl Memory {
     }
 
     /// Adds a field, as [`Memory::with`] does, of an array whose first axis counts the samples.
+    ///
+    /// # Errors
+    /// Those of [`Memory::of_ndarray`] and of [`Memory::with`].
     pub fn with_ndarray<A>(self, name: impl Into<Arc<str>>, array: &ArrayD<A>) -> Result<Self, DataError>
     where
         for<'a> Field: From<&'a ArrayD<A>>,

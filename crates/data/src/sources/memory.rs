@@ -15,6 +15,7 @@ use crate::{ContentHash, Coverage, DataError, Field, FieldSpec, Fingerprint, Sam
 /// assert_eq!(xor.len(), 4);
 /// # Ok::<(), unisono_data::DataError>(())
 /// ```
+#[doc(alias("TensorDataset", "from_tensor_slices"))]
 #[derive(Clone, Debug)]
 pub struct Memory {
     len: usize,
@@ -24,8 +25,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Makes a source of one field: `values` holds sample after sample, each of `shape`. A number of values
-    /// that makes no whole number of samples is an error.
+    /// Makes a source of one field: `values` holds sample after sample, each of `shape`.
+    ///
+    /// # Errors
+    /// The shape has no elements, or the values are not a whole number of samples.
     pub fn new(
         name: impl Into<Arc<str>>,
         shape: impl Into<Vec<usize>>,
@@ -36,7 +39,10 @@ impl Memory {
         Ok(Self { len, specs: vec![spec], arrays: vec![values] })
     }
 
-    /// Adds a field with as many samples. Another number of samples, or a name that is taken, is an error.
+    /// Adds a field with as many samples.
+    ///
+    /// # Errors
+    /// Those of [`Memory::new`]; another number of samples, or a name that is taken.
     pub fn with(
         mut self,
         name: impl Into<Arc<str>>,
@@ -58,6 +64,9 @@ impl Memory {
     }
 
     /// Makes a source of features "x" of `shape` and one class label "y" for each sample.
+    ///
+    /// # Errors
+    /// Those of [`Memory::new`]; a number of labels that is not that of the samples.
     pub fn labelled(
         features: impl Into<Vec<f32>>,
         shape: impl Into<Vec<usize>>,

@@ -22,6 +22,10 @@ pub struct Sequences {
 
 impl Sequences {
     /// Makes a source of sequences, each with its class. `padding` fills what is beyond a sequence's end.
+    ///
+    /// # Errors
+    /// Another number of labels than of sequences; sequences that are all empty, or one of 2^32 elements or
+    /// more.
     pub fn labelled<T: AsRef<[i32]>>(
         sequences: impl IntoIterator<Item = T>,
         labels: impl Into<Vec<i32>>,
@@ -49,7 +53,10 @@ impl Sequences {
     }
 
     /// Pads to a length instead of that of the longest sequence, so that sources of several files have one
-    /// shape. A sequence that is longer is an error.
+    /// shape.
+    ///
+    /// # Errors
+    /// A sequence is longer.
     pub fn pad_to(mut self, length: usize) -> Result<Self, DataError> {
         let longest = self.specs[0].shape[0];
         if length < longest {

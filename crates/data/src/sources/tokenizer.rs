@@ -20,6 +20,9 @@ pub struct Tokenizer(tokenizers::Tokenizer);
 impl Tokenizer {
     /// Reads a `tokenizer.json`. Its settings of padding and truncation are left out: what is padded would
     /// count as text.
+    ///
+    /// # Errors
+    /// The file cannot be read, or describes no tokenizer.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let wrong = |error: tokenizers::Error| DataError::format(path, error.to_string());
@@ -44,12 +47,18 @@ impl Tokenizer {
     }
 
     /// Returns the ids of a text, with the special tokens that the tokenizer adds.
+    ///
+    /// # Errors
+    /// The tokenizer cannot encode the text, or an id is not an i32.
     pub fn encode(&self, text: &str) -> Result<Vec<i32>, DataError> {
         let encoding = self.0.encode(text, true).map_err(DataError::other)?;
         encoding.get_ids().iter().map(|id| i32::try_from(*id).map_err(DataError::other)).collect()
     }
 
     /// Returns the text of some ids, without special tokens.
+    ///
+    /// # Errors
+    /// An id is negative, or the tokenizer cannot decode the ids.
     pub fn decode(&self, ids: &[i32]) -> Result<String, DataError> {
         let ids: Vec<u32> =
             ids.iter().map(|id| u32::try_from(*id).map_err(DataError::other)).collect::<Result<_, _>>()?;
@@ -58,6 +67,9 @@ impl Tokenizer {
 
     /// Makes a source of texts and their classes: "x" with up to `longest` ids, padded with the id of `[PAD]`
     /// or `<pad>`, or else 0, "length" and "y". What is beyond `longest` is cut off.
+    ///
+    /// # Errors
+    /// Those of [`Tokenizer::encode`] and of [`Sequences::labelled`].
     pub fn sequences<T: AsRef<str>>(
         &self,
         texts: impl IntoIterator<Item = T>,

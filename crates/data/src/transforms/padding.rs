@@ -21,6 +21,7 @@ const LENGTH: &str = "length";
 /// assert_eq!(batch.f32("mask")?, [1.0, 1.0, 0.0, 1.0, 1.0, 1.0]);
 /// # Ok::<(), unisono_data::DataError>(())
 /// ```
+#[doc(alias = "pad_sequence")]
 pub fn pad(field: &str, to: usize, fill: f32) -> impl Transform {
     let name = field.to_owned();
     move |sample: &mut Sample, _: &mut Draws| {

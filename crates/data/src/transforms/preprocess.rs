@@ -25,6 +25,7 @@ pub enum Pretrained {
 ///
 /// All but [`Pretrained::Unit`] and [`Pretrained::KerasScaled`] need three channels. It is computed in f64
 /// and rounded once.
+#[doc(alias = "preprocess_input")]
 pub fn preprocess(field: &str, pretrained: Pretrained) -> impl Transform {
     let name = field.to_owned();
     move |sample: &mut Sample, _: &mut Draws| {

@@ -23,6 +23,10 @@ impl Statistics {
     ///
     /// The file is replaced by a rename, so it is never there in part. A link in its place is replaced, not
     /// written through.
+    ///
+    /// # Errors
+    /// Those of [`of`](Self::of), where they are computed; the file cannot be written. A file that cannot be
+    /// read, or is damaged, is written anew.
     pub fn saved(
         path: impl AsRef<Path>,
         source: &dyn Source,

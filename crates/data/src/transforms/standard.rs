@@ -37,6 +37,7 @@ pub fn cast(field: &str, to: FieldDType) -> impl Transform {
 }
 
 /// Computes x * factor + offset over an f32 field: with a factor of 1/255 from 0..255 to 0..1.
+#[doc(alias = "Rescaling")]
 pub fn rescale(field: &str, factor: f32, offset: f32) -> impl Transform {
     let name = field.to_owned();
     move |sample: &mut Sample, _: &mut Draws| {

@@ -12,6 +12,7 @@ const CHUNK: u64 = 1024;
 /// Mean and standard deviation (of the population) of a field, for each group of its elements.
 ///
 /// Element `i` of a sample belongs to group `i % mean.len()`.
+#[doc(alias = "StandardScaler")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistics {
     /// The number of values in each group.
@@ -39,8 +40,11 @@ impl Statistics {
     /// Computes the statistics of an f32 field. Every sample is read once, on `threads` threads.
     ///
     /// The result is numerically stable (Welford's update in f64 within chunks of 1,024 samples, Chan's merge
-    /// from chunk to chunk in order) and has the same bits for any number of threads. A value that is not
-    /// finite is an error that names its sample.
+    /// from chunk to chunk in order) and has the same bits for any number of threads.
+    ///
+    /// # Errors
+    /// There is no f32 field of this name, it has no elements or its shape varies; the source has no samples;
+    /// a sample cannot be read or has a value that is not finite, and the error names it.
     pub fn of(source: &dyn Source, field: &str, per: Per, threads: usize) -> Result<Self, DataError> {
         let spec = source.fields().iter().find(|spec| *spec.name == *field);
         let spec = spec.ok_or_else(|| DataError::field(field, "no such field"))?;

@@ -229,7 +229,9 @@ impl Adapter {
         self.kind == Kind::Cpu && ["llvmpipe", "SwiftShader"].iter().any(|name| self.name.contains(name))
     }
 
-    /// Returns name and backend, for messages: `llvmpipe (LLVM 15.0.6, 256 bits) [vulkan]`.
+    /// Returns name and backend, for messages and for [`crate::select`]:
+    /// `llvmpipe (LLVM 15.0.6, 256 bits) [vulkan]`. Of adapters with the same name and backend, the second
+    /// and later ones have their number behind the name: `NAME #2 [vulkan]`.
     pub fn label(&self) -> String {
         match self.twin {
             0 => format!("{} [{}]", self.name, self.backend),

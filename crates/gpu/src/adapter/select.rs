@@ -4,9 +4,11 @@ use crate::{Adapter, Backend, GpuError, Kind, adapters};
 
 /// Returns the adapters that a user asked for.
 ///
-/// Each entry of `wanted` is part of an adapter's name in upper or lower case (`nvidia`), a backend (`gl`),
-/// or both (`gl:llvmpipe`). It selects every adapter that fits; an adapter that fits several entries is
-/// returned once. A backend that is not named is not loaded, except those that [`adapters`] lists by default.
+/// Each entry of `wanted` is part of an adapter's label ([`Adapter::label`]) in upper or lower case
+/// (`nvidia`), a backend (`gl`), or both (`gl:llvmpipe`). It selects every adapter that fits; an adapter that
+/// fits several entries is returned once. Of adapters with the same name, `NAME [vulkan]` selects the first
+/// and `#2` the second. A backend that is not named is not loaded, except those that [`adapters`] lists by
+/// default.
 ///
 /// Without any entry it returns every hardware adapter, or one software adapter if there is no hardware.
 ///

@@ -77,6 +77,7 @@ impl EarlyStopping {
     /// them when it stops the run. Where the run ends otherwise, they stay as they are;
     /// [`Trainer::restore_kept_weights`](crate::Trainer::restore_kept_weights) sets them then. Default: they
     /// are not kept.
+    #[doc(alias = "restore_best_weights")]
     pub fn restore_best(mut self) -> Self {
         self.restore_best = true;
         self

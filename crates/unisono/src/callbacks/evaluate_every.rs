@@ -20,6 +20,7 @@ type Evaluated = dyn FnMut(&Evaluation, &mut Control<'_>) -> Result<(), Error> +
 ///     .callback(EvaluateEvery::steps(500, &held_out.limit_batches(20)));
 /// # Ok::<(), unisono::data::DataError>(())
 /// ```
+#[doc(alias = "val_check_interval")]
 pub struct EvaluateEvery {
     steps: u64,
     loader: Loader,

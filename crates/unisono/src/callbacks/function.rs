@@ -25,6 +25,7 @@ struct Function<F> {
 ///     if epoch.epoch % 10 == 9 { run.scale_learning_rate(0.5) } else { Ok(()) }
 /// }));
 /// ```
+#[doc(alias = "LambdaCallback")]
 pub fn on_epoch<F>(name: &str, influence: Influence, call: F) -> OnEpoch<F>
 where
     F: FnMut(&Epoch, &mut Control<'_>) -> Result<(), Error> + Send,

@@ -15,6 +15,7 @@ use crate::{Callback, Control, Epoch, Error, Influence, Plateau};
 /// let lower = ReduceOnPlateau::new(Plateau::lowest("loss").patience(3).factor(0.5));
 /// let builder = Trainer::builder(Dense::new(10)).callback(lower);
 /// ```
+#[doc(alias = "ReduceLROnPlateau")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReduceOnPlateau {
     plateau: Plateau,

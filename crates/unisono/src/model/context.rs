@@ -137,6 +137,7 @@ impl Context {
     /// It starts with what `initializer` draws for that name, so adding a layer does not change the others.
     ///
     /// Errors: an axis has the length 0.
+    #[doc(alias = "add_weight")]
     pub fn parameter(&mut self, name: &str, dims: &[usize], initializer: Initializer) -> Var {
         let var = self.shared(&self.parameters, name, dims).unwrap_or_else(|| {
             let parameter = self.declare(name, dims, StateKind::Parameter, initializer);
@@ -152,6 +153,7 @@ impl Context {
     ///
     /// A layer declares it in both modes, so that the model has the same tensors in training and in
     /// evaluation.
+    #[doc(alias = "register_buffer")]
     pub fn statistic(&mut self, name: &str, dims: &[usize], initializer: Initializer) -> Var {
         if let Some(shared) = self.shared(&self.statistics, name, dims) {
             // Where the layer was applied before, the statistic goes on from what it became there.
@@ -354,6 +356,7 @@ impl Context {
     /// added once, whatever the batch.
     ///
     /// Errors: the term has samples or axes.
+    #[doc(alias = "add_loss")]
     pub fn penalty(&mut self, term: &Var) {
         if term.ty().lead == Lead::Global && term.dims().is_empty() {
             self.penalties.push(term.clone());

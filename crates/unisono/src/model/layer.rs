@@ -37,6 +37,7 @@ use crate::model::{Context, Description};
 ///     }
 /// }
 /// ```
+#[doc(alias = "Module")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no layer",
     note = "for a layer of your own, implement `Layer`",
@@ -87,6 +88,7 @@ impl Layer for Box<dyn Layer> {
 ///     cx.apply("out", &Dense::new(10), &hidden)
 /// });
 /// ```
+#[doc(alias = "Lambda")]
 pub struct FromFn<F> {
     name: String,
     forward: F,

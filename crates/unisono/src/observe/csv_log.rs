@@ -31,6 +31,7 @@ const FIRST: &str = "epoch,steps";
 ///
 /// let builder = Trainer::builder(Dense::new(10)).observer(CsvLog::new("runs/houses/history.csv"));
 /// ```
+#[doc(alias = "CSVLogger")]
 pub struct CsvLog {
     path: PathBuf,
     epochs: Vec<Epoch>,

@@ -43,12 +43,14 @@ macro_rules! transforms {
         ///
         /// The sum of the squares is a tree within each tensor, then runs over the tensors in the order of
         /// their names.
+        #[doc(alias = "clip_grad_norm_")]
         $($vis)* fn clip_norm(self, norm: f32) -> Chain $($bounds)* {
             Chain::from(self).with(Transform::ClipNorm(norm))
         }
 
         /// Cuts every element of every gradient to [-value, value] (PyTorch's `clip_grad_value_`). Default:
         /// gradients stay as they are.
+        #[doc(alias = "clip_grad_value_")]
         $($vis)* fn clip_value(self, value: f32) -> Chain $($bounds)* {
             Chain::from(self).with(Transform::ClipValue(value))
         }
@@ -81,6 +83,7 @@ macro_rules! transforms {
 
         /// Freezes the parameters whose name `frozen` accepts: they keep their values, and nothing is
         /// computed or kept for them. Default: all parameters are trained.
+        #[doc(alias("requires_grad", "trainable"))]
         $($vis)* fn freeze(
             self,
             frozen: impl Fn(&str) -> bool + Send + Sync + 'static,
@@ -96,6 +99,7 @@ macro_rules! transforms {
         /// The average of `0.weight` is the state `0.weight/average`, which checkpoints hold and which
         /// [`Trainer::tensor`](crate::Trainer::tensor) returns. Training does not use it;
         /// [`Builder::use_average_weights`](crate::Builder::use_average_weights) lets all else use it.
+        #[doc(alias("AveragedModel", "use_ema"))]
         $($vis)* fn average_weights(self, decay: f64) -> Chain $($bounds)* {
             Chain::from(self).with(Transform::Average(decay))
         }

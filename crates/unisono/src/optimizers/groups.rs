@@ -19,6 +19,7 @@ use crate::objective::Epoch;
 ///     .group(|name| name.ends_with(".bias"), Sgd::new(0.1))
 ///     .clip_norm(1.0);
 /// ```
+#[doc(alias = "param_groups")]
 pub struct Groups {
     /// The optimizer of the rest first, then those of the groups.
     optimizers: Vec<Chain>,

@@ -20,6 +20,7 @@ use crate::objective::Epoch;
 /// let cosine = Sgd::new(Schedule::cosine(0.1, 10_000).warm_up(500));
 /// assert_eq!(Schedule::step(0.1, 30, 0.5).at(60), 0.025);
 /// ```
+#[doc(alias("LRScheduler", "LearningRateSchedule"))]
 #[derive(Clone)]
 pub struct Schedule {
     shape: Shape,
@@ -63,12 +64,14 @@ impl Schedule {
 
     /// Creates a schedule that starts at `lr` and is multiplied by `factor` after each `every` steps
     /// (PyTorch's `StepLR`).
+    #[doc(alias = "StepLR")]
     pub fn step(lr: f64, every: u64, factor: f64) -> Self {
         Shape::Step { lr, every, factor }.into()
     }
 
     /// Creates a schedule that falls from `lr` to 0 along half a cosine within `steps` steps and then stays
     /// there (Loshchilov and Hutter 2017; PyTorch's `CosineAnnealingLR`).
+    #[doc(alias("CosineAnnealingLR", "CosineDecay"))]
     pub fn cosine(lr: f64, steps: u64) -> Self {
         Shape::Cosine { lr, steps, to: 0.0 }.into()
     }
@@ -79,12 +82,14 @@ impl Schedule {
     /// at equal distances.
     ///
     /// Errors, which [`Schedule::check`] finds: `first` or `factor` is 0.
+    #[doc(alias("CosineAnnealingWarmRestarts", "CosineDecayRestarts"))]
     pub fn cosine_restarts(lr: f64, first: u64, factor: u64) -> Self {
         Shape::Restarts { lr, first, factor, to: 0.0 }.into()
     }
 
     /// Creates the schedule lr (1 - step / steps)^power, which then stays at 0 (PyTorch's `PolynomialLR`,
     /// Keras's `PolynomialDecay`). Power 1 is a line.
+    #[doc(alias("PolynomialDecay", "PolynomialLR"))]
     pub fn polynomial(lr: f64, steps: u64, power: f64) -> Self {
         Shape::Polynomial { lr, steps, power, to: 0.0 }.into()
     }
@@ -92,11 +97,13 @@ impl Schedule {
     /// Creates a schedule that rises from `highest` / 25 to `highest` within the first 30% of `steps` steps
     /// and then falls to a 10,000th of where it started, both along half a cosine (Smith and Topin 2018;
     /// PyTorch's `OneCycleLR`, without its cycle of the momentum).
+    #[doc(alias = "OneCycleLR")]
     pub fn one_cycle(highest: f64, steps: u64) -> Self {
         Shape::OneCycle { highest, steps }.into()
     }
 
     /// Creates a schedule from any function of the step. For runs to repeat, it must depend on nothing else.
+    #[doc(alias("LambdaLR", "MultiStepLR", "PiecewiseConstantDecay"))]
     pub fn function(lr: impl Fn(u64) -> f64 + Send + Sync + 'static) -> Self {
         Shape::Function { f: Arc::new(lr), name: None }.into()
     }
@@ -139,6 +146,7 @@ impl Schedule {
     }
 
     /// Reduces the whole schedule where a run gets no better. Default: it is not reduced.
+    #[doc(alias = "ReduceLROnPlateau")]
     pub fn reduce_on(mut self, plateau: Plateau) -> Self {
         self.plateau = Some(plateau);
         self

@@ -58,8 +58,8 @@ impl Default for PredictorBuilder {
 }
 
 impl PredictorBuilder {
-    /// Predicts on the adapters whose name holds `name`. It may be called several times. Default: as for a
-    /// trainer.
+    /// Predicts on the adapters whose label holds `name`, see [`unisono_gpu::select`]. It may be called
+    /// several times. Default: as for a trainer.
     pub fn adapter(mut self, name: &str) -> Self {
         self.adapters.push(name.into());
         self

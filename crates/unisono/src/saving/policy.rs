@@ -8,6 +8,7 @@ use unisono_checkpoint::{Best, Disk, Metric, Options, StdDisk};
 use crate::{Epoch, Error, Evaluation, History};
 
 /// Where checkpoints go, how often, and which of them stay.
+#[doc(alias("BackupAndRestore", "ModelCheckpoint"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Saving {
     pub(super) dir: PathBuf,

@@ -30,6 +30,7 @@ impl Builder {
     ///     .optimizer(AdamW::new(1e-3).average_weights(0.999))
     ///     .use_average_weights();
     /// ```
+    #[doc(alias("EMAWeightAveraging", "SwapEMAWeights"))]
     pub fn use_average_weights(mut self) -> Self {
         self.parts.uses_averages = true;
         self

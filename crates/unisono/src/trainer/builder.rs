@@ -19,6 +19,7 @@ use crate::{Chain, Loss, LossScale, Metric};
 pub(super) const AUDIT_SHARE: f64 = 0.015;
 
 /// Builds a [`Trainer`]. Made by [`Trainer::builder`].
+#[doc(alias = "compile")]
 pub struct Builder {
     pub(super) parts: Parts,
     /// Whether a loss was added for an output by name.
@@ -103,6 +104,7 @@ impl Builder {
     ///     .loss_of("sold", BinaryCrossEntropyWithLogits, 0.3)
     ///     .metric_of("sold", BinaryAccuracy);
     /// ```
+    #[doc(alias = "loss_weights")]
     pub fn loss_of(self, output: &str, loss: impl Loss + 'static, weight: f32) -> Self {
         self.loss_between(output, output, loss, weight)
     }
@@ -168,6 +170,7 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias("autocast", "mixed_precision"))]
     pub fn precision(mut self, precision: Precision) -> Self {
         self.parts.precision = precision;
         self
@@ -175,6 +178,7 @@ impl Builder {
 
     /// Sets how the loss is scaled in mixed precision. The answer depends on it. Default:
     /// [`LossScale::default`].
+    #[doc(alias("GradScaler", "LossScaleOptimizer"))]
     pub fn loss_scale(mut self, loss_scale: LossScale) -> Self {
         self.loss_scale = loss_scale;
         self
@@ -184,6 +188,7 @@ impl Builder {
     /// ([`GLOBAL_BATCH`](crate::GLOBAL_BATCH)).
     ///
     /// It replaces the batch size of the loaders that the trainer is given.
+    #[doc(alias = "batch_size")]
     pub fn global_batch(mut self, samples: usize) -> Self {
         (self.settings.global_batch, self.per_replica) = (samples, None);
         self
@@ -205,20 +210,24 @@ impl Builder {
     }
 
     /// Sets the seed of initial weights and dropout. The loader has a seed of its own. Default: 0.
+    #[doc(alias("manual_seed", "set_random_seed"))]
     pub fn seed(mut self, seed: u64) -> Self {
         self.settings.seed = seed;
         self
     }
 
-    /// Trains on the adapters whose name holds `name` (see [`unisono_gpu::select`]). It may be called several
-    /// times. Default: every hardware adapter, or the software one where there is none.
+    /// Trains on the adapters whose label ([`unisono_gpu::Adapter::label`]) holds `name`, see
+    /// [`unisono_gpu::select`]. Of GPUs with the same name the second one has `#2` in its label. It may be
+    /// called several times. Default: every hardware adapter, or the software one where there is none.
     pub fn adapter(mut self, name: &str) -> Self {
         self.adapters.push(name.into());
         self
     }
 
     /// Sets the number of replicas. More replicas than adapters share these. Default: one for each adapter,
-    /// and on a CPU adapter one for each core.
+    /// and on a CPU adapter one for each core, up to the number of shards ([`Builder::shards`]): on a
+    /// processor with more cores than shards, the other cores have nothing to do.
+    #[doc(alias("DistributedDataParallel", "MirroredStrategy"))]
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = Some(replicas);
         self
@@ -251,7 +260,8 @@ impl Builder {
 
     /// Sets the machines of the run: all of them train as one, with the same bytes as one. Each process
     /// builds the same trainer and calls the same functions in the same order. Observers are called on the
-    /// first rank alone, callbacks on all. Default: [`World::alone`].
+    /// first rank, those with [`Observer::on_all_ranks`](crate::Observer::on_all_ranks) on all. Callbacks are
+    /// called on all ranks. Default: [`World::alone`].
     pub fn world(mut self, world: World) -> Self {
         self.world = world;
         self

@@ -17,6 +17,7 @@ impl Trainer {
     ///
     /// # Errors
     /// Those of steps and evaluations. What was there before is set back then, too.
+    #[doc(alias = "fast_dev_run")]
     pub fn dry_run(
         &mut self,
         train: &Loader,

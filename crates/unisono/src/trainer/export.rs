@@ -104,6 +104,7 @@ impl Trainer {
     ///
     /// # Errors
     /// The replicas fail, or a file cannot be written.
+    #[doc(alias("save_weights", "state_dict"))]
     pub fn export(&mut self, path: impl AsRef<Path>, precision: WeightPrecision) -> Result<Exported, Error> {
         let (tensors, description) = self.described()?;
         Ok(export_model(path, &tensors, &Export::default().precision(precision).description(description))?)

@@ -17,6 +17,7 @@ impl Trainer {
     /// # Errors
     /// A file that cannot be read or that does not fit, all that does not fit listed. A step has made the
     /// state not finite ([`Error::StateNotFinite`]): resume first. Then nothing has changed.
+    #[doc(alias("load_state_dict", "load_weights"))]
     pub fn load_model(&mut self, path: impl AsRef<Path>, plan: &Plan) -> Result<LoadReport, Error> {
         self.take_weights(|model| plan.read(&TensorFile::open(path)?, model))
     }

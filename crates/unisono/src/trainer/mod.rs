@@ -5,7 +5,13 @@
 //! checkpoints, `identity` about what makes a run this run, `load` and `export` about weights, `join` about
 //! replicas that come and go, `together` about several machines, `callback` and `control` about code that
 //! steers a run, `tell` about what observers hear, `trust` about the way back after a replica was wrong,
-//! `inspect` about what a user can ask, `averages` about moving averages of weights.
+//! `inspect` about what a user can ask, `averages` about moving averages of weights,
+//! `dry_run` about trying a run out.
+//!
+//! The others are parts of these: `start` and `crew` are about the replicas, `recipe` has more settings,
+//! `rows` and `data_together` share out batches and hashes of data among machines, `lengths` compiles for
+//! samples of another length, `tensors` has the tensors on the devices by name, `diagnose` finds where a
+//! number went bad.
 
 mod averages;
 pub(crate) mod build;

@@ -26,6 +26,7 @@ impl Builder {
     /// assert_eq!(weights[2], 90.0 * weights[0]);
     /// let builder = Trainer::builder(Dense::new(3)).class_weights(weights);
     /// ```
+    #[doc(alias = "class_weight")]
     pub fn class_weights(mut self, weights: impl Into<Vec<f32>>) -> Self {
         self.parts.class_weights = Some(weights.into());
         self
@@ -38,6 +39,7 @@ impl Builder {
     ///
     /// A part has at least one shard, so a step on R replicas has up to [`Builder::shards`] / R parts. A
     /// model with batch norm needs all samples of a step at once, and has one part.
+    #[doc(alias("accumulate_grad_batches", "gradient_accumulation_steps"))]
     pub fn gradient_accumulation(mut self, parts: usize) -> Self {
         self.accumulated = Some(parts);
         self

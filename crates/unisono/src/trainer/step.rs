@@ -51,6 +51,7 @@ impl Trainer {
     /// optimizer is not finite at this step. Nothing has changed then. A new value of the state is not finite
     /// ([`Error::StateNotFinite`]): the state has changed then, and has to be resumed. Replicas were wrong
     /// ([`Error::RolledBack`]): the trainer is back at an earlier step.
+    #[doc(alias = "train_on_batch")]
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
         let step = self.step_inner(batch, None, batch.after)?;
         self.identify_own_loop();

@@ -19,6 +19,7 @@ impl Trainer {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "add_scalar")]
     pub fn log(&mut self, tag: &str, value: impl Into<Logged>) {
         self.watch.logged(self.state.position.step, tag, &value.into());
     }

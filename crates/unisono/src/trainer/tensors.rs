@@ -17,6 +17,7 @@ impl Trainer {
 
     /// Returns the values of a parameter or statistic by name (`0.weight`), or of what the optimizer keeps
     /// for one (`0.weight/exp_avg`). `None`: there is no such tensor.
+    #[doc(alias = "get_weights")]
     pub fn tensor(&mut self, name: &str) -> Option<Result<Vec<f32>, Error>> {
         let index = self.plan.programs.train().states().iter().position(|s| s.name == name)?;
         Some(self.values(index))
@@ -27,6 +28,7 @@ impl Trainer {
     ///
     /// # Errors
     /// No such tensor, or another number of values.
+    #[doc(alias = "set_weights")]
     pub fn set_tensor(&mut self, name: &str, values: &[f32]) -> Result<(), Error> {
         self.check_trust()?;
         let states = self.plan.programs.train().states();
@@ -50,6 +52,7 @@ impl Trainer {
 
     /// Returns names and shapes of parameters and statistics, in the model's order. What the optimizer keeps
     /// is not among them.
+    #[doc(alias = "named_parameters")]
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let states = self.plan.programs.train().states();
         let own = self.plan.programs.states_of(&[StateKind::Parameter, StateKind::Statistic]);

@@ -22,6 +22,7 @@ impl Loader {
     /// assert_eq!(loader.epoch(0)?.count(), 2);
     /// # Ok::<(), unisono_data::DataError>(())
     /// ```
+    #[doc(alias("limit_train_batches", "steps_per_epoch", "validation_steps"))]
     pub fn limit_batches(mut self, batches: u64) -> Self {
         self.most_batches = Some(batches);
         self

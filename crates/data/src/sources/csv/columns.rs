@@ -138,6 +138,9 @@ impl Csv {
 
     /// Reads the file as [`Csv::read`] does, and returns what its columns were read with. Columns have to be
     /// chosen.
+    ///
+    /// # Errors
+    /// Those of [`Csv::read`].
     pub fn read_with_schema(&self) -> Result<(Memory, TableSchema), DataError> {
         let none = || self.table_error("no columns are chosen");
         ChosenTable::read(self, self.chosen.as_ref().ok_or_else(none)?)

@@ -20,6 +20,7 @@ use crate::{DataError, Memory, Values};
 /// The file may be gzipped, which its first bytes tell. Lines end with a line feed, with or without a
 /// carriage return before it. Blank lines are skipped. Every value must be a finite number, and every line as
 /// wide as the first. An error names file, line and column.
+#[doc(alias = "read_csv")]
 #[derive(Clone, Debug)]
 pub struct Csv {
     path: PathBuf,
@@ -121,6 +122,12 @@ impl Csv {
     }
 
     /// Reads the file.
+    ///
+    /// # Errors
+    /// The file cannot be read; it has no samples, or lacks a column that was asked for; a line has another
+    /// number of columns; a value is no finite number or is missing, where nothing takes its place; settings
+    /// that exclude each other, such as a label and targets; the table takes more than [`Csv::most_bytes`].
+    /// The error of a value names its line and its column.
     pub fn read(&self) -> Result<Memory, DataError> {
         if let Some(chosen) = &self.chosen {
             return Ok(ChosenTable::read(self, chosen)?.0);

@@ -29,17 +29,30 @@ pub struct Array {
 impl Array {
     /// Opens an IDX file (MNIST's format), gzipped or not, of any rank. A gzipped one may unpack to at most
     /// [`DECODED_BYTES`].
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no regular file; it is no IDX file, or holds more or fewer bytes than
+    /// its header declares; a gzipped one declares more than [`DECODED_BYTES`], or the build is without the
+    /// feature `gzip`; a scalar, or samples without elements.
     pub fn idx(path: impl AsRef<Path>) -> Result<Self, DataError> {
         Self::idx_within(path, DECODED_BYTES)
     }
 
     /// Opens an IDX file as [`idx`](Self::idx) does, of which a gzipped one may unpack to at most
     /// `most_bytes`.
+    ///
+    /// # Errors
+    /// Those of [`idx`](Self::idx), with another limit.
     pub fn idx_within(path: impl AsRef<Path>, most_bytes: u64) -> Result<Self, DataError> {
         idx::read(path.as_ref(), most_bytes)
     }
 
     /// Opens a NumPy `.npy` file in C order.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no regular file; it is no `.npy` file of version 1, 2 or 3, is in
+    /// Fortran order, has elements of another kind than an [`Element`], holds more or fewer bytes than its
+    /// shape takes, or is a scalar; samples without elements.
     pub fn npy(path: impl AsRef<Path>) -> Result<Self, DataError> {
         npy::read(Bytes::open(path.as_ref())?)
     }
@@ -48,6 +61,10 @@ impl Array {
     ///
     /// The archive's checksum of the array is checked, for which the array is read once. A compressed array
     /// may unpack to at most [`DECODED_BYTES`].
+    ///
+    /// # Errors
+    /// Those of [`npy`](Self::npy) for the array; the archive is damaged, has no array of this name or two,
+    /// or its checksum is another; a compressed array takes more than [`DECODED_BYTES`].
     #[cfg(feature = "zip")]
     pub fn npz(path: impl AsRef<Path>, name: &str) -> Result<Self, DataError> {
         Self::npz_within(path, name, DECODED_BYTES)
@@ -55,12 +72,20 @@ impl Array {
 
     /// Opens an array of a `.npz` file as [`npz`](Self::npz) does, of which a compressed one may unpack to at
     /// most `most_bytes`.
+    ///
+    /// # Errors
+    /// Those of [`npz`](Self::npz), with another limit.
     #[cfg(feature = "zip")]
     pub fn npz_within(path: impl AsRef<Path>, name: &str, most_bytes: u64) -> Result<Self, DataError> {
         npz::read(path.as_ref(), name, most_bytes)
     }
 
     /// Opens the tensor of a name in a safetensors file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no regular file; it is no safetensors file, or has no tensor of this
+    /// name; the tensor has elements of another kind than an [`Element`], or is a scalar; samples without
+    /// elements.
     pub fn safetensors(path: impl AsRef<Path>, name: &str) -> Result<Self, DataError> {
         safetensors::read(path.as_ref(), name)
     }
@@ -88,6 +113,9 @@ impl Array {
 
     /// Reads the elements as values of another type: floating-point elements only as f32, whole numbers as
     /// either.
+    ///
+    /// # Errors
+    /// Floating-point elements are to be read as i32.
     pub fn cast(mut self, dtype: FieldDType) -> Result<Self, DataError> {
         if dtype == FieldDType::I32 && self.element.dtype() == FieldDType::F32 {
             let what = format!("{:?} elements cannot be read as i32", self.element);
@@ -115,6 +143,10 @@ impl Array {
     }
 
     /// Returns the values of one row.
+    ///
+    /// # Errors
+    /// [`DataError::Index`] beyond the last row; the file cannot be read; the row takes more than
+    /// [`most_row_bytes`](Self::most_row_bytes); a whole number does not fit an i32.
     pub fn row(&self, index: u64) -> Result<Values, DataError> {
         let (count, row) = self.shape.split_first().map_or((0, &[][..]), |(&count, row)| (count as u64, row));
         if index >= count {
@@ -165,7 +197,10 @@ impl Arrays {
         Self { specs: vec![array.spec(name.into())], arrays: vec![array] }
     }
 
-    /// Adds a field with as many samples. Another number of samples, or a name that is taken, is an error.
+    /// Adds a field with as many samples.
+    ///
+    /// # Errors
+    /// Another number of samples, or a name that is taken.
     pub fn with(mut self, name: impl Into<Arc<str>>, array: Array) -> Result<Self, DataError> {
         let spec = array.spec(name.into());
         let rows = array.shape.first().map_or(0, |&rows| rows as u64);
@@ -182,6 +217,9 @@ impl Arrays {
     }
 
     /// Makes a source of features "x", read as f32, and class labels "y", read as i32.
+    ///
+    /// # Errors
+    /// The labels have floating-point elements, or there are not as many as features.
     pub fn labelled(features: Array, labels: Array) -> Result<Self, DataError> {
         Self::new("x", features.cast(FieldDType::F32)?).with("y", labels.cast(FieldDType::I32)?)
     }

@@ -28,11 +28,17 @@ pub struct Cifar {
 
 impl Cifar {
     /// Opens CIFAR-10: `data_batch_1.bin` and its siblings.
+    ///
+    /// # Errors
+    /// A file cannot be read, is no regular file, or is not a whole number of records, at least one.
     pub fn ten(paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Self, DataError> {
         Self::open(paths, 1, 10)
     }
 
     /// Opens CIFAR-100 with its fine labels: `train.bin` or `test.bin`.
+    ///
+    /// # Errors
+    /// Those of [`Cifar::ten`].
     pub fn hundred(paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Self, DataError> {
         Self::open(paths, 2, 100)
     }

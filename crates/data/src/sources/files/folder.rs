@@ -19,6 +19,7 @@ use crate::{ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fing
 /// height and width vary from sample to sample ([`FieldSpec::VARIES`]), and a transform such as
 /// [`augment::resized_crop`](crate::augment::resized_crop) has to make them equal. Convolutions take
 /// [channels, height, width], so [`channels_first`](crate::channels_first) comes last.
+#[doc(alias = "image_dataset_from_directory")]
 #[derive(Clone, Debug)]
 pub struct ImageFolder {
     root: PathBuf,
@@ -33,6 +34,11 @@ pub struct ImageFolder {
 
 impl ImageFolder {
     /// Lists a directory. No picture is opened.
+    ///
+    /// # Errors
+    /// A directory cannot be read, or holds no pictures in directories of classes; the name of a class is not
+    /// UTF-8; there are WebP, BMP, GIF or TIFF files and the feature `more-pictures` is not there. A picture
+    /// that cannot be decoded is an error when it is fetched.
     pub fn open(root: impl AsRef<Path>) -> Result<Self, DataError> {
         let root = root.as_ref().to_path_buf();
         let mut folder = Self {

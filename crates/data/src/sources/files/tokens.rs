@@ -54,12 +54,20 @@ pub struct Tokens {
 
 impl Tokens {
     /// Opens a file as windows of `context` tokens.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no regular file; its bytes are not a whole number of tokens, or hold no
+    /// window of `context` and a target; `context` is 0.
     pub fn open(path: impl AsRef<Path>, width: Width, context: usize) -> Result<Self, DataError> {
         Self::new(Bytes::open(path.as_ref())?, width, context)
     }
 
     /// Takes tokens in memory, such as a text that was unpacked, as windows of `context` tokens. Errors call
     /// them `name`.
+    ///
+    /// # Errors
+    /// The bytes are not a whole number of tokens, or hold no window of `context` and a target; `context` is
+    /// 0.
     pub fn in_memory(name: &str, tokens: Vec<u8>, width: Width, context: usize) -> Result<Self, DataError> {
         Self::new(Bytes::held(Path::new(name), tokens), width, context)
     }

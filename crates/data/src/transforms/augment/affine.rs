@@ -21,6 +21,7 @@ pub enum Fill {
 ///
 /// A setting left at its default does nothing. Doing all in one resampling costs less, and blurs less, than
 /// one after another.
+#[doc(alias = "RandomAffine")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Affine {
@@ -143,11 +144,13 @@ fn resample(image: &Image, map: [f64; 6], fill: Fill) -> Vec<f32> {
 }
 
 /// Rotates by up to so many degrees either way, with edges extended. See [`Affine`].
+#[doc(alias = "RandomRotation")]
 pub fn rotation(field: &str, degrees: f32) -> impl Transform {
     Affine::default().rotation(degrees).transform(field)
 }
 
 /// Shifts by up to a share of the height and of the width either way, with edges extended. See [`Affine`].
+#[doc(alias = "RandomTranslation")]
 pub fn shift(field: &str, down: f32, right: f32) -> impl Transform {
     Affine::default().shift(down, right).transform(field)
 }
@@ -158,6 +161,7 @@ pub fn shear(field: &str, degrees: f32) -> impl Transform {
 }
 
 /// Magnifies by a factor from `low` to `high`, with edges extended. See [`Affine`].
+#[doc(alias = "RandomZoom")]
 pub fn zoom(field: &str, low: f32, high: f32) -> impl Transform {
     Affine::default().zoom(low, high).transform(field)
 }

@@ -40,6 +40,7 @@ fn shown(left: usize, size: usize, padding: usize, width: usize) -> (usize, usiz
 }
 
 /// Crops to [height, width] in the middle. It draws nothing.
+#[doc(alias = "CenterCrop")]
 pub fn center_crop(field: &str, size: [usize; 2]) -> impl Transform {
     on_image(field, move |image, _| {
         fits(size, [image.height, image.width])?;
@@ -56,6 +57,7 @@ fn fits(size: [usize; 2], room: [usize; 2]) -> Result<(), DataError> {
 }
 
 /// Exchanges left and right with a probability. It draws one word.
+#[doc(alias = "RandomHorizontalFlip")]
 pub fn flip_horizontal(field: &str, probability: f32) -> impl Transform {
     on_image(field, move |image, draws| {
         if draws.chance(probability) {
@@ -76,6 +78,7 @@ pub fn flip_horizontal(field: &str, probability: f32) -> impl Transform {
 }
 
 /// Exchanges top and bottom with a probability. It draws one word.
+#[doc(alias = "RandomVerticalFlip")]
 pub fn flip_vertical(field: &str, probability: f32) -> impl Transform {
     on_image(field, move |image, draws| {
         if draws.chance(probability) {
@@ -91,6 +94,7 @@ pub fn flip_vertical(field: &str, probability: f32) -> impl Transform {
 
 /// Sets a square of `side` pixels around a uniform pixel to a value. What reaches beyond the image is cut
 /// off. It draws two words.
+#[doc(alias = "RandomErasing")]
 pub fn cutout(field: &str, side: usize, value: f32) -> impl Transform {
     on_image(field, move |image, draws| {
         let range = |centre: u32, extent: usize| {

@@ -20,6 +20,7 @@ pub fn resize(field: &str, size: [usize; 2]) -> impl Transform {
 /// height uniform in its logarithm within `ratio` (such as 0.75 to 4/3), at a uniform place. After ten tries
 /// that do not fit it is the largest part in the middle with a ratio within the bounds. It draws four words a
 /// try.
+#[doc(alias = "RandomResizedCrop")]
 pub fn resized_crop(field: &str, size: [usize; 2], area: [f32; 2], ratio: [f32; 2]) -> impl Transform {
     let bounds = ratio.map(|ratio| libm::log(f64::from(ratio)) as f32);
     on_image(field, move |image, draws| {

@@ -20,6 +20,7 @@ use crate::model::{Context, Forward, Initializer, Layer};
 ///
 /// Errors: the input has no axis of channels, epsilon is negative or not finite, or the momentum is not in
 /// [0, 1].
+#[doc(alias("BatchNorm1d", "BatchNorm2d", "BatchNormalization", "SyncBatchNorm"))]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchNorm {

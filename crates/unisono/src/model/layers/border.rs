@@ -12,6 +12,7 @@ use crate::model::{Context, Forward, Layer};
 /// Shapes: `[B, C, H, W]` to `[B, C, H + top + bottom, W + left + right]`. It has no parameters.
 ///
 /// Errors: the input is no batch of images, or the result has too many pixels.
+#[doc(alias = "ZeroPadding2D")]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ZeroPad2d {

@@ -19,6 +19,7 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// Errors: a setting is 0 where it cannot be, the output padding is not below the stride, the input is no
 /// batch of images, the padding leaves nothing of the output, or `groups` does not divide both numbers of
 /// channels.
+#[doc(alias = "Conv2DTranspose")]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConvTranspose2d {

@@ -13,6 +13,7 @@ use crate::model::{Context, Forward, Initializer, Layer};
 ///
 /// Errors: there are no units, the input has no axis of features, or other features than [`Dense::input`]
 /// states.
+#[doc(alias = "Linear")]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dense {

@@ -16,6 +16,7 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// `[F]`.
 ///
 /// Errors: the input has fewer axes than are normalized, or epsilon is negative or not finite.
+#[doc(alias = "LayerNormalization")]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayerNorm {
@@ -32,6 +33,7 @@ pub struct LayerNorm {
 /// Parameters: `weight` with the axes that are normalized, `[F]` (Default: ones).
 ///
 /// Errors: the input has fewer axes than are normalized, or epsilon is negative or not finite.
+#[doc(alias = "RMSNormalization")]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RmsNorm {
@@ -47,6 +49,7 @@ pub struct RmsNorm {
 /// Parameters: `weight` `[C]` (Default: ones), `bias` `[C]` (Default: zeros).
 ///
 /// Errors: the groups do not divide the channels, or epsilon is negative or not finite.
+#[doc(alias = "GroupNormalization")]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupNorm {
@@ -64,6 +67,7 @@ pub struct GroupNorm {
 /// Parameters: none, or, if it is affine, `weight` `[C]` (Default: ones) and `bias` `[C]` (Default: zeros).
 ///
 /// Errors: the input has no axis behind that of channels, or epsilon is negative or not finite.
+#[doc(alias("InstanceNorm1d", "InstanceNorm2d"))]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstanceNorm {

@@ -18,6 +18,7 @@ use crate::model::{Context, Forward, Layer};
 ///
 /// Errors: the kernel size or the stride is 0, the input is no batch of images, no window fits into it, or
 /// the padding is above half of the kernel size.
+#[doc(alias = "MaxPooling2D")]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MaxPool2d {
@@ -33,6 +34,7 @@ pub struct MaxPool2d {
 ///
 /// Errors: the kernel size or the stride is 0, the input is no batch of images, no window fits into it, or
 /// the padding is above half of the kernel size.
+#[doc(alias = "AveragePooling2D")]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AvgPool2d {
@@ -47,6 +49,7 @@ pub struct AvgPool2d {
 /// Shapes: `[B, C, H, W]` to `[B, C]`. It has no parameters.
 ///
 /// Errors: the input is no batch of images.
+#[doc(alias = "GlobalAveragePooling2D")]
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct GlobalAvgPool2d;
 
@@ -57,6 +60,7 @@ pub struct GlobalAvgPool2d;
 /// Shapes: `[B, C, H, W]` to `[B, C]`. It has no parameters.
 ///
 /// Errors: the input is no batch of images.
+#[doc(alias = "GlobalMaxPooling2D")]
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct GlobalMaxPool2d;
 

@@ -17,6 +17,7 @@ use crate::model::{Context, Forward, Layer};
 ///
 /// Errors: the kernel size or the stride is 0, the input is no batch of sequences with channels, no window
 /// fits into it, or the padding is above half of the kernel size.
+#[doc(alias = "MaxPooling1D")]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MaxPool1d {
@@ -33,6 +34,7 @@ pub struct MaxPool1d {
 ///
 /// Errors: the kernel size or the stride is 0, the input is no batch of sequences with channels, no window
 /// fits into it, or the padding is above half of the kernel size.
+#[doc(alias = "AveragePooling1D")]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AvgPool1d {
@@ -47,6 +49,7 @@ pub struct AvgPool1d {
 ///
 /// Shapes: `[B, C, L]` to `[B, C]`. It has no parameters. Errors: the input is no batch of sequences with
 /// channels.
+#[doc(alias = "GlobalAveragePooling1D")]
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct GlobalAvgPool1d;
 
@@ -56,6 +59,7 @@ pub struct GlobalAvgPool1d;
 ///
 /// Shapes: `[B, C, L]` to `[B, C]`. It has no parameters. Errors: the input is no batch of sequences with
 /// channels.
+#[doc(alias = "GlobalMaxPooling1D")]
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct GlobalMaxPool1d;
 

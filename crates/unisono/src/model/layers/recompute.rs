@@ -13,6 +13,7 @@ use crate::model::{Context, Description, Layer};
 ///
 /// let tower = (0..12).fold(Sequential::new(), |m, _| m.add(Recompute::new(TransformerBlock::new(8))));
 /// ```
+#[doc(alias = "checkpoint")]
 #[derive(Clone, Copy, Debug)]
 pub struct Recompute<L> {
     layer: L,

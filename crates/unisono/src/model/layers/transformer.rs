@@ -15,6 +15,7 @@ use crate::model::{Context, Forward, Layer};
 /// `linear1` and `linear2` ([`Dense`], `[hidden, E]` and `[E, hidden]`), with their defaults.
 ///
 /// Errors: those of its layers.
+#[doc(alias = "TransformerEncoderLayer")]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TransformerBlock {

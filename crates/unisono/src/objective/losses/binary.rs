@@ -13,6 +13,7 @@ use super::{Loss, mean_of_sample, other_target};
 /// length 1 may be missing on one side: labels `[B]` fit logits `[B, 1]`.
 ///
 /// Errors: targets of other shapes, a target outside of [0, 1].
+#[doc(alias = "BCEWithLogitsLoss")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BinaryCrossEntropyWithLogits;
 
@@ -27,6 +28,7 @@ pub struct BinaryCrossEntropyWithLogits;
 ///
 /// Errors: those of [`BinaryCrossEntropyWithLogits`], alpha is not in [0, 1], gamma is negative or not
 /// finite.
+#[doc(alias("BinaryFocalCrossentropy", "sigmoid_focal_loss"))]
 #[derive(Clone, Copy, Debug)]
 pub struct BinaryFocal {
     alpha: Option<f32>,

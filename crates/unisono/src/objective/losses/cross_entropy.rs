@@ -17,6 +17,7 @@ use super::{Loss, mean_of_sample, other_target};
 ///
 /// let loss = CrossEntropy::new().label_smoothing(0.1).ignore_index(-100);
 /// ```
+#[doc(alias("CrossEntropyLoss", "SparseCategoricalCrossentropy"))]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CrossEntropy {
     smoothing: f32,
@@ -49,6 +50,7 @@ impl CrossEntropy {
 
     /// Takes targets that are probabilities, `[B, ..., classes]` (Keras's `CategoricalCrossentropy`).
     /// Default: labels.
+    #[doc(alias = "CategoricalCrossentropy")]
     pub fn probabilities(mut self) -> Self {
         self.probabilities = true;
         self

@@ -21,6 +21,7 @@ const NEVER: f32 = -1e30;
 ///
 /// Errors: outputs of another shape, more than 4,096 steps, a label that is no class, a label behind the
 /// end of a row, or more labels than T steps can spell.
+#[doc(alias = "CTCLoss")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ctc;
 

@@ -21,6 +21,7 @@ const LEAST: f32 = 1e-30;
 /// Shapes: outputs and targets `[B, ..., classes]` to `[B]`, with targets that are probabilities.
 ///
 /// Errors: outputs without an axis of classes, a target that is negative or not finite.
+#[doc(alias = "KLDivLoss")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KlDivergence {
     logs: bool,
@@ -36,6 +37,7 @@ pub struct KlDivergence {
 /// Shapes: outputs x and counts y `[B, ...]` to `[B]`.
 ///
 /// Errors: epsilon is not a finite number above 0, a count that is negative or not finite.
+#[doc(alias = "PoissonNLLLoss")]
 #[derive(Clone, Copy, Debug)]
 pub struct PoissonNll {
     rates: bool,

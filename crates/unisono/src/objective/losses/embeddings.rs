@@ -26,6 +26,7 @@ pub struct CosineDistance;
 /// Shapes: outputs `[B, 2, E]`, a and b of each pair, and labels `[B]` or `[B, 1]` of f32 or i32 to `[B]`.
 ///
 /// Errors: outputs or labels of other shapes, a label other than -1 and 1, a margin outside of [-1, 1].
+#[doc(alias = "CosineEmbeddingLoss")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CosineEmbedding {
     margin: f32,
@@ -56,6 +57,7 @@ pub struct Contrastive {
 /// used: they may be of any shape.
 ///
 /// Errors: outputs of another shape, a margin that is not a finite number above 0.
+#[doc(alias = "TripletMarginLoss")]
 #[derive(Clone, Copy, Debug)]
 pub struct TripletMargin {
     margin: f32,

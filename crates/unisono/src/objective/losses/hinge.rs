@@ -29,6 +29,7 @@ pub struct Hinge {
 ///
 /// Errors: scores without an axis of classes, a label that is no class, a margin that is not a finite number
 /// above 0.
+#[doc(alias = "MultiMarginLoss")]
 #[derive(Clone, Copy, Debug)]
 pub struct MultiMargin {
     margin: f32,

@@ -11,6 +11,10 @@ use super::{Loss, mean_of_sample};
 /// `MeanSquaredError`).
 ///
 /// Shapes: outputs x and targets y `[B, ...]` to `[B]`.
+///
+/// Errors: targets that have not the shape of the outputs. Those of `Dense::new(1)` are `[B, 1]`, and need a
+/// target field of the shape `[1]`, not `[]`.
+#[doc(alias = "MSELoss")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MeanSquaredError;
 
@@ -18,6 +22,10 @@ pub struct MeanSquaredError;
 /// `MeanAbsoluteError`).
 ///
 /// Shapes: outputs x and targets y `[B, ...]` to `[B]`.
+///
+/// Errors: targets that have not the shape of the outputs. Those of `Dense::new(1)` are `[B, 1]`, and need a
+/// target field of the shape `[1]`, not `[]`.
+#[doc(alias = "L1Loss")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MeanAbsoluteError;
 
@@ -26,6 +34,9 @@ pub struct MeanAbsoluteError;
 /// ones. It is finite for all errors.
 ///
 /// Shapes: outputs x and targets y `[B, ...]` to `[B]`.
+///
+/// Errors: targets that have not the shape of the outputs. Those of `Dense::new(1)` are `[B, 1]`, and need a
+/// target field of the shape `[1]`, not `[]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogCosh;
 
@@ -33,7 +44,11 @@ pub struct LogCosh;
 /// delta and delta (|d| - delta / 2) elsewhere, the mean over a sample's elements. The delta of
 /// [`Huber::default`] is 1.
 ///
-/// Shapes: outputs x and targets y `[B, ...]` to `[B]`. Errors: delta is not a finite number above 0.
+/// Shapes: outputs x and targets y `[B, ...]` to `[B]`.
+///
+/// Errors: delta is not a finite number above 0, or targets that have not the shape of the outputs. Those of
+/// `Dense::new(1)` are `[B, 1]`, and need a target field of the shape `[1]`, not `[]`.
+#[doc(alias = "HuberLoss")]
 #[derive(Clone, Copy, Debug)]
 pub struct Huber {
     delta: f32,

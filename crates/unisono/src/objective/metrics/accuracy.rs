@@ -24,6 +24,7 @@ use crate::objective::losses::{as_output, fits_binary, mean_of_sample};
 ///     .loss(CrossEntropy::new().ignore_index(-100))
 ///     .metric(Accuracy::new().ignore_index(-100));
 /// ```
+#[doc(alias("CategoricalAccuracy", "MulticlassAccuracy", "SparseCategoricalAccuracy"))]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Accuracy {
     ignored: Option<i32>,

@@ -29,6 +29,7 @@ use crate::objective::losses::as_output;
 ///
 /// let builder = Trainer::builder(Dense::new(1)).metric(Auc::roc()).metric(Auc::pr());
 /// ```
+#[doc(alias("AUROC", "roc_auc_score"))]
 #[derive(Clone, Debug)]
 pub struct Auc {
     name: String,

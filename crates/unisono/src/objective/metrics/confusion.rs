@@ -43,6 +43,7 @@ pub struct ConfusionMatrix {
 /// It is 0 where all labels, or all predicted ones, are of one class, as in scikit-learn.
 ///
 /// Shapes and errors are those of [`ConfusionMatrix`].
+#[doc(alias = "MatthewsCorrCoef")]
 #[derive(Clone, Debug)]
 pub struct Matthews {
     name: String,

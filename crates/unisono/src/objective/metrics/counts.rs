@@ -40,6 +40,7 @@ pub struct RecallScore {
 /// which is [`F1`].
 ///
 /// Shapes and errors are those of [`PrecisionScore`]; beta is not a finite number above 0.
+#[doc(alias = "FBetaScore")]
 #[derive(Clone, Debug)]
 pub struct FBeta {
     counted: Counted,
@@ -56,6 +57,7 @@ pub type F1 = FBeta;
 ///
 /// Shapes and errors are those of [`PrecisionScore`]. For segmentation, the classes are the last axis of the
 /// model's output.
+#[doc(alias("JaccardIndex", "MeanIoU"))]
 #[derive(Clone, Debug)]
 pub struct Iou {
     counted: Counted,

@@ -95,6 +95,7 @@ impl Reduction for RootMeanSquaredError {
 ///
 /// Shapes: outputs x and targets y `[B, ...]`, or `[B, 1]` and `[B]`. Each sample brings its outputs and
 /// targets to the host; means and sums of squares are Welford's.
+#[doc(alias = "R2Score")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct R2;
 

@@ -20,6 +20,7 @@ use super::accuracy::mean_of_counted;
 ///
 /// let builder = Trainer::builder(Dense::new(1000)).metric(TopKAccuracy::new(5));
 /// ```
+#[doc(alias("SparseTopKCategoricalAccuracy", "TopKCategoricalAccuracy"))]
 #[derive(Clone, Debug)]
 pub struct TopKAccuracy {
     name: String,

@@ -54,6 +54,7 @@ use crate::{Epoch, Evaluation};
 /// let logger = TensorBoard::new("runs/houses").histograms(5).hyperparameter("width", 10);
 /// let builder = Trainer::builder(Dense::new(10)).observer(logger);
 /// ```
+#[doc(alias = "SummaryWriter")]
 pub struct TensorBoard {
     train: Run,
     validation: Run,
