@@ -1,8 +1,9 @@
 //! A look at what Parquet files say of themselves, before the crate parquet reads it.
 //!
-//! It is in Thrift's compact protocol. The crate skips fields that it does not know; it goes over the elements
-//! of a list there as often as the list says, and takes booleans for nothing. So 160 bytes keep it busy for a
-//! minute. Nothing that is read here by name is a list of booleans, so a file is refused that has one.
+//! It is in Thrift's compact protocol. The crate skips fields that it does not know; it goes over the
+//! elements of a list there as often as the list says, and takes booleans for nothing. So 160 bytes keep it
+//! busy for a minute. Nothing that is read here by name is a list of booleans, so a file is refused that has
+//! one.
 //!
 //! Source: the specification "Thrift compact protocol encoding" of Apache Thrift.
 
