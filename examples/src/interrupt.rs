@@ -73,8 +73,8 @@ pub(crate) fn exit_code() -> u8 {
     u8::try_from(SIGNALLED + by).unwrap_or(u8::MAX)
 }
 
-/// Returns the signals that end a run.
-fn signals() -> Vec<i32> {
+/// Returns the signals that end a run: SIGINT, SIGTERM, and SIGHUP unless it is ignored.
+pub fn signals() -> Vec<i32> {
     let mut signals = vec![SIGINT, SIGTERM];
     #[cfg(unix)]
     if is_ignored(signal_hook::consts::SIGHUP) == Some(false) {

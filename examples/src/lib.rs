@@ -32,7 +32,7 @@ use clap::Parser;
 use unisono::Trainer;
 
 pub use flags::{Defaults, RunFlags};
-pub use interrupt::Interrupted;
+pub use interrupt::{Interrupted, signals};
 pub use machines::{WorldFlag, print_line};
 pub use model::Model;
 pub use pictures::pictures;
@@ -99,7 +99,8 @@ fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
     }
 }
 
-/// Prints a line on standard error, on the first machine of a run alone unless all are asked for.
+/// Prints a line on standard error, on the first machine of a run alone unless all are asked for. Unlike
+/// `eprintln!` it does not panic where standard error is full or closed.
 #[macro_export]
 macro_rules! say {
     ($($text:tt)*) => { $crate::print_line(format_args!($($text)*)) };
