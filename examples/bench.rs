@@ -74,8 +74,8 @@ struct Flags {
     /// Steps before those
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 10)]
     warmup: u32,
-    /// Where `checkpoint` writes: a directory on the disk to be measured, in which it makes one of its own and
-    /// removes it
+    /// Where `checkpoint` writes: a directory on the disk to be measured, in which it makes one of its own
+    /// and removes it
     #[arg(long, value_name = "DIR", default_value = "target/bench-checkpoint")]
     dir: PathBuf,
     /// A Python that has Keras and TensorFlow, with which `peers` then compares, instead of with Burn
