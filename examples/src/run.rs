@@ -114,15 +114,17 @@ impl Run {
         // Of several machines another one may have been asked.
         let asked = interrupt::stop()?.is_asked() || !self.world.is_alone() && trainer.stopped().is_none();
         if asked && trainer.position().epoch < self.epochs {
-            return Err(Interrupted { step: trainer.steps(), out: self.flags.out.clone() }.into());
+            let (step, out) = (trainer.steps(), self.flags.out.clone());
+            let unsaved = trainer.saved_step().filter(|saved| *saved < step);
+            return Err(Interrupted { step, out, unsaved }.into());
         }
         trainer.save_model()?;
         // What follows a fit may predict, and what the model carries is part of the state.
         Ok(trainer.state_sha256()?)
     }
 
-    /// Refuses the places of `--trace` and `--onnx` if nothing can be written there. A run learns of it before
-    /// it starts, not when it is done.
+    /// Refuses the places of `--trace` and `--onnx` if nothing can be written there. A run learns of it
+    /// before it starts, not when it is done.
     fn try_places(&self) -> Result<(), Error> {
         let RunFlags { trace, onnx, .. } = &self.flags;
         if !self.world.is_first() {
