@@ -74,7 +74,8 @@ struct Flags {
     /// Steps before those
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 10)]
     warmup: u32,
-    /// Where `checkpoint` writes: a directory on the disk to be measured, made and removed
+    /// Where `checkpoint` writes: a directory on the disk to be measured, in which it makes one of its own
+    /// and removes it
     #[arg(long, value_name = "DIR", default_value = "target/bench-checkpoint")]
     dir: PathBuf,
     /// A Python that has Keras and TensorFlow, with which `peers` then compares, instead of with Burn
@@ -162,7 +163,7 @@ fn main() -> ExitCode {
 /// Prints the times of steps, with a column for each number of replicas.
 fn step(flags: &Flags) -> Result<(), Error> {
     let adapters = select(&flags.adapter)?;
-    heading(flags, &adapters);
+    heading(flags, &adapters)?;
     let names = [
         "replicas".to_owned(),
         format!("first step, from process start (median of {STARTS} processes)"),
@@ -206,16 +207,17 @@ fn kernels(flags: &Flags) -> Result<(), Error> {
     if !flags.embedding.is_empty() {
         return embedding::measure(&flags.embedding, &adapters[0]);
     }
-    heading(flags, &adapters[..1]);
+    heading(flags, &adapters[..1])?;
     let trainer = trainer(flags, 1, &flags.noise()?)?;
     let train = trainer.program(ProgramId::Train);
     kernels::measure(train, &busiest(flags, flags.replicas.first().copied().unwrap_or(1)), &adapters[0])
 }
 
-fn heading(flags: &Flags, adapters: &[Adapter]) {
+fn heading(flags: &Flags, adapters: &[Adapter]) -> Result<(), Error> {
     let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
     let (model, batch, shards) = (flags.model.name(), flags.batch(), flags.shards);
-    println!("{model}, batch {batch} in {shards} shards, AdamW, on {}\n", labels.join(", "));
+    let labels = labels.join(", ");
+    Ok(writeln!(stdout(), "{model}, batch {batch} in {shards} shards, AdamW, on {labels}\n")?)
 }
 
 fn alone(flags: &Flags, started: Instant) -> Result<(), Error> {

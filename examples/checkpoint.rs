@@ -3,15 +3,16 @@
 //!     cargo run -p unisono-examples --bin checkpoint -- show target/demo
 //!
 //! It exits with 1 if something is broken (`verify`) or differs (`diff`), and with 2 if something cannot be
-//! read.
+//! read or printed.
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use unisono::checkpoint::{Export, Result, WeightPrecision, export_model, inspect};
+use unisono::checkpoint::{Export, WeightPrecision, export_model, inspect};
+use unisono_examples::{Error, say};
 
 /// Lists, verifies, shows, compares and converts checkpoints. A path may be a run's directory (its newest
 /// complete checkpoint is meant), a checkpoint's, or a safetensors file.
@@ -48,52 +49,61 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("{error}");
+            say!("{error}");
             ExitCode::from(2)
         }
     }
 }
 
 /// Runs a command. Returns false if something is broken or differs.
-fn run(command: Command) -> Result<bool> {
+fn run(command: Command) -> Result<bool, Error> {
     match command {
         Command::List { run } => {
-            print(inspect::list(&run)?);
+            print(inspect::list(&run)?)?;
             let audited = inspect::audited(run)?;
-            print(audited.suspects);
+            print(audited.suspects)?;
             if let Some(problem) = audited.problem {
-                eprintln!("no checkpoint is trusted: {}", problem.reason);
+                say!("no checkpoint is trusted: {}", problem.reason);
             }
             Ok(true)
         }
         Command::Verify { path } => {
             let checked = inspect::verify(path)?;
-            print(&checked);
+            print(&checked)?;
             Ok(checked.iter().all(|checked| checked.problem.is_none()))
         }
         Command::Show { path } => {
-            print([inspect::show(path)?]);
+            print([inspect::show(path)?])?;
             Ok(true)
         }
         Command::Diff { left, right } => {
             let diff = inspect::diff(left, right)?;
-            print([&diff]);
+            print([&diff])?;
             Ok(diff.is_empty())
         }
         Command::Convert { from, to, f16 } => {
             let precision = if f16 { WeightPrecision::F16 } else { WeightPrecision::F32 };
             let done = export_model(to, &inspect::model(from)?, &Export::default().precision(precision))?;
             for (name, count) in done.overflowed {
-                eprintln!("{name}: {count} values are too large for f16 and are infinite now");
+                say!("{name}: {count} values are too large for f16 and are infinite now");
             }
-            print([done.weights.display()]);
+            print([done.weights.display()])?;
             Ok(true)
         }
     }
 }
 
 /// Prints lines until the reader closes the pipe.
-fn print(lines: impl IntoIterator<Item = impl Display>) {
+///
+/// # Errors
+/// Standard output cannot take them, such as a file on a full disk.
+fn print(lines: impl IntoIterator<Item = impl Display>) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
-    let _ = lines.into_iter().try_for_each(|line| writeln!(out, "{line}"));
+    let printed = lines.into_iter().try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush());
+    match printed {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(format!("standard output: {error}").into())
+        }
+        _ => Ok(()),
+    }
 }

@@ -2,12 +2,19 @@
 //! are lost, on whatever hosts the hostfile has by then.
 //!
 //!     relaunch --hostfile hosts --retries 5 -- target/release/digits --out run --checkpoint-every 50
+//!
+//! Signals that ask it to end go on to mpirun, for whose end it waits.
 
+use std::io::{self, IsTerminal, stdin};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
-use std::time::Duration;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
+use unisono_examples::{say, signals};
 
 /// The exit code of a program whose flags are wrong, or which refuses the data or the directory: starting it
 /// again does not help.
@@ -16,6 +23,8 @@ const REFUSED: i32 = 2;
 const ASKING: [i32; 3] = [1, 2, 15];
 /// A program that a signal ended has this and the signal's number as its exit code.
 const SIGNALLED: i32 = 128;
+/// The time between two looks at mpirun and at the signals.
+const POLL: Duration = Duration::from_millis(50);
 
 #[derive(Parser)]
 #[command(
@@ -43,7 +52,7 @@ fn main() -> ExitCode {
     match relaunch(&Flags::parse()) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("relaunch: {error}");
+            say!("relaunch: {error}");
             ExitCode::FAILURE
         }
     }
@@ -52,6 +61,7 @@ fn main() -> ExitCode {
 /// Starts the program until it succeeds, is asked to end, or has failed too often. Returns its exit code.
 fn relaunch(flags: &Flags) -> Result<u8, String> {
     let mut failed = 0;
+    let asked = Asked::new()?;
     let resumes = flags.program.iter().any(|arg| arg == "--resume");
     // The program refuses that too, unless it ends before it can: the next start would then resume that run.
     if let Some(dir) = out(&flags.program).filter(|dir| !resumes && holds_checkpoints(dir)) {
@@ -62,27 +72,109 @@ fn relaunch(flags: &Flags) -> Result<u8, String> {
     }
     loop {
         let ranks = ranks(&flags.hostfile)?;
-        eprintln!("relaunch: start {} on {ranks} ranks", failed + 1);
+        say!("relaunch: start {} on {ranks} ranks", failed + 1);
         let mut command = Command::new("mpirun");
         command.arg("--hostfile").arg(&flags.hostfile).args(["-n", &ranks.to_string(), "--bind-to", "none"]);
         command.args(&flags.mpirun).args(&flags.program);
         if failed > 0 && !resumes {
             command.arg("--resume");
         }
-        let status = command.status().map_err(|error| format!("mpirun: {error}"))?;
-        let code = status.code().unwrap_or(1);
+        let status = run(&mut command, &asked).map_err(|error| format!("mpirun: {error}"))?;
+        let code = code(status);
         // 137, with SIGKILL, is that of a rank that was killed.
-        let asked = ASKING.iter().any(|signal| code == SIGNALLED + signal);
-        if code == 0 || code == REFUSED || asked {
+        let is_asked = ASKING.iter().any(|signal| code == SIGNALLED + signal);
+        if code == 0 || code == REFUSED || is_asked {
             return Ok(u8::try_from(code).unwrap_or(1));
+        }
+        if let Some(code) = asked.code() {
+            return Ok(code);
         }
         failed += 1;
         if failed > flags.retries {
             return Err(format!("the run failed {failed} times, the last time with {status}"));
         }
-        eprintln!("relaunch: the run failed with {status}: it goes on from its last checkpoint");
-        std::thread::sleep(Duration::from_secs(flags.pause));
+        say!("relaunch: the run failed with {status}: it goes on from its last checkpoint");
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_secs(flags.pause) && asked.code().is_none() {
+            sleep(POLL);
+        }
+        if let Some(code) = asked.code() {
+            return Ok(code);
+        }
     }
+}
+
+/// The signals that asked this program to end.
+struct Asked {
+    /// The last of them, 0 before.
+    last: Arc<AtomicUsize>,
+    /// The last of them that was not passed on yet, 0 if there is none.
+    next: Arc<AtomicUsize>,
+}
+
+impl Asked {
+    /// Listens to the signals.
+    fn new() -> Result<Self, String> {
+        let asked = Self { last: Arc::default(), next: Arc::default() };
+        for signal in signals() {
+            for place in [&asked.last, &asked.next] {
+                signal_hook::flag::register_usize(signal, Arc::clone(place), signal as usize)
+                    .map_err(|error| format!("signal {signal} cannot be handled: {error}"))?;
+            }
+        }
+        Ok(asked)
+    }
+
+    /// Returns the exit code of a program that was asked to end, if it was.
+    fn code(&self) -> Option<u8> {
+        match self.last.load(Ordering::SeqCst) as i32 {
+            0 => None,
+            signal => u8::try_from(SIGNALLED + signal).ok(),
+        }
+    }
+
+    /// Passes a signal on that came since the last call.
+    fn pass_on(&self, child: &Child) {
+        let signal = self.next.swap(0, Ordering::SeqCst) as i32;
+        #[cfg(unix)]
+        if let Some((signal, pid)) = rustix::process::Signal::from_named_raw(signal)
+            .zip(rustix::process::Pid::from_raw(child.id() as i32))
+        {
+            // The child may have ended, and is waited for in either case.
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+        #[cfg(not(unix))]
+        let _ = (signal, child);
+    }
+}
+
+/// Runs a command to its end, with the signals that ask it to end.
+fn run(command: &mut Command, asked: &Asked) -> io::Result<ExitStatus> {
+    // Ctrl-C at a terminal signals the whole group of processes there. What asks once is to arrive once: the
+    // second signal ends mpirun at once.
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(command, 0);
+    // In a group of its own, mpirun would be stopped when it reads from the terminal.
+    if stdin().is_terminal() {
+        command.stdin(Stdio::null());
+    }
+    let mut child = command.spawn()?;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        asked.pass_on(&child);
+        sleep(POLL);
+    }
+}
+
+/// Returns the exit code of a program, as a shell gives it.
+fn code(status: ExitStatus) -> i32 {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        return SIGNALLED + signal;
+    }
+    status.code().unwrap_or(1)
 }
 
 /// Returns the directory that a program is given with --out.

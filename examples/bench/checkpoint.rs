@@ -25,25 +25,29 @@ const BLOCK: usize = 1 << 20;
 /// Measures rounds of steps without and with a checkpoint in turns, so that both see the same state of the
 /// machine; then saves and plain writes of as many bytes.
 pub fn run(flags: &Flags) -> Result<(), Error> {
-    let result = measure(flags);
-    // A failure to remove the files does not hide what was measured.
-    let _ = fs::remove_dir_all(&flags.dir);
-    result
+    // The directory of the flag may hold what is somebody's: only a directory made here is removed.
+    let dir = flags.dir.join(format!("unisono-bench-{}", std::process::id()));
+    let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
+    fs::create_dir_all(&flags.dir).and_then(|()| fs::create_dir(&dir)).map_err(failed)?;
+    let result = measure(flags, &dir);
+    let removed = fs::remove_dir_all(&dir).map_err(failed);
+    result.and(removed.map_err(Into::into))
 }
 
-fn measure(flags: &Flags) -> Result<(), Error> {
+fn measure(flags: &Flags, dir: &Path) -> Result<(), Error> {
     let data = noise()?;
-    let mut trainer = trainer(flags, &data)?;
+    let mut trainer = trainer(flags, dir, &data)?;
     let batch = data.epoch(0)?.next().ok_or("no batch")??;
     let contents = trainer.contents()?;
     let size =
         |tensors: &unisono::checkpoint::Tensors| tensors.values().map(|t| t.bytes().len()).sum::<usize>();
     let sizes = [size(&contents.model), size(&contents.optimizer)];
-    println!(
+    writeln!(
+        stdout(),
         "perceptron from {INPUTS} over {SQUARES} times {HIDDEN} x {HIDDEN} to 10, batch {BATCH}, AdamW: {} of weights, {} of optimizer state",
         bytes(sizes[0] as u64),
         bytes(sizes[1] as u64)
-    );
+    )?;
     steps(&mut trainer, &batch, flags.warmup.min(EVERY))?;
 
     let (mut without, mut with, mut copies, mut late) = (vec![], vec![], vec![], vec![]);
@@ -77,7 +81,7 @@ fn measure(flags: &Flags) -> Result<(), Error> {
     let spread =
         ends.0.zip(ends.1).map_or(0.0, |(least, most)| most.as_secs_f64() / least.as_secs_f64() - 1.0);
 
-    let (saves, plain) = disk(flags, &contents, sizes.iter().sum())?;
+    let (saves, plain) = disk(flags, dir, &contents, sizes.iter().sum())?;
     let speed = |time: Duration| sizes.iter().sum::<usize>() as f64 / time.as_secs_f64();
     let (save, raw) = (speed(median(saves)), speed(median(plain)));
     let ms = |times: Vec<Duration>| format!("{:.1} ms", 1e3 * median(times).as_secs_f64());
@@ -116,8 +120,13 @@ fn steps(trainer: &mut Trainer, batch: &Batch, count: u32) -> Result<Duration, E
 }
 
 /// Measures saves and plain writes of as many bytes, in turns.
-fn disk(flags: &Flags, contents: &Contents, size: usize) -> Result<(Vec<Duration>, Vec<Duration>), Error> {
-    let dir = flags.dir.join("disk");
+fn disk(
+    flags: &Flags,
+    dir: &Path,
+    contents: &Contents,
+    size: usize,
+) -> Result<(Vec<Duration>, Vec<Duration>), Error> {
+    let dir = dir.join("disk");
     let options = Options::default().keep(1);
     let mut store = Store::open_with(&dir, options, std::sync::Arc::new(StdDisk))?;
     let noise: Vec<u8> = (0..BLOCK as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
@@ -151,7 +160,7 @@ fn replace(path: &Path, block: &[u8], size: usize) -> Result<(), Error> {
     Ok(())
 }
 
-fn trainer(flags: &Flags, data: &Loader) -> Result<Trainer, Error> {
+fn trainer(flags: &Flags, dir: &Path, data: &Loader) -> Result<Trainer, Error> {
     let hidden = |model: Sequential, _| model.add(Dense::new(HIDDEN)).add(Relu);
     let model = (0..=SQUARES).fold(Sequential::new(), hidden).add(Dense::new(10));
     let builder = Trainer::builder(model).optimizer(AdamW::new(1e-4)).global_batch(BATCH);
@@ -160,7 +169,7 @@ fn trainer(flags: &Flags, data: &Loader) -> Result<Trainer, Error> {
         builder = builder.replicas(replicas.into());
     }
     let mut trainer = builder.build(&data.fields()?)?;
-    trainer.save_to(Saving::new(flags.dir.join("run")).keep_last(1).require())?;
+    trainer.save_to(Saving::new(dir.join("run")).keep_last(1).require())?;
     Ok(trainer)
 }
 

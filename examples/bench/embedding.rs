@@ -23,11 +23,12 @@ const SUBMISSIONS: usize = 10;
 
 /// Prints the milliseconds of each command of the gradient, and the factor to the smallest table.
 pub fn measure(rows: &[u32], adapter: &Adapter) -> Result<(), Error> {
-    println!(
+    writeln!(
+        stdout(),
         "embedding of {PLACES} ids, width {WIDTH}, batch {} in 8 shards, {}\n",
         8 * SHARD,
         adapter.label()
-    );
+    )?;
     let mut lines = vec![["rows", "ms", "of the smallest", "command"].map(str::to_owned).to_vec()];
     let mut least = None;
     for &rows in rows {

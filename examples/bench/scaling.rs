@@ -26,7 +26,12 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
     let adapters = select(&flags.adapter)?;
     let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
     let (model, batch) = (flags.model.name(), flags.batch());
-    println!("{model}, batch {batch} in {} shards, AdamW, on {}\n", flags.shards, labels.join(", "));
+    writeln!(
+        stdout(),
+        "{model}, batch {batch} in {} shards, AdamW, on {}\n",
+        flags.shards,
+        labels.join(", ")
+    )?;
     let half =
         Flags { batch: u16::try_from(batch / 2).ok(), shards: (flags.shards / 2).max(1), ..flags.clone() };
     let (whole, halves) = (flags.noise()?, half.noise()?);

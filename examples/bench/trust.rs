@@ -40,7 +40,12 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
     let adapters = select(&flags.adapter)?;
     let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
     let (model, batch) = (flags.model.name(), flags.batch());
-    println!("{model}, batch {batch} in {} shards, AdamW, on {}\n", flags.shards, labels.join(", "));
+    writeln!(
+        stdout(),
+        "{model}, batch {batch} in {} shards, AdamW, on {}\n",
+        flags.shards,
+        labels.join(", ")
+    )?;
     let data = flags.noise()?;
     let head = ["replicas", "audits", "step (mean)", "step (median)", "first fit", "later fits (median)"]
         .map(str::to_owned);

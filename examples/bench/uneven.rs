@@ -38,7 +38,7 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
     let adapters = select(&flags.adapter)?;
     let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
     let (model, batch) = (flags.model.name(), flags.batch());
-    println!("{model}, batch {batch} in {SHARDS} shards, AdamW, on {}\n", labels.join(", "));
+    writeln!(stdout(), "{model}, batch {batch} in {SHARDS} shards, AdamW, on {}\n", labels.join(", "))?;
     let data = flags.noise()?;
     let mut runs = Vec::new();
     for case in &CASES {

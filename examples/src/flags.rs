@@ -100,7 +100,8 @@ pub struct RunFlags {
     /// run's
     #[arg(long, requires = "resume")]
     pub force: bool,
-    /// Write what each replica did with its time to FILE, in Chrome's trace format: open it in Perfetto
+    /// Write what each replica did with its time to FILE, in Chrome's trace format: open it in Perfetto. A
+    /// resumed run writes what it did since it was resumed, a run that ends early what it did by then
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Write events for TensorBoard to DIR: loss and metrics by step and by epoch, the learning rate, the

@@ -31,10 +31,14 @@ static REQUEST: OnceLock<(Stop, Arc<AtomicUsize>)> = OnceLock::new();
 /// The error of a run that ended before its last epoch because it was asked to.
 #[derive(Debug)]
 pub struct Interrupted {
-    /// The number of steps done. All of them are saved if there is a directory.
+    /// The number of steps done. All of them are saved if there is a directory, unless `unsaved` says
+    /// otherwise.
     pub step: u64,
     /// The directory with the checkpoints, if there is one.
     pub out: Option<PathBuf>,
+    /// The step after which nothing is saved: a resumed run was asked to stop before its data were found to
+    /// be those of the run.
+    pub unsaved: Option<u64>,
 }
 
 impl std::error::Error for Interrupted {}
@@ -42,9 +46,16 @@ impl std::error::Error for Interrupted {}
 impl fmt::Display for Interrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "interrupted after step {}", self.step)?;
-        match &self.out {
-            Some(out) => write!(f, "; go on with --out {} --resume", out.display()),
-            None => write!(f, "; nothing is saved without --out"),
+        match (&self.out, self.unsaved) {
+            (Some(out), None) => write!(f, "; go on with --out {} --resume", out.display()),
+            (Some(out), Some(step)) => {
+                let out = out.display();
+                write!(
+                    f,
+                    "; the steps after step {step} are not saved: --out {out} --resume makes them again"
+                )
+            }
+            (None, _) => write!(f, "; nothing is saved without --out"),
         }
     }
 }
@@ -73,8 +84,8 @@ pub(crate) fn exit_code() -> u8 {
     u8::try_from(SIGNALLED + by).unwrap_or(u8::MAX)
 }
 
-/// Returns the signals that end a run.
-fn signals() -> Vec<i32> {
+/// Returns the signals that end a run: SIGINT, SIGTERM, and SIGHUP unless it is ignored.
+pub fn signals() -> Vec<i32> {
     let mut signals = vec![SIGINT, SIGTERM];
     #[cfg(unix)]
     if is_ignored(signal_hook::consts::SIGHUP) == Some(false) {

@@ -32,7 +32,7 @@ use clap::Parser;
 use unisono::Trainer;
 
 pub use flags::{Defaults, RunFlags};
-pub use interrupt::Interrupted;
+pub use interrupt::{Interrupted, signals};
 pub use machines::{WorldFlag, print_line};
 pub use model::Model;
 pub use pictures::pictures;
@@ -48,7 +48,7 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 /// Reads the command line and runs a program. An error prints one line on standard error and exits with 1.
 /// Wrong flags and settings, and data or checkpoints that do not fit them, exit with 2: the same run fails
 /// again. A run that a signal interrupted exits with 128 and the signal's number: 130 for Ctrl-C, 143 for
-/// SIGTERM, 129 for SIGHUP.
+/// SIGTERM, 129 for SIGHUP; with 1 if it could not save its last step.
 pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode {
     // The faults that the variable FAILPOINTS names are active until this is dropped.
     #[cfg(feature = "faults")]
@@ -60,7 +60,8 @@ pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode 
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let stopped = matches!(error.downcast_ref(), Some(unisono::Error::Stopped));
-            let interrupted = stopped || error.is::<Interrupted>();
+            let is_saved = |interrupted: &Interrupted| interrupted.unsaved.is_none();
+            let interrupted = stopped || error.downcast_ref().is_some_and(is_saved);
             // The terminal may be gone. That is no reason for another exit code.
             let _ = match interrupted {
                 true => writeln!(stderr(), "{error}"),
@@ -99,7 +100,8 @@ fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
     }
 }
 
-/// Prints a line on standard error, on the first machine of a run alone unless all are asked for.
+/// Prints a line on standard error, on the first machine of a run alone unless all are asked for. Unlike
+/// `eprintln!` it does not panic where standard error is full or closed.
 #[macro_export]
 macro_rules! say {
     ($($text:tt)*) => { $crate::print_line(format_args!($($text)*)) };

@@ -1,6 +1,7 @@
 //! The machines of a run: how a program finds them, and which of them print.
 
 use std::fmt::Arguments;
+use std::io::{Write, stderr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -59,7 +60,7 @@ impl WorldFlag {
         }
         let world = unisono::mpi::connect()?;
         if world.is_first() && unisono::mpi::is_bound() {
-            eprintln!("note: mpirun binds each rank to one core: start it with --bind-to none");
+            crate::say!("note: mpirun binds each rank to one core: start it with --bind-to none");
         }
         Ok(world)
     }
@@ -97,10 +98,13 @@ pub(crate) fn follow(world: &World) {
     }
 }
 
-/// Prints a line on standard error, see [`say!`](crate::say).
+/// Prints a line on standard error, see [`say!`](crate::say). A full or closed standard error is no reason to
+/// stop a run.
 pub fn print_line(text: Arguments<'_>) {
     if PRINTS.get().is_none_or(|prints| prints.lines.load(Ordering::Relaxed)) {
         let text = text.to_string();
-        text.lines().for_each(|line| eprintln!("{}{line}", label()));
+        for line in text.lines() {
+            let _ = stderr().write_all(format!("{}{line}\n", label()).as_bytes());
+        }
     }
 }

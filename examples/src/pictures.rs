@@ -62,6 +62,8 @@ fn picture(class: usize, number: usize) -> Vec<u8> {
 fn write(path: &Path, pixels: &[u8]) -> Result<(), Error> {
     let mut encoder = png::Encoder::new(fs::File::create(path)?, SIDE as u32, SIDE as u32);
     encoder.set_color(png::ColorType::Grayscale);
-    encoder.write_header()?.write_image_data(pixels)?;
-    Ok(())
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(pixels)?;
+    // Dropped, the writer would keep the error of the file's end to itself.
+    Ok(writer.finish()?)
 }

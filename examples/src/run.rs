@@ -1,6 +1,7 @@
 //! Trains a model from the settings of a run to its last line of output.
 
-use std::io::stdout;
+use std::fs::{self, File};
+use std::io::{self, stdout};
 use std::path::Path;
 
 use unisono::data::{Loader, Source};
@@ -10,7 +11,7 @@ use unisono::{
 };
 
 use crate::interrupt::{self, Interrupted};
-use crate::{Error, RunFlags, onnx, say};
+use crate::{Error, Refused, RunFlags, onnx, say};
 
 /// The settings of a run. [`RunFlags::settle`] makes them.
 #[derive(Clone, Debug)]
@@ -46,7 +47,8 @@ impl Run {
     ///
     /// # Errors
     /// It returns the error that stopped the run, [`Interrupted`] if that was a signal. It is an error too if
-    /// the last checkpoint or the final model cannot be written to the directory of `--out`.
+    /// the last checkpoint or the final model cannot be written to the directory of `--out`, and, behind all
+    /// other output of the run, if what `--trace` or `--onnx` asks for cannot be written.
     pub fn train(&self, builder: Builder, train: &Loader, held_out: &Loader) -> Result<Trainer, Error> {
         self.train_from(builder, train, held_out, |_| Ok(()))
     }
@@ -62,6 +64,7 @@ impl Run {
         held_out: &Loader,
         prepare: impl FnOnce(&mut Trainer) -> Result<(), Error>,
     ) -> Result<Trainer, Error> {
+        self.try_places()?;
         let mut trainer = self.builder(builder).build(&train.fields()?)?;
         prepare(&mut trainer)?;
         say!("{}", trainer.summary());
@@ -70,31 +73,96 @@ impl Run {
             self.open(dir, &mut trainer)?;
         }
         trainer.stop_on(&interrupt::stop()?);
+        let before = trainer.steps();
+        let sha256 = match self.fit_and_save(&mut trainer, train, held_out) {
+            Ok(sha256) => sha256,
+            Err(error) => {
+                self.trace_despite(&error, &mut trainer, before);
+                return Err(error);
+            }
+        };
+        crate::machines::follow(trainer.world());
+        say!("{}", trainer.report());
+        let traced = self.trace(&mut trainer);
+        say!("{} steps, state {sha256}", trainer.steps());
+        print_identity(&trainer.identity());
+        let mut told = Ok(());
+        if self.flags.json && self.world.is_first() {
+            let done = JsonLines::new(stdout()).done(trainer.steps(), trainer.history().last(), &sha256);
+            told = done.map_err(|error| format!("standard output: {error}").into());
+        }
+        let exported = match &self.flags.onnx {
+            Some(dir) => onnx::write(&mut trainer, held_out, dir),
+            None => Ok(()),
+        };
+        // The run itself is told and saved: what could not be written behind it comes last.
+        let mut problems = [told, traced, exported].into_iter().filter_map(Result::err);
+        let first = problems.next();
+        problems.for_each(|problem| say!("error: {problem}"));
+        first.map_or(Ok(trainer), Err)
+    }
+
+    /// Trains to the last epoch, and saves the final model. Returns the digest of the state.
+    fn fit_and_save(
+        &self,
+        trainer: &mut Trainer,
+        train: &Loader,
+        held_out: &Loader,
+    ) -> Result<String, Error> {
         trainer.fit(train, Some(held_out), self.epochs)?;
         // A run that was asked to stop during its last step is complete.
         // Of several machines another one may have been asked.
         let asked = interrupt::stop()?.is_asked() || !self.world.is_alone() && trainer.stopped().is_none();
         if asked && trainer.position().epoch < self.epochs {
-            return Err(Interrupted { step: trainer.steps(), out: self.flags.out.clone() }.into());
+            let (step, out) = (trainer.steps(), self.flags.out.clone());
+            let unsaved = trainer.saved_step().filter(|saved| *saved < step);
+            return Err(Interrupted { step, out, unsaved }.into());
         }
         trainer.save_model()?;
-        // What follows predicts, and what the model carries is part of the state.
-        let sha256 = trainer.state_sha256()?;
-        if let Some(dir) = &self.flags.onnx {
-            onnx::write(&mut trainer, held_out, dir)?;
+        // What follows a fit may predict, and what the model carries is part of the state.
+        Ok(trainer.state_sha256()?)
+    }
+
+    /// Refuses the places of `--trace` and `--onnx` if nothing can be written there. A run learns of it
+    /// before it starts, not when it is done.
+    fn try_places(&self) -> Result<(), Error> {
+        let RunFlags { trace, onnx, .. } = &self.flags;
+        if !self.world.is_first() {
+            return Ok(());
         }
-        crate::machines::follow(trainer.world());
-        say!("{}", trainer.report());
-        if let Some(path) = &self.flags.trace {
-            trainer.write_trace(path)?;
+        if let Some(path) = trace {
+            let refused = |error| Refused(format!("--trace {}: {error}", path.display()));
+            match path.is_dir() {
+                true => Err(refused(io::ErrorKind::IsADirectory.into()))?,
+                false => try_dir(path.parent().unwrap_or(path)).map_err(refused)?,
+            }
         }
-        say!("{} steps, state {sha256}", trainer.steps());
-        print_identity(&trainer.identity());
-        if self.flags.json && self.world.is_first() {
-            let done = JsonLines::new(stdout()).done(trainer.steps(), trainer.history().last(), &sha256);
-            done.map_err(|error| format!("standard output: {error}"))?;
+        if let Some(dir) = onnx {
+            try_dir(dir).map_err(|error| Refused(format!("--onnx {}: {error}", dir.display())))?;
         }
-        Ok(trainer)
+        Ok(())
+    }
+
+    /// Writes the trace that `--trace` asks for.
+    fn trace(&self, trainer: &mut Trainer) -> Result<(), Error> {
+        match &self.flags.trace {
+            Some(path) => Ok(trainer.write_trace(path)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the trace of a run that ends early, if it has done a step. The error of the run is the one that
+    /// counts.
+    fn trace_despite(&self, error: &Error, trainer: &mut Trainer, before: u64) {
+        if self.flags.trace.is_none() || trainer.steps() == before {
+            return;
+        }
+        // The trace of several machines takes all of them, which an error may have parted.
+        if !self.world.is_alone() && !error.is::<Interrupted>() {
+            say!("note: there is no trace: on several machines a run that failed writes none");
+        } else if let Err(problem) = self.trace(trainer) {
+            say!("warning: {problem}");
+        }
     }
 
     fn builder(&self, builder: Builder) -> Builder {
@@ -179,6 +247,15 @@ impl Run {
         }
         Ok(())
     }
+}
+
+/// Creates a directory, and writes and removes a file in it.
+fn try_dir(dir: &Path) -> io::Result<()> {
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    fs::create_dir_all(dir)?;
+    let probe = dir.join(format!(".unisono-probe-{}", std::process::id()));
+    File::create_new(&probe)?;
+    fs::remove_file(probe)
 }
 
 /// Writes what makes the run this run: the first digits of its identity, what is not in it, and the runs that

@@ -102,6 +102,9 @@ fn files_replace_links_and_pipes() {
     export_once(&mut trainer);
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
     export_once(&mut trainer);
+    // That a disk takes no file is no refusal: it may be mended.
+    let error = trainer.export_onnx(outside.join("model.onnx")).unwrap_err();
+    assert!(matches!(error, unisono::Error::Checkpoint(_)) && !error.is_refusal(), "{error}");
     std::os::unix::fs::symlink(&outside, &path).unwrap();
     trainer.write_trace(&path).unwrap();
     assert!(fs::symlink_metadata(&path).unwrap().is_file());

@@ -144,6 +144,7 @@ fn a_stop_ends_a_resumed_run_whose_data_are_not_hashed() {
     trainer.fit(&data.loader(), None, 50).unwrap();
     assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
     assert_eq!((trainer.steps(), steps(dir.path())), (3, vec![1, 2]));
+    assert_eq!(trainer.saved_step(), Some(2));
     assert!(matches!(trainer.save(), Err(Error::Stopped)));
     assert_eq!(notes.with("the steps after step 2 are not saved: the data were not yet found"), 1);
     assert_eq!(notes.with("waits until its data are hashed"), 1);

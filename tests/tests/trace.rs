@@ -85,3 +85,27 @@ fn a_trace_shows_all_that_three_replicas_do_and_adds_up() {
     let diagnosis = report.diagnosis().unwrap();
     assert!(diagnosis.contains("% of the time") && report.to_string().contains(&diagnosis), "{report}");
 }
+
+/// What was to be written is still there for another try.
+#[test]
+fn a_trace_that_cannot_be_written_can_be_written_elsewhere() {
+    let data = loader(40, 5).unwrap();
+    let builder = perceptron(8).replicas(1).global_batch(16).timeline();
+    let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+    trainer.fit(&data, None, 1).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let in_the_way = dir.path().join("file");
+    std::fs::write(&in_the_way, "").unwrap();
+    let error = trainer.write_trace(&in_the_way.join("trace.json")).unwrap_err();
+    assert!(matches!(error, unisono::Error::Trace { .. }), "{error}");
+    let steps = |trainer: &mut unisono::Trainer, name: &str| -> BTreeSet<u64> {
+        let path = dir.path().join(name);
+        trainer.write_trace(&path).unwrap();
+        let events: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let slices = events.iter().filter(|event| event["name"] == "compute");
+        slices.map(|slice| slice["args"]["step"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(steps(&mut trainer, "whole.json"), BTreeSet::from([0, 1, 2]));
+    // A trace that was written is not written again.
+    assert_eq!(steps(&mut trainer, "empty.json"), BTreeSet::new());
+}

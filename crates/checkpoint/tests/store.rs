@@ -104,7 +104,12 @@ fn broken_ones_are_skipped_and_named() {
     );
 
     // The run resumed from step 1 comes to step 2 again. The broken checkpoints are moved aside and kept.
-    store.save(2, &contents(2)).unwrap();
+    let aside = store.save(2, &contents(2)).unwrap().set_aside;
+    let [why_3, why_2] = &aside[..] else { panic!("{aside:?}") };
+    assert!(
+        why_3.path.ends_with("broken-step-00000003") && why_3.reason.contains("trainer.json: cannot read")
+    );
+    assert!(why_2.path.ends_with("broken-step-00000002") && why_2.reason.contains("its SHA-256 is not"));
     assert_eq!(store.newest().unwrap().unwrap().skipped, []);
     let kept = ["broken-step-00000002", "broken-step-00000003", "step-00000001", "step-00000002"];
     assert_eq!(names(&dir.path().join("checkpoints")), kept);

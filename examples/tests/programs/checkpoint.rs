@@ -48,6 +48,16 @@ fn a_run_is_listed_shown_verified_compared_and_converted() {
     let (_, shown, _) = checkpoint(["show".into(), half]);
     assert!(shown.contains("F16[128, 64]"), "{shown}");
 
+    #[cfg(target_os = "linux")]
+    for command in ["list", "show", "verify"] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut process = Command::new(env!("CARGO_BIN_EXE_checkpoint"));
+        let output = process.arg(command).arg(path("one")).stdout(full).output().unwrap();
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), complaint.lines().count()), (Some(2), 1), "{complaint}");
+        assert!(complaint.starts_with("standard output: "), "{complaint}");
+    }
+
     assert_eq!(checkpoint(["verify".into(), path("one")]).0, Some(0));
     let model = one.join("checkpoints/step-00000004/model.safetensors");
     let mut bytes = fs::read(&model).unwrap();

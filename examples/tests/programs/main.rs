@@ -2,6 +2,7 @@
 
 mod adapters;
 mod bad_input;
+mod bench;
 mod checkpoint;
 mod killed;
 mod loggers;

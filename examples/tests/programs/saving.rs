@@ -104,7 +104,7 @@ fn a_second_ctrl_c_stops_at_once() {
 
 /// Returns whether the tests run with SIGHUP ignored, as under `nohup`: the programs that they start then
 /// ignore it too.
-fn hangups_are_ignored() -> bool {
+pub(crate) fn hangups_are_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
@@ -127,6 +127,62 @@ fn a_run_whose_terminal_closes_saves_too() {
     run.signal("-HUP");
     assert_eq!(run.code(), Some(129));
     assert_eq!(checkpoints(&out).len(), 1);
+}
+
+/// What a program says may go nowhere: the run is trained, and its result is on standard output.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_run_whose_standard_error_is_full_or_closed_ends_as_any_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = csv(dir.path(), &lines(SAMPLES));
+    let whole = trained(&data, &dir.path().join("whole"), &["--epochs", "2"]);
+    for is_full in [true, false] {
+        let (out, history) = (dir.path().join(format!("full-{is_full}")), dir.path().join("history"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_digits"));
+        command.arg("--data").arg(&data).arg("--out").arg(&out).args(["--epochs", "2", "--json"]);
+        command.stdout(fs::File::create(&history).unwrap());
+        match is_full {
+            true => command.stderr(fs::File::options().write(true).open("/dev/full").unwrap()),
+            false => command.stderr(Stdio::piped()),
+        };
+        let mut process = command.spawn().unwrap();
+        drop(process.stderr.take());
+        assert_eq!(process.wait().unwrap().code(), Some(0), "full: {is_full}");
+        assert_eq!(fs::read_to_string(history).unwrap(), whole, "full: {is_full}");
+    }
+}
+
+/// The trace of a run that ends early is the one that is wanted.
+#[test]
+#[cfg(unix)]
+fn a_run_that_is_interrupted_writes_its_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, trace) = (csv(dir.path(), &lines(SAMPLES)), dir.path().join("t.json"));
+    let flags = [&LONG[..], &["--trace", trace.to_str().unwrap()]].concat();
+    let mut run = Running::start(&data, &dir.path().join("out"), &flags);
+    run.says("saved ");
+    run.signal("-INT");
+    assert_eq!(run.code(), Some(130));
+    let events: Vec<serde_json::Value> = serde_json::from_str(&fs::read_to_string(trace).unwrap()).unwrap();
+    assert!(events.iter().any(|event| event["ph"] == "X" && event["name"] == "compute"), "{events:?}");
+}
+
+/// What cannot be written at the end of a run is refused at its start.
+#[test]
+#[cfg(unix)]
+fn a_place_that_cannot_be_written_is_refused_before_the_first_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = csv(dir.path(), &lines(SAMPLES));
+    let [data, own] = [&data, dir.path()].map(|path| path.to_str().unwrap().to_owned());
+    for (flag, path) in
+        [("--trace", "/dev/null/t.json"), ("--trace", &own), ("--onnx", "/dev/null/model"), ("--onnx", &data)]
+    {
+        let output = digits(["--data", &data, "--epochs", "1", "--json", flag, path]);
+        let said = err(&output);
+        assert!(said.contains(&format!("error: {flag} {path}: ")) && !said.contains("epoch 1"), "{said}");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no probe stays");
 }
 
 /// `nohup` starts programs with SIGHUP ignored.

@@ -107,6 +107,27 @@ fn those_that_are_left_go_on_with_the_same_bytes() {
     }
 }
 
+#[test]
+fn a_trace_that_cannot_be_written_is_an_error_of_all_ranks_and_lost_on_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let (in_the_way, path) = (dir.path().join("file"), dir.path().join("trace.json"));
+    std::fs::write(&in_the_way, "").unwrap();
+    let ended = on_ranks(2, Script::default(), |world| {
+        let data = loader(40, 5).unwrap();
+        let builder = perceptron(8).replicas(1).global_batch(16).timeline().world(world);
+        let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+        trainer.fit(&data, None, 1).unwrap();
+        let failed = trainer.write_trace(&in_the_way.join("trace.json")).map_err(|error| error.to_string());
+        trainer.write_trace(&path).unwrap();
+        failed
+    });
+    assert!(ended.iter().all(|failed| failed.as_ref().is_err_and(|why| why.contains("trace "))), "{ended:?}");
+    let events: Vec<serde_json::Value> =
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let has_slices = |pid| events.iter().any(|event| event["name"] == "compute" && event["pid"] == pid);
+    assert!(has_slices(0) && has_slices(1), "{events:?}");
+}
+
 /// Keeps what it hears.
 #[derive(Clone, Default)]
 struct Hears {

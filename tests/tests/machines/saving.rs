@@ -64,6 +64,19 @@ fn the_machine_that_is_left_of_two_goes_on_alone() {
     assert_eq!(trainer.resume().unwrap(), None);
 }
 
+/// A disk may be mended: that a checkpoint beside the run's cannot be taken is no refusal.
+#[test]
+fn a_disk_that_fails_is_no_refusal() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = &dir.path().join("run");
+    on_ranks(2, Script::default(), |world| train_on(world, dir, 1));
+    std::fs::remove_dir_all(dir).unwrap();
+    std::fs::write(dir, "in the way").unwrap();
+    let error = unisono::share_newest(&World::alone(), dir).unwrap_err();
+    assert!(matches!(error, Error::Checkpoint(_)) && !error.is_refusal(), "{error}");
+    assert!(error.to_string().starts_with(&dir.display().to_string()), "{error}");
+}
+
 /// What cannot be told from a suspect is handed to nobody, and all ranks say so.
 #[test]
 fn a_record_of_trust_that_cannot_be_read_is_an_error_of_all_ranks() {

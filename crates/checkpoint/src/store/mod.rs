@@ -57,6 +57,9 @@ pub struct Saved {
     /// The older checkpoints and leftovers that could not be removed. They deserve a warning. The next save
     /// tries again.
     pub not_removed: Vec<Skipped>,
+    /// The checkpoints of this step and later ones that were broken, each by the name that it has now, and
+    /// why. They deserve a warning: they are kept.
+    pub set_aside: Vec<Skipped>,
     /// Whether the directory was gone, or another was in its place, so that it was made and locked anew. This
     /// deserves a warning: the checkpoints before this one may be elsewhere.
     pub reopened: bool,
@@ -152,7 +155,7 @@ impl Store {
         let reopened = self.reopen_if_gone()?;
         let mut not_removed = self.recover()?;
         self.finish_distrust()?;
-        self.make_way(step)?;
+        let set_aside = self.make_way(step)?;
         let temporary = self.checkpoints.join(temporary_name(&*self.disk, &step_name(step)));
         let path = self.checkpoints.join(step_name(step));
         let saved =
@@ -163,7 +166,7 @@ impl Store {
             Ok((replaced, surplus)) => {
                 let unwanted = replaced.into_iter().chain(surplus);
                 not_removed.extend(unwanted.filter_map(|old| Skipped::of(&old, self.retire(&old))));
-                Ok(Saved { path, not_removed, reopened, record_problem })
+                Ok(Saved { path, not_removed, set_aside, reopened, record_problem })
             }
             Err(error) => {
                 // The error that is reported is that of saving. A leftover is removed at the next save.

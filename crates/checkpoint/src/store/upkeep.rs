@@ -28,16 +28,19 @@ impl Complete {
 }
 
 impl Store {
-    /// Refuses a step that is earlier than a complete checkpoint, and moves broken ones aside.
-    pub(crate) fn make_way(&self, step: u64) -> Result<()> {
+    /// Refuses a step that is earlier than a complete checkpoint, and moves broken ones aside. Returns these.
+    pub(crate) fn make_way(&self, step: u64) -> Result<Vec<Skipped>> {
+        let mut set_aside = Vec::new();
         for found in list_on(&*self.disk, &self.dir)?.into_iter().filter(|found| found.step >= step) {
-            if verify(&*self.disk, &found.path, found.step).is_err() {
-                self.rename(&found.path, &self.aside(&found.path, BROKEN)?)?;
+            if let Err(error) = verify(&*self.disk, &found.path, found.step) {
+                let path = self.aside(&found.path, BROKEN)?;
+                self.rename(&found.path, &path)?;
+                set_aside.push(Skipped { path, reason: error.to_string() });
             } else if found.step > step {
                 return Err(Error::Behind { path: found.path, step, newest: found.step });
             }
         }
-        Ok(())
+        Ok(set_aside)
     }
 
     /// Returns the checkpoints that retention lets go. Broken ones do not count and are not removed.

@@ -223,6 +223,11 @@ impl Replicas {
         self.len() == 0
     }
 
+    /// Returns what each replica did with its time since it was taken, if [`Options::timeline`] is set.
+    pub fn timeline(&self) -> &[Interval] {
+        &self.timeline
+    }
+
     /// Takes what each replica did with its time since the last call, if [`Options::timeline`] is set.
     pub fn take_timeline(&mut self) -> Vec<Interval> {
         std::mem::take(&mut self.timeline)

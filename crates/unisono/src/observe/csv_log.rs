@@ -87,11 +87,20 @@ impl CsvLog {
     fn keep(&mut self, path: &Path, written: io::Result<()>) {
         match written {
             Err(error) if !std::mem::replace(&mut self.has_failed, true) => {
-                self.problem = Some(problem_of(path, &error));
+                self.tell(path, &error);
             }
             Err(_) => {}
             Ok(()) => self.has_failed = false,
         }
+    }
+
+    /// Keeps a problem until it is asked for, beside those that an event brought before.
+    fn tell(&mut self, path: &Path, error: &io::Error) {
+        let problem = format!("{} is not written: {error}", path.display());
+        self.problem = Some(match self.problem.take() {
+            Some(before) => format!("{before}; {problem}"),
+            None => format!("warning: {problem}"),
+        });
     }
 
     /// Returns the file of a table.
@@ -135,9 +144,7 @@ impl Observer for CsvLog {
                 let written = check_table(&path);
                 let written = written.and_then(|()| file::replace(&path, &[tables::csv(table).as_bytes()]));
                 match written {
-                    Err(error) if self.failed_tables.insert(path.clone()) => {
-                        self.problem = Some(problem_of(&path, &error));
-                    }
+                    Err(error) if self.failed_tables.insert(path.clone()) => self.tell(&path, &error),
                     Err(_) => {}
                     Ok(()) => drop(self.failed_tables.remove(&path)),
                 }
@@ -154,10 +161,6 @@ impl Observer for CsvLog {
     fn take_problem(&mut self) -> Option<String> {
         self.problem.take()
     }
-}
-
-fn problem_of(path: &Path, error: &io::Error) -> String {
-    format!("warning: {} is not written: {error}", path.display())
 }
 
 /// Returns the names of an epoch's metrics.
@@ -340,11 +343,12 @@ mod tests {
         let mut log = CsvLog::new(dir.path().join("history.csv"));
         let other = dir.path().join("history.train own.csv");
         fs::write(&other, "precious").unwrap();
+        fs::create_dir(dir.path().join("history.train way.csv")).unwrap();
         for count in [1.0, 2.0] {
             let mut epoch = epoch(0, count);
             let table = |count| crate::Table::new(2, vec![count, 0.0, 0.5, 3.0]);
             for (name, count) in
-                [("a/b matrix", count), ("a_b matrix", 7.0), ("a:b matrix", 8.0), ("own", 9.0)]
+                [("a/b matrix", count), ("a_b matrix", 7.0), ("a:b matrix", 8.0), ("own", 9.0), ("way", 9.0)]
             {
                 epoch.train.tables.push((name.into(), table(count)));
             }
@@ -356,9 +360,13 @@ mod tests {
             assert_eq!(text, format!("{count},0\n0.5,3\n"), "{name}");
         }
         assert_eq!(fs::read_to_string(&other).unwrap(), "precious");
-        assert!(log.take_problem().unwrap().contains("own.csv is not written: the file that is there"));
+        let problem = log.take_problem().unwrap();
+        assert!(problem.contains("own.csv is not written: the file that is there"), "{problem}");
+        assert!(problem.contains("way.csv is not written: "), "{problem}");
         let mut epoch = epoch(1, 0.5);
-        epoch.train.tables.push(("own".into(), crate::Table::new(1, vec![1.0])));
+        for name in ["own", "way"] {
+            epoch.train.tables.push((name.into(), crate::Table::new(1, vec![1.0])));
+        }
         log.epoch(&epoch);
         assert_eq!(log.take_problem(), None, "it is told once");
         assert_eq!(fs::read_to_string(dir.path().join("history.csv")).unwrap().lines().count(), 4);

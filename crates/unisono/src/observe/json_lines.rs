@@ -81,12 +81,14 @@ impl<W: Write> JsonLines<W> {
         writeln!(self.out, "{line}").and_then(|()| self.out.flush())
     }
 
-    /// Keeps the first error of the writer. Training goes on if nobody reads the lines.
+    /// Keeps the error of the writer, once until it takes lines again. Training goes on if nobody reads them.
     fn keep(&mut self, result: Result<()>) {
-        if let Err(error) = result
-            && !std::mem::replace(&mut self.has_failed, true)
-        {
-            self.problem = Some(format!("warning: the JSON lines are not written: {error}"));
+        match result {
+            Err(error) if !std::mem::replace(&mut self.has_failed, true) => {
+                self.problem = Some(format!("warning: the JSON lines are not written: {error}"));
+            }
+            Err(_) => {}
+            Ok(()) => self.has_failed = false,
         }
     }
 }
@@ -161,6 +163,34 @@ mod tests {
         let expected =
             r#"{"event":"table","epoch":3,"part":"val","name":"confusion","rows":[[50,2],[1,0.5]]}"#;
         assert_eq!(text.lines().nth(1), Some(expected), "{text}");
+    }
+
+    /// A writer that fails while it is full.
+    struct Disk(std::sync::Arc<std::sync::atomic::AtomicBool>);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+            match self.0.load(std::sync::atomic::Ordering::Relaxed) {
+                true => Err(std::io::ErrorKind::StorageFull.into()),
+                false => Ok(bytes.len()),
+            }
+        }
+        fn flush(&mut self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn each_time_that_lines_cannot_be_written_is_told_once() {
+        let is_full = std::sync::Arc::default();
+        let mut lines = JsonLines::new(Disk(std::sync::Arc::clone(&is_full)));
+        let mut told = |full: bool, step: u64| {
+            is_full.store(full, std::sync::atomic::Ordering::Relaxed);
+            lines.logged(step, "a", &1.0.into());
+            lines.take_problem().is_some()
+        };
+        let told = [true, true, false, true, true].map(|full| told(full, 3));
+        assert_eq!(told, [true, false, false, true, false]);
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Progress {
     fn say(&mut self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(line),
-            None => drop(writeln!(self.out, "{line}")),
+            None => drop(writeln!(self.out, "{line}").and_then(|()| self.out.flush())),
         }
     }
 
@@ -190,6 +190,15 @@ mod tests {
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
+    }
+
+    /// Nobody flushes a writer that has buffered the last lines before a process is killed.
+    #[test]
+    fn lines_are_out_at_once() {
+        let out = Shared::default();
+        let mut progress = Progress::lines(std::io::BufWriter::new(out.clone()));
+        progress.note("a note");
+        assert_eq!(*out.0.lock().unwrap(), b"a note\n");
     }
 
     fn step(number: u64) -> Step {

@@ -29,7 +29,7 @@ pub(crate) fn write(path: &Path, program: &PredictionProgram, tensors: &Tensors)
     if bytes.len() > MOST {
         return Err(wrong(format!("{} bytes, where a file holds up to {MOST}", bytes.len())));
     }
-    write_whole(path, &[&bytes]).map_err(|error| wrong(error.to_string()))
+    Ok(write_whole(path, &[&bytes])?)
 }
 
 /// Returns a prediction as the bytes of a file.

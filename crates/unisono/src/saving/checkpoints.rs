@@ -237,6 +237,9 @@ impl Checkpoints {
                     for old in &saved.not_removed {
                         watch.note_here(&format!("warning: an old checkpoint could not be removed: {old}"));
                     }
+                    for broken in &saved.set_aside {
+                        watch.note_here(&format!("warning: a broken checkpoint is set aside: {broken}"));
+                    }
                     if let Some(problem) = &saved.record_problem {
                         watch.note_here(&format!("warning: no checkpoint is trusted: {problem}"));
                     }

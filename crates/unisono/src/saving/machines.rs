@@ -63,8 +63,15 @@ pub fn share_newest(world: &World, dir: &Path) -> Result<PathBuf, Error> {
 pub(crate) fn share_newest_on(disk: &dyn Disk, world: &World, dir: &Path) -> Result<PathBuf, Error> {
     let own = dir_of_rank(dir, world.rank());
     if world.is_alone() {
-        let took = take_from_beside(disk, dir);
-        return took.map(|()| own).map_err(|error| Error::setting("checkpoints", error.to_string()));
+        let failed = |error: io::Error| match error.downcast() {
+            Ok(error) => error,
+            Err(reason) => {
+                let action = "take the newest checkpoint of the directories beside it";
+                unisono_checkpoint::Error::Io { path: dir.into(), action, reason }
+            }
+        };
+        take_from_beside(disk, dir).map_err(failed)?;
+        return Ok(own);
     }
     let newest = all_or_error(world, newest_here(disk, dir), dir, true)?;
     let step = newest.as_ref().map_or(0, |(step, _)| step + 1);

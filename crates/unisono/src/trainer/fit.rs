@@ -48,8 +48,9 @@ impl Trainer {
     /// evaluation. Nothing of a failed step has happened; an epoch whose evaluation failed has not ended, and
     /// the next fit, of this run or one resumed from it, begins with that. What was done before is saved,
     /// where checkpoints go anywhere, unless the error is one of the replicas or of the checkpoints
-    /// themselves. At the end, [`Error::NotSaved`] if the run is saved to a directory and its last step could
-    /// not be, even where a failed save does not end a run in between.
+    /// themselves. Observers are told what became of all saves before the error is returned. At the end,
+    /// [`Error::NotSaved`] if the run is saved to a directory and its last step could not be, even where a
+    /// failed save does not end a run in between.
     ///
     /// That a run is asked to stop ([`Trainer::stop_on`]) is no error: the fit ends after the current step,
     /// is saved and returns the history so far. It does not wait for a batch that is not ready. An evaluation
@@ -63,6 +64,10 @@ impl Trainer {
         epochs: u32,
     ) -> Result<&History, Error> {
         let fitted = self.fit_here(train, validation, epochs);
+        // An error of the checkpoints says itself what is not saved.
+        if fitted.as_ref().is_err_and(|error| !matches!(error, Error::Checkpoint(_))) {
+            self.durable();
+        }
         let fitted = self.together(fitted);
         // What machines have agreed on ends this fit; the next one asks each machine's own stop again.
         if !self.world().is_alone() {

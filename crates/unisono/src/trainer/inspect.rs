@@ -117,19 +117,29 @@ impl Trainer {
         }
     }
 
-    /// Writes what each replica did with its time since the last call, with [`crate::Builder::timeline`], in
-    /// Chrome's trace format, to open in Perfetto. On several machines the first rank writes what all of them
-    /// did, each by its own clock, which begins when its replicas start.
+    /// Writes what each replica did with its time since the last trace that was written, with
+    /// [`crate::Builder::timeline`], in Chrome's trace format, to open in Perfetto. On several machines the
+    /// first rank writes what all of them did, each by its own clock, which begins when its replicas start.
     ///
     /// # Errors
-    /// The file cannot be written. On several machines, a rank does not answer.
+    /// The file cannot be written, on any rank. On several machines, a rank does not answer. Nothing is lost
+    /// then: the trace can be written to another file.
     pub fn write_trace(&mut self, path: &Path) -> Result<(), Error> {
-        let timeline = self.crew.replicas.take_timeline();
-        let (world, failed) = (self.world(), |source| Error::Trace { path: path.into(), source });
+        let written = self.write_trace_here(path);
+        self.together(written)?;
+        drop(self.crew.replicas.take_timeline());
+        Ok(())
+    }
+
+    fn write_trace_here(&self, path: &Path) -> Result<(), Error> {
+        let (world, replicas) = (self.world(), &self.crew.replicas);
         let name = (!world.is_alone()).then(|| world.name(world.rank()));
-        let own = trace::events(world.rank(), name, &self.crew.replicas.reports(), &timeline);
+        let own = trace::events(world.rank(), name, &replicas.reports(), replicas.timeline());
         let machines = world.gather("the trace", &own)?;
         let machines: Vec<Vec<u8>> = machines.into_iter().map(|(_, events)| events).collect();
-        if self.world().is_first() { trace::write(path, &machines).map_err(failed) } else { Ok(()) }
+        if !world.is_first() {
+            return Ok(());
+        }
+        trace::write(path, &machines).map_err(|source| Error::Trace { path: path.into(), source })
     }
 }

@@ -37,7 +37,8 @@ impl Trainer {
         saving.check(&names_of_numbers(&self.plan.parts.metrics))?;
         // Checkpoints name the classes. Probing now delays no step.
         self.crew.classes.probed()?;
-        // The directory may be the one that is open.
+        // The directory may be the one that is open. Observers are told what became of the saves to it.
+        self.durable();
         self.saver = None;
         self.saver = Some(Checkpoints::open(saving, self.world())?);
         Ok(())
@@ -261,6 +262,15 @@ impl Trainer {
             self.tensors_of(&[StateKind::Optimizer])?;
         }
         Ok(())
+    }
+
+    /// Returns the step of the newest checkpoint of the run that is known to be complete, or from which it
+    /// goes on. `None` if there is none, or this machine writes none.
+    ///
+    /// After a fit it is the last step, except where a resumed run was asked to stop before its data were
+    /// found to be those of the run.
+    pub fn saved_step(&self) -> Option<u64> {
+        self.saver.as_ref().filter(|_| writes(self.world())).and_then(Checkpoints::durable)
     }
 
     /// Returns the step and the directory of the best checkpoint of the directory that the run is saved to,

@@ -7,8 +7,6 @@
 //!        --> back to the trusted state; later checkpoints are set aside --> the steps are made again
 //! ```
 
-use std::path::PathBuf;
-
 use unisono_data::Batch;
 use unisono_replica::{Audited, ReplicaError};
 
@@ -221,15 +219,32 @@ impl Trainer {
         Ok(may_go_on)
     }
 
-    /// Loads the newest checkpoint that is trusted.
+    /// Loads the newest checkpoint that is trusted and can be read. Observers are told of those that cannot.
     fn trusted_on_disk(&mut self) -> Result<Trusted, String> {
-        let none = "the checkpoint that the run was resumed from is not trusted, and there is none that is: start anew";
-        let saver = self.saver.as_ref().ok_or(none)?;
+        let why = "the checkpoint that the run was resumed from is not trusted";
+        let none = || format!("{why}, and there is none that is: start anew");
+        let saver = self.saver.as_ref().ok_or_else(none)?;
         let listed =
             saver.saver.with_store(|store| store.all_trusted()).map_err(|error| error.to_string())?;
-        let sound =
-            |(step, path): (u64, PathBuf)| saver.load(&path).ok().map(|contents| (step, path, contents));
-        let (step, path, contents) = listed.into_iter().find_map(sound).ok_or(none)?;
+        let (mut sound, mut broken) = (None, Vec::new());
+        for (step, path) in listed {
+            match saver.load(&path) {
+                Ok(contents) => {
+                    sound = Some((step, path, contents));
+                    break;
+                }
+                Err(error) => broken.push(format!("{}: {error}", path.display())),
+            }
+        }
+        let Some((step, path, contents)) = sound else {
+            return Err(match broken.is_empty() {
+                true => none(),
+                false => format!("{why}, and those that are cannot be read: {}", broken.join("; ")),
+            });
+        };
+        for broken in broken {
+            self.watch.note(&format!("warning: passed over a trusted checkpoint: {broken}"));
+        }
         let run = SavedRun::load(&path, step, &contents).map_err(|error| error.to_string())?;
         let differences = self.state.differences(&run.state).into_iter().map(|difference| difference.problem);
         let problems = self.state.identity.problems(&run.state.identity);

@@ -263,8 +263,9 @@ impl Observer for TensorBoard {
     }
 
     fn take_problem(&mut self) -> Option<String> {
-        let own = self.problem.take();
-        own.or_else(|| self.train.take_problem()).or_else(|| self.validation.take_problem())
+        let runs = [self.train.take_problem(), self.validation.take_problem()];
+        let all: Vec<String> = self.problem.take().into_iter().chain(runs.into_iter().flatten()).collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 }
 
