@@ -213,27 +213,40 @@ fn two_values_of_one_name_are_refused() {
     }
 }
 
-/// The norm of a weight of zeros has no gradient: it is 0 / 0.
+/// A penalty stops the step before anything changes if it is infinite or its gradient is not a number,
+/// whether the host decides or the device of one replica, which may have the next step in flight.
 #[test]
-fn a_penalty_whose_gradient_is_not_finite_stops_the_step() {
-    let data = loader(64, 1).unwrap().batch(32);
-    let penalized = |initializer: Initializer| {
-        FromFn::new("penalized", move |cx, x| {
-            let scale = cx.parameter("scale", &[FEATURES], initializer.clone());
-            cx.penalty(&(&scale.square().sum_all().sqrt() * 1e-3));
+fn a_penalty_or_its_gradient_that_is_not_finite_stops_the_step() {
+    type Penalty = fn(&Var) -> Var;
+    // The norm of a weight of zeros has no gradient: it is 0 / 0.
+    let norm: Penalty = |scale| scale.square().sum_all().sqrt() * 1e-3;
+    // It is infinite, and its gradient is 2.
+    let huge: Penalty = |scale| (scale.sum_all() + f32::MAX) * 2.0;
+    let data = loader(64, 1).unwrap().batch(16);
+    let build = |start: f32, penalty: Penalty, (replicas, in_flight)| {
+        let penalized = FromFn::new("penalized", move |cx, x| {
+            let scale = cx.parameter("scale", &[FEATURES], Initializer::Constant(start));
+            cx.penalty(&penalty(&scale));
             x * &scale
-        })
+        });
+        let builder = Trainer::builder(Sequential::new().add(penalized).add(Dense::new(3)));
+        let builder = builder.optimizer(AdamW::new(0.01)).global_batch(16).replicas(replicas);
+        builder.steps_in_flight(in_flight).build(&data.fields().unwrap()).unwrap()
     };
-    let build = |initializer| {
-        let model = Sequential::new().add(penalized(initializer)).add(Dense::new(3));
-        Trainer::builder(model).optimizer(AdamW::new(0.01)).build(&data.fields().unwrap()).unwrap()
-    };
-    build(Initializer::Constant(1.0)).fit(&data, None, 1).unwrap();
-    let mut trainer = build(Initializer::Constant(0.0));
-    let before = trainer.state_sha256().unwrap();
-    let error = trainer.fit(&data, None, 1).unwrap_err().to_string();
-    has(&error, &["step 0", "the gradient of the penalty is not finite"]);
-    assert_eq!((trainer.steps(), trainer.state_sha256().unwrap()), (0, before));
+    for made in [(1, 1), (1, 2), (2, 1)] {
+        build(1.0, norm, made).fit(&data, None, 1).unwrap();
+        for (start, penalty, what) in [
+            (0.0, norm, "the gradient of the penalty is not finite"),
+            (1.0, huge, "the penalty is not finite"),
+        ] {
+            let mut trainer = build(start, penalty, made);
+            let before = trainer.state_sha256().unwrap();
+            let error = trainer.fit(&data, None, 1).unwrap_err().to_string();
+            has(&error, &["step 0", what]);
+            let now = trainer.state_sha256().unwrap();
+            assert_eq!((trainer.steps(), now), (0, before), "{what}: {made:?}");
+        }
+    }
 }
 
 /// Returns samples with ids of a user, for which there is no table, of two items and of a shop.

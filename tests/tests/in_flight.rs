@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use unisono::checkpoint::list;
-use unisono::data::{Draws, Loader, Sample};
+use unisono::data::{Buckets, Draws, Loader, Sample, Sequences, Tokens, Width};
 use unisono::{
-    Audits, BatchNorm, Builder, Callback, Control, Dense, Epoch, Error, Influence, Observer, Optimizer, Relu,
-    Schedule, Sequential, Sgd, Step, Trainer, on_step,
+    Audits, BatchNorm, Builder, Callback, Control, Dense, Embedding, Epoch, Error, FromFn, Influence,
+    LossScale, Lstm, Observer, Optimizer, Phase, Precision, Relu, Schedule, Sequential, Sgd, Step, Trainer,
+    on_step,
 };
 use unisono_tests::{CLASSES, loader, perceptron};
 
@@ -329,5 +330,74 @@ fn a_step_in_flight_beside_an_error_is_a_step_like_others() {
         assert_eq!(samples(&same), samples(&history), "step {at}");
         let (_, alone, _) = run(1, Some(at));
         assert_eq!(found, alone, "step {at}");
+    }
+}
+
+/// A head alone and the whole model take turns. Each optimizer needs a learning rate and nothing else.
+fn phases() -> (Builder, Loader) {
+    let model = Sequential::new().add(Dense::new(8)).add(Relu).add(Dense::new(CLASSES));
+    let head = Phase::new("head").trains(|name| name.starts_with("2.")).optimizer(Sgd::new(0.2));
+    let all = Phase::new("all").optimizer(Sgd::new(0.05));
+    (Trainer::builder(model).phase(head).phase(all), data().0)
+}
+
+/// Mixed precision with a loss scale that grows until a step overflows, several times.
+fn scaled() -> (Builder, Loader) {
+    let scale = LossScale::Dynamic {
+        initial: 2f32.powi(30),
+        growth: 2.0,
+        backoff: 0.125,
+        interval: 2,
+        least: 1.0,
+        most: 2f32.powi(40),
+    };
+    (perceptron(8).precision(Precision::Mixed).loss_scale(scale), data().0)
+}
+
+/// A recurrent layer that goes on from batch to batch.
+fn carried() -> (Builder, Loader) {
+    let tokens = (0..=16 * 4 * STEPS as usize).map(|i| ((i * i + i / 5) % 7) as u8).collect();
+    let text = Tokens::in_memory("text", tokens, Width::U8, 4).unwrap();
+    let model = Sequential::new().add(Embedding::new(7, 5)).add(Lstm::new(6).stateful()).add(Dense::new(7));
+    (Trainer::builder(model), Loader::new(text).lanes().threads(1))
+}
+
+/// Sequences of three lengths, each of which has a program of its own.
+fn buckets() -> (Builder, Loader) {
+    let texts: Vec<Vec<i32>> = (0..SAMPLES).map(|at| vec![(at * 5 % 9) as i32; 1 + at * 7 % 12]).collect();
+    let labels: Vec<i32> = (0..SAMPLES).map(|at| (at % CLASSES) as i32).collect();
+    let texts = Sequences::labelled(texts, labels, 9).unwrap();
+    let cut = Buckets::new(&texts.lengths(), [4, 8, 12], &["x"]).unwrap();
+    let mean = FromFn::new("mean", |_, x| x.mean(&[1]));
+    let model = Sequential::new().add(Embedding::new(10, 6)).add(mean).add(Dense::new(CLASSES));
+    (Trainer::builder(model), Loader::new(texts).shuffle(4).threads(1).buckets(cut))
+}
+
+/// A step waits for the one before it in phases, with a loss scale and with carries. Batches of other lengths
+/// do not.
+#[test]
+fn runs_of_every_kind_have_the_same_bytes_with_two_steps_in_flight() {
+    type Kind = (&'static str, fn() -> (Builder, Loader), bool);
+    let kinds: [Kind; 4] = [
+        ("phases", phases, false),
+        ("loss scale", scaled, false),
+        ("carries", carried, false),
+        ("buckets", buckets, true),
+    ];
+    for (name, kind, overlaps) in kinds {
+        let run = |replicas, in_flight| {
+            let (builder, train) = kind();
+            let builder = made(builder, replicas, in_flight).audits(Audits::Never);
+            let mut trainer = builder.build(&train.fields().unwrap()).unwrap();
+            trainer.fit(&train, None, 3).unwrap();
+            let skipped = trainer.scaling().map_or(0, |scaling| scaling.skipped);
+            let ends = (trainer.state_sha256().unwrap(), trainer.history().clone(), skipped);
+            (ends, overlapped(&trainer))
+        };
+        let (expected, none) = run(1, 1);
+        assert_eq!((none, expected.2 > 1), (0, name == "loss scale"), "{name}: {}", expected.2);
+        let (found, overlapped) = run(1, 2);
+        assert_eq!((found, overlapped > 0), (expected.clone(), overlaps), "{name}: {overlapped}");
+        assert_eq!(run(3, 1), (expected, 0), "{name}");
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use unisono_graph::plan::Kernel;
+use unisono_testkit::left_out;
 use unisono_tests::isa::reduction::reductions;
 use unisono_tests::isa::slab::{Tile, executed, turn};
 use unisono_tests::isa::{arithmetic, assembly, radv};
@@ -118,7 +119,7 @@ const LEAST_IMPLICIT: f64 = 0.68;
 #[test]
 fn kernels_keep_their_registers_on_gpus() {
     if radv::environment(FAMILIES[0]).is_none() {
-        eprintln!("left out: Mesa's RADV is not installed");
+        left_out("no machine code is read: Mesa's RADV is not installed");
         return;
     }
     let long = std::env::var("UNISONO_LONG").is_ok_and(|long| long == "1");
@@ -157,7 +158,7 @@ const MOST_OF_ROWS: f64 = 15.0;
 #[test]
 fn reductions_along_rows_take_few_instructions_for_an_element() {
     if radv::environment(FAMILIES[0]).is_none() {
-        eprintln!("left out: Mesa's RADV is not installed");
+        left_out("no machine code is read: Mesa's RADV is not installed");
         return;
     }
     let long = std::env::var("UNISONO_LONG").is_ok_and(|long| long == "1");
@@ -249,7 +250,7 @@ fn check_code(model: &str, family: &str, kernels: &[Compiled]) -> usize {
 #[test]
 fn nothing_is_contracted_on_gpus_and_products_do_not_pay_for_it() {
     if radv::environment(FAMILIES[0]).is_none() {
-        eprintln!("left out: Mesa's RADV is not installed");
+        left_out("no machine code is read: Mesa's RADV is not installed");
         return;
     }
     let long = std::env::var("UNISONO_LONG").is_ok_and(|long| long == "1");

@@ -198,23 +198,26 @@ fn what_an_optimizer_of_ones_own_keeps_is_checked_in_either_precision() {
     }
 }
 
-/// A carry lies on the host. One that is not finite stops the step before the state changes.
+/// A carry that is not finite stops the step before the state changes, whether the host decides or the
+/// device of one replica.
 #[test]
 fn a_carry_that_overflows_stops_the_step() {
     let data = data();
-    let grows = FromFn::new("grows", |cx: &mut Context, x: &Var| {
-        let size = cx.carry("size", &[2]);
-        cx.keep(&size, &(&size * 1e20 + 1.0));
-        x.clone()
-    });
-    let model = Sequential::new().add(grows).add(Dense::new(CLASSES));
-    let builder = Trainer::builder(model).optimizer(Sgd::new(0.01)).global_batch(BATCH).shards(4).replicas(2);
-    let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
-    let mut batches = data.clone().batch(BATCH).epoch(0).unwrap();
-    trainer.step(&batches.next().unwrap().unwrap()).unwrap();
-    trainer.step(&batches.next().unwrap().unwrap()).unwrap();
-    let before = trainer.state_sha256().unwrap();
-    let error = trainer.step(&batches.next().unwrap().unwrap()).unwrap_err();
-    assert_eq!(error.to_string(), "step 2: the carry 0.size is not finite");
-    assert_eq!(trainer.state_sha256().unwrap(), before);
+    for replicas in [1, 2] {
+        let grows = FromFn::new("grows", |cx: &mut Context, x: &Var| {
+            let size = cx.carry("size", &[2]);
+            cx.keep(&size, &(&size * 1e20 + 1.0));
+            x.clone()
+        });
+        let model = Sequential::new().add(grows).add(Dense::new(CLASSES));
+        let builder = Trainer::builder(model).optimizer(Sgd::new(0.01)).global_batch(BATCH).shards(4);
+        let mut trainer = builder.replicas(replicas).build(&data.fields().unwrap()).unwrap();
+        let mut batches = data.clone().batch(BATCH).epoch(0).unwrap();
+        trainer.step(&batches.next().unwrap().unwrap()).unwrap();
+        trainer.step(&batches.next().unwrap().unwrap()).unwrap();
+        let before = trainer.state_sha256().unwrap();
+        let error = trainer.step(&batches.next().unwrap().unwrap()).unwrap_err();
+        assert_eq!(error.to_string(), "step 2: the carry 0.size is not finite", "{replicas} replicas");
+        assert_eq!(trainer.state_sha256().unwrap(), before, "{replicas} replicas");
+    }
 }

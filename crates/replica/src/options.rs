@@ -92,3 +92,20 @@ impl Default for Options {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// docs/REPLICAS.md gives these numbers.
+    #[test]
+    fn the_defaults_are_those_that_the_documents_give() {
+        let options = Options::default();
+        assert_eq!((options.global_batch, options.shards), (DEFAULT_GLOBAL_BATCH, 8));
+        assert_eq!(options.assignment, Assignment::Speed);
+        let seconds = [options.deadline, options.grace].map(|time| time.as_secs());
+        assert_eq!((seconds, options.patience), ([300, 30], 20));
+        assert_eq!((options.shards_at_once, options.steps_in_flight, options.owners), (None, None, None));
+        assert!(options.overlap && !options.one_updates && options.audits == Audits::Never);
+    }
+}

@@ -1,9 +1,13 @@
-//! The adapters that tests run on.
+//! The adapters that tests run on, and what is said where a test has too few of them.
+
+use std::io::Write;
 
 use unisono_gpu::{Adapter, Backend};
 
-/// Returns every adapter of the machine: those of Vulkan, Metal or DX12, and those of GL. It panics if there
-/// is none, so that a test without an adapter fails.
+/// Returns every adapter of the machine: those of Vulkan, Metal or DX12, and those of GL.
+///
+/// # Panics
+/// There is none, so that a test without an adapter fails.
 pub fn adapters() -> Vec<Adapter> {
     let mut found = unisono_gpu::adapters(&[]);
     for gl in unisono_gpu::adapters(&[Backend::Gl]) {
@@ -11,5 +15,13 @@ pub fn adapters() -> Vec<Adapter> {
             found.push(gl);
         }
     }
+    assert!(!found.is_empty(), "no adapter: cargo xtask test installs one");
     found
+}
+
+/// Says on stderr what a test leaves out and why, also where the test passes. A test prints nothing else
+/// then, because its harness catches what `println!` and `eprintln!` write.
+pub fn left_out(what: &str) {
+    // Nobody may be there to read it.
+    let _ = writeln!(std::io::stderr(), "left out: {what}");
 }

@@ -33,6 +33,9 @@ fn classes(name: &str, backend: &str, unprotected: bool) -> Vec<String> {
 fn without_protection_a_class_is_another_and_not_portable() {
     for backend in ["vulkan", "gl"] {
         let [own, loose] = [false, true].map(|unprotected| classes("llvmpipe", backend, unprotected));
+        let (_, listed) = adapters(&["--backend", backend]);
+        let there = listed.lines().filter(|line| line.contains("llvmpipe")).count();
+        assert_eq!([own.len(), loose.len()], [there; 2], "{backend}: {listed}");
         for (own, loose) in own.iter().zip(&loose) {
             let digits = |class: &str| class.split([' ', ',']).nth(1).unwrap().to_owned();
             assert_ne!(digits(own), digits(loose), "{backend}");

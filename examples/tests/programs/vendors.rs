@@ -28,7 +28,7 @@ fn saved(out: &Path) -> u64 {
 #[test]
 fn replicas_of_two_drivers_are_one_run_and_a_third_driver_ends_it() {
     if std::env::var_os("UNISONO_LONG").is_none() || !Path::new(SWIFTSHADER).exists() {
-        println!("left out: it is long, and needs SwiftShader");
+        crate::left_out("a run on two drivers: it is long, and needs SwiftShader");
         return;
     }
     let dir = tempfile::tempdir().unwrap();

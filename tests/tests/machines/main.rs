@@ -1,6 +1,7 @@
 //! Runs on several machines, which are threads here: the same bytes, history and predictions as one machine,
 //! and what happens when machines are lost, differ, stop or fail.
 
+mod classes;
 mod ending;
 mod saving;
 
@@ -9,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use unisono::data::{Loader, Tokens, Width};
 use unisono::world::{Fault, Script};
 use unisono::{
-    AdamW, Assignment, Audits, BatchNorm, Builder, Dense, Embedding, Epoch, Error, History, Lamb, Lstm,
-    Observer, Optimizer, Precision, ProgramId, Relu, Sequential, Sgd, Start, Trainer, World,
+    AdamW, Assignment, Audits, BatchNorm, Builder, Dense, Embedding, Epoch, Error, History, Lamb, LossScale,
+    Lstm, Observer, Optimizer, Phase, Precision, ProgramId, Relu, Sequential, Sgd, Start, Trainer, World,
 };
 use unisono_tests::{CLASSES, loader, on_ranks, perceptron};
 
@@ -64,17 +65,20 @@ fn batch_norm_and_shards_one_after_another_too() {
     }
 }
 
-/// Compares two epochs on three ranks with those of one machine.
-fn is_the_same_on_three(builder: impl Fn() -> Builder + Sync, data: &Loader) {
+/// Compares two epochs on three ranks with those of one machine. Returns how many steps were skipped for a
+/// loss scale.
+fn is_the_same_on_three(builder: impl Fn() -> Builder + Sync, data: &Loader) -> u64 {
     let run = |world: World| {
         let mut trainer = builder().world(world).replicas(1).build(&data.fields().unwrap()).unwrap();
         trainer.fit(data, Some(data), 2).unwrap();
-        (trainer.state_sha256().unwrap(), trainer.history().clone())
+        let skipped = trainer.scaling().map_or(0, |scaling| scaling.skipped);
+        (trainer.state_sha256().unwrap(), trainer.history().clone(), skipped)
     };
     let alone = run(World::alone());
     for ended in on_ranks(3, Script::default(), run) {
         assert_eq!(ended, alone);
     }
+    alone.2
 }
 
 #[test]
@@ -91,6 +95,25 @@ fn carries_mixed_precision_lamb_and_clipping_too() {
     let data = loader(40, 5).unwrap();
     is_the_same_on_three(|| perceptron(8).optimizer(Lamb::new(0.01)).global_batch(16), &data);
     is_the_same_on_three(|| perceptron(8).precision(Precision::Mixed).global_batch(16), &data);
+}
+
+#[test]
+fn phases_and_steps_that_are_skipped_for_a_loss_scale_too() {
+    let data = loader(40, 5).unwrap();
+    let first = || Phase::new("first").trains(|name| name.starts_with("0.")).optimizer(AdamW::new(0.01));
+    let all = || Phase::new("all").optimizer(Sgd::new(0.1)).steps(2);
+    is_the_same_on_three(|| normed().phase(first()).phase(all()).global_batch(16), &data);
+    // The first gradients are too large for f16.
+    let scale = LossScale::Dynamic {
+        initial: 2f32.powi(30),
+        growth: 2.0,
+        backoff: 2f32.powi(-9),
+        interval: 3,
+        least: 1.0,
+        most: 2f32.powi(40),
+    };
+    let scaled = || perceptron(8).precision(Precision::Mixed).loss_scale(scale).global_batch(16);
+    assert!(is_the_same_on_three(scaled, &data) > 0);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use unisono::data::{Buckets, Loader, Sequences, mask};
 use unisono::{
     Accuracy, AdamW, Builder, Context, Dense, Embedding, FromFn, Initializer, Lstm, Model, Optimizer,
-    Outputs, Phase, Sequential, Trainer, Var,
+    Outputs, Phase, Sequential, Sgd, Trainer, Var,
 };
 
 use crate::{Notes, others, sha256};
@@ -110,6 +110,19 @@ fn sequences_of_one_step_train_with_longer_ones() {
         trainer.fit(&loader(), None, 2).unwrap();
         assert!(notes.has("compiled for x [B, 1] i32"), "{:?}", notes.0);
     }
+    // Its gradient is 0 in a batch of sequences of one step.
+    let trainer =
+        Trainer::builder(model()).optimizer(Sgd::new(0.1).momentum(0.9)).global_batch(8).replicas(1);
+    let mut trainer = trainer.build(&loader().fields().unwrap()).unwrap();
+    let weights = |trainer: &mut Trainer| {
+        ["1.weight_ih_l0", "1.weight_hh_l0"].map(|name| trainer.tensor(name).unwrap().unwrap())
+    };
+    let before = weights(&mut trainer);
+    let mut batches = loader().batch(8).epoch(0).unwrap().map(Result::unwrap);
+    let short = batches.find(|batch| batch.i32("x").unwrap().len() == batch.len()).unwrap();
+    trainer.step(&short).unwrap();
+    let after = weights(&mut trainer);
+    assert!(after[0] != before[0] && after[1] == before[1], "the recurrent weight alone stays");
 }
 
 #[test]

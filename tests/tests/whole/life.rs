@@ -144,11 +144,18 @@ struct Living<'a, 'w> {
 
 impl Living<'_, '_> {
     fn live(mut self) -> Result<bool, Wrong> {
-        let Self { life, .. } = self;
+        let mut trainer = self.build()?;
+        let lived = self.train(&mut trainer);
+        let overlapped = trainer.reports().into_iter().map(|report| report.overlapped as usize);
+        self.world.counts.overlapped += overlapped.sum::<usize>();
+        lived
+    }
+
+    fn train(&mut self, trainer: &mut Trainer) -> Result<bool, Wrong> {
+        let Self { life, .. } = *self;
         let train = loader(false, &life.train, &self.stop);
         let held_out = loader(true, &life.held_out, &self.stop);
         let held_out = self.world.evaluates.then_some(&held_out);
-        let mut trainer = self.build()?;
         trainer.save_to(self.saving())?;
         if std::mem::take(&mut self.world.begins_anew) {
             trainer.clear_checkpoints()?;
@@ -158,10 +165,10 @@ impl Living<'_, '_> {
             self.world.story.push(format!("  resumed from step {}", resumed.step));
         }
         trainer.stop_on(&self.stop);
-        self.own_loop(&mut trainer, &train)?;
+        self.own_loop(trainer, &train)?;
         for &epochs in &life.fits {
             if trainer.position().epoch < epochs || epochs == EPOCHS {
-                self.fit(&mut trainer, &train, held_out, epochs)?;
+                self.fit(trainer, &train, held_out, epochs)?;
             }
         }
         Ok(trainer.position().epoch == EPOCHS)
@@ -179,6 +186,7 @@ impl Living<'_, '_> {
         let mut builder = perceptron(8)
             .global_batch(BATCH)
             .replicas(life.replicas)
+            .steps_in_flight(life.in_flight)
             .audits(Audits::Every(life.audit_every))
             .digest_every(life.digest_every)
             .fault_scope(&self.faults.scope)

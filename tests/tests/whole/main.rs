@@ -6,7 +6,7 @@
 //! | part | how it is simulated |
 //! | --- | --- |
 //! | processes | a trainer is dropped, and another resumes from what the disk holds |
-//! | replicas | fault points; each replica is a thread with a device of the software adapter |
+//! | replicas | fault points; each replica is a thread with a device of the software adapter; one alone may have two steps in flight |
 //! | disk | in memory, with an end of power, a last byte, or one operation that fails |
 //! | loader threads | a source whose samples come late, or fail |
 //! | signals | a request to stop, at a step or while an evaluation reads |
@@ -63,6 +63,8 @@ pub(crate) struct Counts {
     pub disk: usize,
     pub data: usize,
     pub resumed: usize,
+    /// Steps that were begun while another was in flight.
+    pub overlapped: usize,
 }
 
 impl AddAssign for Counts {
@@ -77,6 +79,7 @@ impl AddAssign for Counts {
         self.disk += other.disk;
         self.data += other.data;
         self.resumed += other.resumed;
+        self.overlapped += other.overlapped;
     }
 }
 

@@ -156,34 +156,59 @@ impl Replicas {
     ) -> BTreeMap<usize, Opinion> {
         let mut opinions = BTreeMap::new();
         for replica in self.scheduler.present() {
-            self.write_all(job, before);
-            let alone = Job { roles: Roles::Alone(replica), audited: true, ..job.clone() };
-            self.is_diagnosing = true;
-            let made = self.once(task, alone, &mut |_| verdict);
-            self.is_diagnosing = false;
-            let failed = self.failures.contains_key(&replica);
-            self.failures.clear();
-            if failed {
-                continue;
-            }
-            let opinion = match made {
-                Ok(made) => {
-                    let after = self.result(job, &made).unwrap_or_default();
-                    let own = after.into_iter().find(|(of, _)| *of == replica);
-                    let state = own.map(|(_, digest)| digest);
-                    let Audited { sums, blocks, .. } = made.audit.unwrap_or_default();
-                    Opinion { outputs: Some(made.outputs), sums, blocks, state }
-                }
-                Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => {
-                    Opinion::default()
-                }
-                Err(_) => continue,
-            };
-            if self.threads.is_present(replica) {
-                opinions.insert(replica, opinion);
-            }
+            opinions.extend(self.opinion(task, job, before, verdict, replica).map(|made| (replica, made)));
         }
         opinions
+    }
+
+    /// Returns whether a replica alone makes finite numbers of a step that all together did not: then those
+    /// are another one's. Of two replicas one at least is sound, if one is wrong.
+    pub(super) fn is_finite_alone(
+        &mut self,
+        task: &Task,
+        job: &Job,
+        before: &State,
+        verdict: Verdict,
+    ) -> bool {
+        let present = self.scheduler.present();
+        let mut asked = present.iter().take(if present.len() > 1 { 2 } else { 0 });
+        asked.any(|&replica| {
+            let made = self.opinion(task, job, before, verdict, replica);
+            made.is_some_and(|made| made.outputs.is_some())
+        })
+    }
+
+    /// Has a replica make a step alone. Returns none if it cannot, for lack of memory or because it leaves.
+    fn opinion(
+        &mut self,
+        task: &Task,
+        job: &Job,
+        before: &State,
+        verdict: Verdict,
+        replica: usize,
+    ) -> Option<Opinion> {
+        self.write_all(job, before);
+        let alone = Job { roles: Roles::Alone(replica), audited: true, ..job.clone() };
+        self.is_diagnosing = true;
+        let made = self.once(task, alone, &mut |_| verdict);
+        self.is_diagnosing = false;
+        let failed = self.failures.contains_key(&replica);
+        self.failures.clear();
+        if failed {
+            return None;
+        }
+        let opinion = match made {
+            Ok(made) => {
+                let after = self.result(job, &made).unwrap_or_default();
+                let own = after.into_iter().find(|(of, _)| *of == replica);
+                let state = own.map(|(_, digest)| digest);
+                let Audited { sums, blocks, .. } = made.audit.unwrap_or_default();
+                Opinion { outputs: Some(made.outputs), sums, blocks, state }
+            }
+            Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => Opinion::default(),
+            Err(_) => return None,
+        };
+        self.threads.is_present(replica).then_some(opinion)
     }
 
     /// Dismisses the replicas that are wrong, unless those are all. Returns them.

@@ -88,8 +88,8 @@ impl Replicas {
         Ok(first)
     }
 
-    /// Makes a step again that was not finite. Returns its error if it is not finite again, and otherwise
-    /// that of a wrong step: some replicas make numbers of it.
+    /// Makes a step again that was not finite. Returns its error if it is not finite again, nor where
+    /// replicas make it alone, and otherwise that of a wrong step: some replicas make numbers of it.
     pub(super) fn is_not_finite_again(
         &mut self,
         task: &Task,
@@ -105,11 +105,16 @@ impl Replicas {
         };
         self.write_all(job, before);
         let (again, failed) = self.again(task, job, 1, verdict);
-        match again {
-            Ok(_) if !failed => self.wrong_step(task, job, before, verdict, &[]),
-            Err(none @ ReplicaError::NoneLeft { .. }) => none,
-            _ => error,
-        }
+        let differs = match again {
+            Ok(_) => !failed,
+            Err(none @ ReplicaError::NoneLeft { .. }) => return none,
+            // One that is wrong for good has spoiled both, with other shards.
+            Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => {
+                self.is_finite_alone(task, job, before, verdict)
+            }
+            Err(_) => false,
+        };
+        if differs { self.wrong_step(task, job, before, verdict, &[]) } else { error }
     }
 
     /// Makes a step again until another replica has run a shard of each replica, which then has run one of

@@ -313,3 +313,18 @@ fn check_states(programs: &[Arc<Program>]) -> Result<(), ReplicaError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_steps_are_in_flight_on_a_gpu_and_one_on_a_cpu_adapter() {
+        let adapter = unisono_gpu::adapters(&[]).pop().expect("no adapter");
+        let of = |kind| Adapter { kind, ..adapter.clone() };
+        for gpu in [Kind::Discrete, Kind::Integrated] {
+            assert_eq!(most_in_flight(&[of(gpu)]), 2);
+            assert_eq!(most_in_flight(&[of(gpu), of(Kind::Cpu)]), 1);
+        }
+    }
+}

@@ -24,6 +24,7 @@
 //! | `sample:200` | its shards take 200 microseconds a sample, up to the last cut, unless they take longer |
 //! | `gradient` | a bit of the first sum that it gives away flips |
 //! | `exchange` | a bit of the first sum that it is given flips |
+//! | `not-finite` | it takes the numbers of its samples for NaN, and so computes what is not finite |
 //! | `state:0` | a bit of tensor 0 of the state flips |
 //!
 //! `FAILPOINTS="replica-1:step-3=return(lose)"` in the environment of a program that calls
@@ -45,6 +46,7 @@ pub(crate) enum Fault {
     Sample(f64),
     Gradient,
     Exchange,
+    NotFinite,
     State(usize),
 }
 
@@ -62,6 +64,7 @@ impl Fault {
             "sample" => Self::Sample(value.parse().ok()?),
             "gradient" => Self::Gradient,
             "exchange" => Self::Exchange,
+            "not-finite" => Self::NotFinite,
             "state" => Self::State(value.parse().ok()?),
             _ => return None,
         })

@@ -8,9 +8,9 @@ use unisono_gpu::GpuError;
 use unisono_graph::Slot;
 
 use crate::observe::timeline::Activity;
-use crate::worker::fault;
+use crate::worker::fault::{self, Fault};
 use crate::worker::message::{Failure, Reply, SegmentResults, Work};
-use crate::worker::serve::{Key, Worker, slow_down};
+use crate::worker::serve::{Key, Worker, slow_down, spoil};
 
 impl SegmentResults {
     /// Takes a download that is not a block of sums.
@@ -30,10 +30,13 @@ impl SegmentResults {
 
 impl Worker {
     /// Submits all segments of a step, beside at most one that is in flight.
-    pub(super) fn submit(&mut self, work: Work, chained: bool) -> Result<Reply, Failure> {
+    pub(super) fn submit(&mut self, mut work: Work, chained: bool) -> Result<Reply, Failure> {
         self.load(work.program, Arc::clone(&work.run)).map_err(Failure::of_loading)?;
         let faults = fault::passed(&self.options.fault_scope, self.replica, work.step, &work.segments);
         faults.iter().try_for_each(|fault| self.go_wrong(*fault))?;
+        if faults.contains(&Fault::NotFinite) {
+            spoil(&self.programs.get(work.program), &mut work);
+        }
         let Work { program, run, feed, first_row, .. } = work;
         let key: Key = (program, run);
         let lane = usize::from(self.in_flight.iter().any(|(other, step)| *other == key && step.lane() == 0));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, Sender};
 use unisono_gpu::{Adapter, Counters, Device, Executable, GpuError, InFlight, MappedDownload};
 use unisono_graph::plan::Transfer;
-use unisono_graph::{Run, Slot};
+use unisono_graph::{DType, InputDecl, Lead, Program, Run, Slot};
 
 use crate::observe::timeline::{Activity, Timeline};
 use crate::options::Options;
@@ -157,6 +157,9 @@ impl Worker {
                 let samples = if work.segments.start < last || last == 0 { work.run.rows() } else { 0 };
                 if faults.contains(&Fault::Exchange) {
                     flip_first(&mut work);
+                }
+                if faults.contains(&Fault::NotFinite) {
+                    spoil(&self.programs.get(work.program), &mut work);
                 }
                 let began = Instant::now();
                 let results = self.run(ticket, work, faults.contains(&Fault::Gradient))?;
@@ -319,7 +322,8 @@ impl Worker {
                 bytes.iter_mut().skip(2).take(1).for_each(|byte| *byte ^= 1);
                 self.device.write_state(index, &bytes)?;
             }
-            Fault::Slow(_) | Fault::Sample(_) | Fault::Gradient | Fault::Exchange => {}
+            Fault::Slow(_) | Fault::Sample(_) => {}
+            Fault::Gradient | Fault::Exchange | Fault::NotFinite => {}
         }
         Ok(())
     }
@@ -340,6 +344,17 @@ fn flip_first(work: &mut Work) {
         let flipped = sums.iter().enumerate();
         let flipped = flipped.map(|(at, value)| f32::from_bits(value.to_bits() ^ u32::from(at == 0)));
         *sums = Arc::new(flipped.collect());
+    }
+}
+
+/// Makes the first numbers that a worker is given of its samples NaN.
+pub(super) fn spoil(program: &Program, work: &mut Work) {
+    let is_it = |input: &InputDecl| input.ty.lead == Lead::Sample && input.ty.dtype == DType::F32;
+    if let Some(at) = program.inputs().iter().position(is_it) {
+        let mut feed = (*work.feed).clone();
+        let numbers = feed.inputs[at].len() / 4;
+        feed.inputs[at] = f32::NAN.to_le_bytes().repeat(numbers).into();
+        work.feed = Arc::new(feed);
     }
 }
 

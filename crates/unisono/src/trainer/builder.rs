@@ -380,3 +380,16 @@ impl Builder {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// docs/REPLICAS.md gives these numbers.
+    #[test]
+    fn the_defaults_are_those_that_the_documents_give() {
+        let builder = Trainer::builder(crate::Dense::new(1));
+        assert_eq!((builder.digest_every, builder.replicas, builder.mixed), (100, None, false));
+        assert_eq!(builder.options.audits, Audits::Share(0.015));
+    }
+}

@@ -326,9 +326,6 @@ mod tests {
     /// Evaluations by which callbacks decide are audited, as those at the ends of epochs are.
     #[test]
     fn the_first_batch_of_an_evaluation_by_a_callback_is_audited() {
-        if unisono_gpu::adapters(&[]).is_empty() {
-            return;
-        }
         let data = Loader::new(Memory::labelled(vec![0.5; 24], [1], vec![0; 24]).unwrap());
         let builder = Trainer::builder(Dense::new(2)).global_batch(4).replicas(2);
         let builder = builder.audits(Audits::Every(1_000_000)).callback(EvaluateEvery::steps(3, &data));

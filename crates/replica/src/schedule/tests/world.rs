@@ -307,6 +307,8 @@ impl World {
             ensure(!wanted.skip && !self.gave_up, || "commits what is to be skipped".into())?;
             ensure(of.committed_in != Some(self.steps), || format!("{worker} commits twice"))?;
             of.committed_in = Some(self.steps);
+            let updates = !self.policy.one_updates || self.scheduler.present().first() == Some(&worker);
+            ensure(updates, || format!("{worker} updates, and another replica updates for all"))?;
             of.state += 1;
         }
         if segments.start == last && last > 0 {
