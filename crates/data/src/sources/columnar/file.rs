@@ -1,10 +1,9 @@
 //! One file: which parts it has, and the rows of a part.
 
-use std::collections::BTreeSet;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::FileReader;
@@ -16,7 +15,6 @@ use parquet::arrow::arrow_reader::{
 use parquet::file::metadata::PageIndexPolicy;
 use parquet::file::reader::{ChunkReader, Length};
 
-use super::thrift;
 use crate::DataError;
 use crate::sources::budget::Budget;
 use crate::sources::files::Bytes;
@@ -32,8 +30,6 @@ pub(super) struct File {
     pub schema: SchemaRef,
     /// The number of rows of each row group or record batch.
     pub groups: Vec<u64>,
-    /// The columns of Parquet row groups whose pages have been looked at: the group and the leaf of each.
-    checked: Arc<Mutex<BTreeSet<(usize, usize)>>>,
 }
 
 #[derive(Clone)]
@@ -66,32 +62,19 @@ impl File {
     }
 
     fn parquet(bytes: &Bytes) -> Result<Self, Problem> {
-        check_end(bytes)?;
-        let plain = ArrowReaderMetadata::load(bytes, ArrowReaderOptions::new())?;
-        let mut columns = plain.metadata().row_groups().iter().flat_map(|group| group.columns());
-        // Of the index of pages their places serve to begin in the middle of a group.
-        columns.try_for_each(|column| {
-            let Some((at, length)) = column.offset_index_offset().zip(column.offset_index_length()) else {
-                return Ok(());
-            };
-            let index = bytes.to_vec(at.try_into()?, length.try_into()?)?;
-            thrift::check(&index).map_err(|what| Problem::from(format!("the index of pages: {what}")))
-        })?;
-        let options = ArrowReaderOptions::new().with_offset_index_policy(PageIndexPolicy::Optional);
+        let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional);
         let metadata = ArrowReaderMetadata::load(bytes, options)?;
         let groups = metadata.metadata().row_groups().iter();
         let groups = groups.map(|group| u64::try_from(group.num_rows())).collect::<Result<_, _>>()?;
         let schema = Arc::clone(metadata.schema());
-        let checked = Arc::default();
-        Ok(Self { bytes: bytes.clone(), format: Format::Parquet(metadata), schema, groups, checked })
+        Ok(Self { bytes: bytes.clone(), format: Format::Parquet(metadata), schema, groups })
     }
 
     fn arrow(bytes: &Bytes) -> Result<Self, Problem> {
         let reader = FileReader::try_new(BufReader::new(At::start(bytes)), None)?;
         let schema = reader.schema();
         let groups = reader.map(|batch| Ok(batch?.num_rows() as u64)).collect::<Result<_, Problem>>()?;
-        let checked = Arc::default();
-        Ok(Self { bytes: bytes.clone(), format: Format::Arrow, schema, groups, checked })
+        Ok(Self { bytes: bytes.clone(), format: Format::Arrow, schema, groups })
     }
 
     pub fn path(&self) -> &Path {
@@ -149,15 +132,6 @@ impl File {
         let builder =
             ParquetRecordBatchReaderBuilder::new_with_metadata(self.bytes.clone(), metadata.clone());
         let mask = ProjectionMask::roots(builder.parquet_schema(), indices.iter().copied());
-        let leaves = metadata.metadata().row_group(part.group).columns().iter().enumerate();
-        for (at, leaf) in leaves.filter(|&(at, _)| mask.leaf_included(at)) {
-            let is_new = |at| !self.checked.lock().is_ok_and(|checked| checked.contains(&(part.group, at)));
-            if is_new(at) {
-                let (start, length) = leaf.byte_range();
-                thrift::check_pages(&self.bytes.to_vec(start, length)?)?;
-                self.checked.lock().map(|mut checked| checked.insert((part.group, at))).unwrap_or_default();
-            }
-        }
         let (first, rows) = (usize::try_from(part.first)?, usize::try_from(part.rows)?);
         let builder = builder.with_row_groups(vec![part.group]).with_projection(mask);
         let reader = builder.with_offset(first).with_limit(rows).with_batch_size(rows).build()?;
@@ -186,17 +160,6 @@ impl File {
         };
         budget.check(self.path(), "a part of it", needs)
     }
-}
-
-/// Checks what a Parquet file says of itself at its end, where it is: before its length, in four bytes, and
-/// the four letters.
-fn check_end(bytes: &Bytes) -> Result<(), Problem> {
-    let Some(end) = bytes.len().checked_sub(8) else { return Ok(()) };
-    let length = bytes.to_vec(end, 4)?.try_into().map_or(0, u32::from_le_bytes);
-    // The crate says itself what is wrong with other lengths.
-    let Some(start) = end.checked_sub(length.into()) else { return Ok(()) };
-    let end = bytes.to_vec(start, length.into())?;
-    thrift::check(&end).map_err(|what| format!("the end of the file: {what}").into())
 }
 
 /// What may be wrong with a file.

@@ -5,7 +5,6 @@ mod cells;
 mod chunk;
 mod file;
 mod source;
-mod thrift;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
