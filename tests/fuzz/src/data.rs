@@ -152,9 +152,9 @@ macro_rules! more_pictures {
 
 more_pictures!(webp, bmp, gif, tiff);
 
-/// Whether a Parquet file may have a list or map of booleans with millions of elements where the crate parquet
-/// (60.1.0) does not know the field. It takes these for nothing and goes over each, for minutes (SECURITY.md).
-/// Such inputs are left out, so that others are found.
+/// Whether a Parquet file may have a list or map of booleans with millions of elements where the crate
+/// parquet (60.1.0) does not know the field. It takes these for nothing and goes over each, for minutes
+/// (SECURITY.md). Such inputs are left out, so that others are found.
 #[cfg(feature = "columnar")]
 fn may_have_an_endless_list(bytes: &[u8]) -> bool {
     // Numbers have seven bits a byte, and another byte follows one of 128 or more.
