@@ -198,7 +198,8 @@ mod tests {
         let out = Shared::default();
         let mut progress = Progress::lines(std::io::BufWriter::new(out.clone()));
         progress.note("a note");
-        assert_eq!(*out.0.lock().unwrap(), b"a note\n");
+        let written = out.0.lock().unwrap().clone();
+        assert_eq!(written, b"a note\n");
     }
 
     fn step(number: u64) -> Step {
