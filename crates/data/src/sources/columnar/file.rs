@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use arrow_ipc::reader::FileReader;
+use arrow_ipc::reader::{FileReader, read_footer_length};
 use arrow_schema::SchemaRef;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -71,6 +71,7 @@ impl File {
     }
 
     fn arrow(bytes: &Bytes) -> Result<Self, Problem> {
+        check_footer(bytes)?;
         let reader = FileReader::try_new(BufReader::new(At::start(bytes)), None)?;
         let schema = reader.schema();
         let groups = reader.map(|batch| Ok(batch?.num_rows() as u64)).collect::<Result<_, Problem>>()?;
@@ -160,6 +161,17 @@ impl File {
         };
         budget.check(self.path(), "a part of it", needs)
     }
+}
+
+/// Checks that an Arrow file has as many bytes as it says of its footer. The crate asks for memory for them,
+/// in a way that cannot fail, before it reads them.
+fn check_footer(bytes: &Bytes) -> Result<(), Problem> {
+    let tail = bytes.len().checked_sub(10).ok_or("the file ends early")?;
+    let length = read_footer_length(bytes.to_vec(tail, 10)?.as_slice().try_into()?)?;
+    if length as u64 > tail {
+        return Err(format!("a footer of {length} bytes, where the file has {tail}").into());
+    }
+    Ok(())
 }
 
 /// What may be wrong with a file.
