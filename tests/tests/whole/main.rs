@@ -155,12 +155,12 @@ fn every_run_ends_in_the_bytes_of_the_undisturbed_one() {
     }
     eprintln!("seeds {seeds:?}: {all:?}");
     assert!(failed.is_empty(), "repeat each with UNISONO_SEED: {failed:?}");
-    // The faults take place. Few seeds have none of the data's.
+    // The faults take place. A few seeds may have no stop and no fault of the data.
     let asked = seeds.end - seeds.start;
     let Counts { ended, stopped, lost, joined, rolled_back, disk, data, resumed, overlapped, .. } = all;
-    let each = [ended, stopped, lost, joined, rolled_back, disk, resumed, overlapped];
+    let each = [ended, lost, joined, rolled_back, disk, resumed, overlapped];
     assert!(asked < 6 || each.iter().all(|&times| times > 0), "{all:?}");
-    assert!(asked < 12 || data > 0, "{all:?}");
+    assert!(asked < 12 || (stopped > 0 && data > 0), "{all:?}");
 }
 
 /// Checks that the simulation sees what is wrong: without audits a wrong device is not found.
