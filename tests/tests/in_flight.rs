@@ -392,12 +392,15 @@ fn runs_of_every_kind_have_the_same_bytes_with_two_steps_in_flight() {
             trainer.fit(&train, None, 3).unwrap();
             let skipped = trainer.scaling().map_or(0, |scaling| scaling.skipped);
             let ends = (trainer.state_sha256().unwrap(), trainer.history().clone(), skipped);
-            (ends, overlapped(&trainer))
+            (ends, overlapped(&trainer), trainer.steps())
         };
-        let (expected, none) = run(1, 1);
+        let (expected, none, steps) = run(1, 1);
         assert_eq!((none, expected.2 > 1), (0, name == "loss scale"), "{name}: {}", expected.2);
-        let (found, overlapped) = run(1, 2);
-        assert_eq!((found, overlapped > 0), (expected.clone(), overlaps), "{name}: {overlapped}");
-        assert_eq!(run(3, 1), (expected, 0), "{name}");
+        let (found, overlapped, _) = run(1, 2);
+        assert_eq!(found, expected, "{name}");
+        // Those of all lengths overlap, except the first of each length and of each epoch.
+        let right = if overlaps { 2 * overlapped >= steps } else { overlapped == 0 };
+        assert!(right, "{name}: {overlapped} of {steps}");
+        assert_eq!(run(3, 1), (expected, 0, steps), "{name}");
     }
 }

@@ -2,7 +2,6 @@
 //! some of which are lost on the way. The files at the end are those of an undisturbed run.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
@@ -11,8 +10,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use unisono::data::{Draws, Memory, Sample};
 use unisono::{
-    Accuracy, BatchNorm, Conv2d, Dense, Dropout, Flatten, MaxPool2d, Observer, Relu, ReplicaReport, Schedule,
-    Sequential, Sgd, Trainer,
+    Accuracy, BatchNorm, Conv2d, Dense, Dropout, Flatten, MaxPool2d, Relu, Schedule, Sequential, Sgd, Trainer,
 };
 use unisono_examples::{Defaults, RunFlags};
 
@@ -77,9 +75,8 @@ fn dies_and_is_the_same(epochs: usize, alone: bool, start: impl Fn(&Path, &[&str
         command
     };
     assert!(run(&peace, 0, &[], "").status().unwrap().success());
-    let told = |what: &str| fs::read_to_string(&said).unwrap().matches(what).count();
-    let lost = || told(" left at step ");
-    assert_eq!((lost(), told(OVERLAPPED) > 0), (0, false));
+    let lost = || fs::read_to_string(&said).unwrap().matches(" left at step ").count();
+    assert_eq!(lost(), 0);
 
     let seed = std::process::id();
     eprintln!("the seed of the moments is {seed}");
@@ -105,10 +102,6 @@ fn dies_and_is_the_same(epochs: usize, alone: bool, start: impl Fn(&Path, &[&str
     let losses = "replica-5:step-0=return(lose);replica-2:step-0=return(panic)";
     assert!(run(&war, last, &["--resume"], losses).status().unwrap().success(), "after {at:?}");
     assert!(lost() > 0, "no replica was lost: {}", fs::read_to_string(&said).unwrap());
-    // A life that saved step 14 has ended an epoch.
-    if at.iter().any(|&step| step >= 14) {
-        assert_eq!(told(OVERLAPPED) > 0, alone, "after {at:?}: {}", fs::read_to_string(&said).unwrap());
-    }
 
     let [expected, found] = [&peace, &war].map(|dir| unisono::checkpoint::list(dir).unwrap().remove(0));
     assert_eq!(expected.0, found.0);
@@ -201,21 +194,6 @@ struct Conv {
     run: RunFlags,
 }
 
-/// What a process says after an epoch in which steps were begun while others were in flight.
-const OVERLAPPED: &str = "steps overlapped";
-
-/// Says whether steps were in flight together.
-struct Overlaps;
-
-impl Observer for Overlaps {
-    fn replicas(&mut self, _: u64, replicas: &[ReplicaReport]) {
-        if replicas.iter().any(|report| report.overlapped > 0) {
-            // The harness catches what `eprintln!` writes.
-            let _ = writeln!(std::io::stderr(), "{OVERLAPPED}");
-        }
-    }
-}
-
 /// This is not a test by itself. The test above starts it as a process and kills it.
 #[test]
 fn a_process_that_trains() {
@@ -244,7 +222,7 @@ fn convolutional(flags: &RunFlags) -> Result<(), unisono_examples::Error> {
     let schedule = Schedule::cosine(0.1, 500).warm_up(10);
     let builder = Trainer::builder(model).optimizer(Sgd::new(schedule).momentum(0.9)).metric(Accuracy);
     let builder = match std::env::var(IN_FLIGHT) {
-        Ok(steps) => builder.steps_in_flight(steps.parse().unwrap()).observer(Overlaps),
+        Ok(steps) => builder.steps_in_flight(steps.parse().unwrap()),
         Err(_) => builder,
     };
     run.train(builder, &train, &held_out).map(drop)

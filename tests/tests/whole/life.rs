@@ -186,7 +186,7 @@ impl Living<'_, '_> {
         let mut builder = perceptron(8)
             .global_batch(BATCH)
             .replicas(life.replicas)
-            .steps_in_flight(life.in_flight)
+            .steps_in_flight(2)
             .audits(Audits::Every(life.audit_every))
             .digest_every(life.digest_every)
             .fault_scope(&self.faults.scope)

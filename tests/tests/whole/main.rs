@@ -6,7 +6,7 @@
 //! | part | how it is simulated |
 //! | --- | --- |
 //! | processes | a trainer is dropped, and another resumes from what the disk holds |
-//! | replicas | fault points; each replica is a thread with a device of the software adapter; one alone may have two steps in flight |
+//! | replicas | fault points; each replica is a thread with a device of the software adapter; one alone has two steps in flight, as on a GPU |
 //! | disk | in memory, with an end of power, a last byte, or one operation that fails |
 //! | loader threads | a source whose samples come late, or fail |
 //! | signals | a request to stop, at a step or while an evaluation reads |
@@ -155,12 +155,12 @@ fn every_run_ends_in_the_bytes_of_the_undisturbed_one() {
     }
     eprintln!("seeds {seeds:?}: {all:?}");
     assert!(failed.is_empty(), "repeat each with UNISONO_SEED: {failed:?}");
-    // The faults take place.
-    if seeds.end - seeds.start >= 12 {
-        let Counts { ended, stopped, lost, joined, rolled_back, disk, data, resumed, .. } = all;
-        let each = [ended, stopped, lost, joined, rolled_back, disk, data, resumed];
-        assert!(each.iter().all(|&times| times > 0), "{all:?}");
-    }
+    // The faults take place. A few seeds may have no stop and no fault of the data.
+    let asked = seeds.end - seeds.start;
+    let Counts { ended, stopped, lost, joined, rolled_back, disk, data, resumed, overlapped, .. } = all;
+    let each = [ended, lost, joined, rolled_back, disk, resumed, overlapped];
+    assert!(asked < 6 || each.iter().all(|&times| times > 0), "{all:?}");
+    assert!(asked < 12 || (stopped > 0 && data > 0), "{all:?}");
 }
 
 /// Checks that the simulation sees what is wrong: without audits a wrong device is not found.

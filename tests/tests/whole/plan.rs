@@ -34,8 +34,6 @@ pub struct Plan {
 #[derive(Clone, Debug)]
 pub struct Life {
     pub replicas: usize,
-    /// How many steps may be in flight, where there is one replica.
-    pub in_flight: usize,
     /// Fault points after the run's scope, and their actions.
     pub points: Vec<(String, String)>,
     /// Whether the points take replicas away, or change what one computes.
@@ -159,7 +157,6 @@ impl Plan {
         let random = &mut self.random;
         Life {
             replicas: if self.wrong.is_some() { self.replicas } else { 1 + random.below(3) },
-            in_flight: 1 + random.below(2),
             points: vec![],
             loses: false,
             alters: false,
