@@ -153,8 +153,9 @@ macro_rules! more_pictures {
 more_pictures!(webp, bmp, gif, tiff);
 
 /// Whether a Parquet file may be one of those that the crate parquet (60.1.0) has no defence against, see
-/// SECURITY.md: it asks for memory for as many columns as a schema says, and goes over millions of booleans that
-/// take no bytes, in a list whose field it does not know. Such inputs are left out, so that others are found.
+/// SECURITY.md: it asks for memory for as many columns as a schema says, and goes over millions of booleans
+/// that take no bytes, in a list whose field it does not know. Such inputs are left out, so that others are
+/// found.
 #[cfg(feature = "columnar")]
 fn is_beyond_parquet(bytes: &[u8]) -> bool {
     // Numbers have seven bits a byte, and another byte follows one of 128 or more.
