@@ -152,32 +152,9 @@ macro_rules! more_pictures {
 
 more_pictures!(webp, bmp, gif, tiff);
 
-/// Whether a Parquet file may be one of those that the crate parquet (60.1.0) has no defence against, see
-/// SECURITY.md: it asks for memory for as many columns as a schema says, and goes over millions of booleans
-/// that take no bytes, in a list whose field it does not know. Such inputs are left out, so that others are
-/// found.
-#[cfg(feature = "columnar")]
-fn is_beyond_parquet(bytes: &[u8]) -> bool {
-    // Numbers have seven bits a byte, and another byte follows one of 128 or more.
-    let is_large = |number: &[u8]| number.iter().take(3).all(|&byte| byte >= 128);
-    let is_boolean = |kind: u8| (1..=2).contains(&kind);
-    let lists = bytes.windows(4).any(|w| w[0] >> 4 == 15 && is_boolean(w[0] & 15) && is_large(&w[1..]));
-    // What a map has is behind its number of elements.
-    let maps = bytes.windows(5).any(|w| is_large(w) && is_boolean(w[4] >> 4) && is_boolean(w[4] & 15));
-    // The schema is at the end, before its length and four letters.
-    let end = bytes.len().saturating_sub(8);
-    let length =
-        bytes.get(end..).and_then(|tail| tail.first_chunk()).map_or(0, |tail| u32::from_le_bytes(*tail));
-    let schema = &bytes[end.saturating_sub(length as usize)..end];
-    lists || maps || schema.windows(3).any(is_large)
-}
-
 /// Reads a Parquet or an Arrow file with the columns of the kept inputs.
 #[cfg(feature = "columnar")]
 pub(crate) fn columnar(scratch: &Scratch, bytes: &[u8]) {
-    if bytes.starts_with(b"PAR1") && is_beyond_parquet(bytes) {
-        return;
-    }
     let path = scratch.file("x", bytes);
     let table = || unisono_data::Columnar::new([&path]).most_bytes(64 << 20);
     fetch(table().numbers(["row", "speed"]).missing(unisono_data::Missing::Median).open());

@@ -1,9 +1,10 @@
 //! One file: which parts it has, and the rows of a part.
 
+use std::collections::BTreeSet;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, read_footer_length};
@@ -15,6 +16,7 @@ use parquet::arrow::arrow_reader::{
 use parquet::file::metadata::PageIndexPolicy;
 use parquet::file::reader::{ChunkReader, Length};
 
+use super::thrift::{self, Page, Wrong};
 use crate::DataError;
 use crate::sources::budget::Budget;
 use crate::sources::files::Bytes;
@@ -30,6 +32,8 @@ pub(super) struct File {
     pub schema: SchemaRef,
     /// The number of rows of each row group or record batch.
     pub groups: Vec<u64>,
+    /// The columns of Parquet row groups whose pages have been looked at: the group and the leaf of each.
+    checked: Arc<Mutex<BTreeSet<(usize, usize)>>>,
 }
 
 #[derive(Clone)]
@@ -62,12 +66,25 @@ impl File {
     }
 
     fn parquet(bytes: &Bytes) -> Result<Self, Problem> {
-        let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional);
+        check_end(bytes)?;
+        let plain = ArrowReaderMetadata::load(bytes, ArrowReaderOptions::new())?;
+        plain.metadata().row_groups().iter().flat_map(|group| group.columns()).try_for_each(|column| {
+            let Some((at, length)) = column.offset_index_offset().zip(column.offset_index_length()) else {
+                return Ok(());
+            };
+            let index = bytes.to_vec(at.try_into()?, length.try_into()?)?;
+            thrift::check_index(&index)
+                .map_err(|wrong| Problem::from(format!("the places of pages: {wrong}")))
+        })?;
+        // The places of pages serve to begin in the middle of a group; their least and greatest values serve
+        // nothing here.
+        let options = ArrowReaderOptions::new().with_offset_index_policy(PageIndexPolicy::Optional);
         let metadata = ArrowReaderMetadata::load(bytes, options)?;
         let groups = metadata.metadata().row_groups().iter();
         let groups = groups.map(|group| u64::try_from(group.num_rows())).collect::<Result<_, _>>()?;
         let schema = Arc::clone(metadata.schema());
-        Ok(Self { bytes: bytes.clone(), format: Format::Parquet(metadata), schema, groups })
+        let checked = Arc::default();
+        Ok(Self { bytes: bytes.clone(), format: Format::Parquet(metadata), schema, groups, checked })
     }
 
     fn arrow(bytes: &Bytes) -> Result<Self, Problem> {
@@ -75,7 +92,8 @@ impl File {
         let reader = FileReader::try_new(BufReader::new(At::start(bytes)), None)?;
         let schema = reader.schema();
         let groups = reader.map(|batch| Ok(batch?.num_rows() as u64)).collect::<Result<_, Problem>>()?;
-        Ok(Self { bytes: bytes.clone(), format: Format::Arrow, schema, groups })
+        let checked = Arc::default();
+        Ok(Self { bytes: bytes.clone(), format: Format::Arrow, schema, groups, checked })
     }
 
     pub fn path(&self) -> &Path {
@@ -133,6 +151,17 @@ impl File {
         let builder =
             ParquetRecordBatchReaderBuilder::new_with_metadata(self.bytes.clone(), metadata.clone());
         let mask = ProjectionMask::roots(builder.parquet_schema(), indices.iter().copied());
+        let leaves = metadata.metadata().row_group(part.group).columns().iter().enumerate();
+        for (at, leaf) in leaves.filter(|&(at, _)| mask.leaf_included(at)) {
+            let key = (part.group, at);
+            let checked = || self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_checked = checked().contains(&key);
+            if !is_checked {
+                let (start, length) = leaf.byte_range();
+                check_pages(&self.bytes, start, length, leaf.uncompressed_size().try_into()?)?;
+                checked().insert(key);
+            }
+        }
         let (first, rows) = (usize::try_from(part.first)?, usize::try_from(part.rows)?);
         let builder = builder.with_row_groups(vec![part.group]).with_projection(mask);
         let reader = builder.with_offset(first).with_limit(rows).with_batch_size(rows).build()?;
@@ -161,6 +190,50 @@ impl File {
         };
         budget.check(self.path(), "a part of it", needs)
     }
+}
+
+/// Checks what a Parquet file says at its end of all that is in it. Behind that are its length, in four bytes,
+/// and four letters.
+fn check_end(bytes: &Bytes) -> Result<(), Problem> {
+    let tail = bytes.len().checked_sub(8).ok_or("the file ends early")?;
+    let length = u32::from_le_bytes(bytes.to_vec(tail, 4)?.as_slice().try_into()?);
+    let start = tail.checked_sub(length.into()).ok_or("the file ends early")?;
+    let end = bytes.to_vec(start, length.into())?;
+    thrift::check_end(&end).map_err(|wrong| format!("the end of the file: {wrong}").into())
+}
+
+/// The bytes that are read at once to look at the headers of pages.
+const WINDOW: u64 = 1 << 16;
+
+/// Checks the headers of a column's pages, which lie one behind the other, and that no page takes more than the
+/// file says of all. What is no header ends the column: whether a page is missing then, the crate finds.
+fn check_pages(bytes: &Bytes, start: u64, length: u64, most: u64) -> Result<(), Problem> {
+    let end = start.checked_add(length).filter(|&end| end <= bytes.len()).ok_or("a column ends early")?;
+    let (mut at, mut size) = (start, WINDOW);
+    let (mut first, mut window) = (start, Vec::new());
+    while at < end {
+        let rest = usize::try_from(at - first).ok().and_then(|from| window.get(from..)).unwrap_or_default();
+        match thrift::page(rest) {
+            Ok(Page { unpacked, .. }) if unpacked > most => {
+                return Err(format!("a page of {unpacked} bytes in a column of {most}").into());
+            }
+            Ok(Page { header, packed, .. }) => {
+                at = at
+                    .checked_add(header)
+                    .and_then(|at| at.checked_add(packed))
+                    .ok_or("a page ends early")?;
+                size = WINDOW;
+            }
+            Err(Wrong::Ends) if first + (window.len() as u64) < end => {
+                // A header that is longer than the window.
+                size = if rest.len() as u64 == size { size * 8 } else { size };
+                (first, window) = (at, bytes.to_vec(at, size.min(end - at))?);
+            }
+            Err(Wrong::Ends) => return Ok(()),
+            Err(wrong) => return Err(format!("the header of a page: {wrong}").into()),
+        }
+    }
+    Ok(())
 }
 
 /// Checks that an Arrow file has as many bytes as it says of its footer. The crate asks for memory for them,

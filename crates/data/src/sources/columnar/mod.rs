@@ -5,6 +5,7 @@ mod cells;
 mod chunk;
 mod file;
 mod source;
+mod thrift;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
