@@ -192,8 +192,8 @@ impl File {
     }
 }
 
-/// Checks what a Parquet file says at its end of all that is in it. Behind that are its length, in four bytes,
-/// and four letters.
+/// Checks what a Parquet file says at its end of all that is in it. Behind that are its length, in four
+/// bytes, and four letters.
 fn check_end(bytes: &Bytes) -> Result<(), Problem> {
     let tail = bytes.len().checked_sub(8).ok_or("the file ends early")?;
     let length = u32::from_le_bytes(bytes.to_vec(tail, 4)?.as_slice().try_into()?);
@@ -205,8 +205,8 @@ fn check_end(bytes: &Bytes) -> Result<(), Problem> {
 /// The bytes that are read at once to look at the headers of pages.
 const WINDOW: u64 = 1 << 16;
 
-/// Checks the headers of a column's pages, which lie one behind the other, and that no page takes more than the
-/// file says of all. What is no header ends the column: whether a page is missing then, the crate finds.
+/// Checks the headers of a column's pages, which lie one behind the other, and that no page takes more than
+/// the file says of all. What is no header ends the column: whether a page is missing then, the crate finds.
 fn check_pages(bytes: &Bytes, start: u64, length: u64, most: u64) -> Result<(), Problem> {
     let end = start.checked_add(length).filter(|&end| end <= bytes.len()).ok_or("a column ends early")?;
     let (mut at, mut size) = (start, WINDOW);

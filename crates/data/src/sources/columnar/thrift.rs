@@ -252,7 +252,8 @@ impl<'a> Walk<'a> {
             if head & 15 == 0 {
                 return Ok(numbers);
             }
-            // A field's number is how much it is above the last one's, or follows, with a sign in its last bit.
+            // A field's number is how much it is above the last one's, or follows, with a sign in its last
+            // bit.
             field = match head >> 4 {
                 0 => signed(self.number()?),
                 more => field + u64::from(more),
