@@ -61,23 +61,27 @@ impl<'a> Emitter<'a> {
             due.extend(units.iter().map(|&unit| (unit, Together::Nothing)));
             due.extend(units.last().map(|&unit| (unit, launch)));
         };
-        for (group, kernel) in &self.program.rows {
+        // Programs have as many segments as models have norms of the batch: what is elsewhere is passed by first.
+        let own = self.program.units_of(self.segment);
+        let is_here = |units: &[usize]| units.iter().any(|unit| own.contains(unit));
+        for (group, kernel) in self.program.rows.iter().filter(|(group, _)| is_here(&group.units)) {
             add(&group.units, Together::Rows(group, kernel));
         }
-        for (units, bound) in &self.program.columns {
+        for (units, bound) in self.program.columns.iter().filter(|(units, _)| is_here(units)) {
             let chunks = self.column_chunks(units[0]);
             if self.reduce_chunks(self.program.fusion.units[units[0]].roots[0]) > 1 && chunks <= MOST_CHUNKS {
                 add(units, Together::Columns(units, bound));
             }
         }
-        for units in &self.program.attentions {
+        for units in self.program.attentions.iter().filter(|units| is_here(&units[..])) {
             if self.attends_together(units) {
                 add(units, Together::Attention(units));
             }
         }
         for kernel in &self.program.finishes {
-            if self.is_finished(kernel) {
-                add(&[kernel.finish.map, kernel.finish.product], Together::Finish(kernel));
+            let units = [kernel.finish.map, kernel.finish.product];
+            if is_here(&units) && self.is_finished(kernel) {
+                add(&units, Together::Finish(kernel));
             }
         }
         due
