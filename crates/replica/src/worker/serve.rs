@@ -347,7 +347,7 @@ fn flip_first(work: &mut Work) {
     }
 }
 
-/// Makes the first numbers that a worker is given of its samples NaN.
+/// Injects a fault: all numbers of the first input of samples become NaN.
 pub(super) fn spoil(program: &Program, work: &mut Work) {
     let is_it = |input: &InputDecl| input.ty.lead == Lead::Sample && input.ty.dtype == DType::F32;
     if let Some(at) = program.inputs().iter().position(is_it) {
