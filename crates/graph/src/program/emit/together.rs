@@ -61,7 +61,7 @@ impl<'a> Emitter<'a> {
             due.extend(units.iter().map(|&unit| (unit, Together::Nothing)));
             due.extend(units.last().map(|&unit| (unit, launch)));
         };
-        // Programs have as many segments as models have norms of the batch: what is elsewhere is passed by first.
+        // A program has a segment for each norm of the batch. What other segments launch is passed by first.
         let own = self.program.units_of(self.segment);
         let is_here = |units: &[usize]| units.iter().any(|unit| own.contains(unit));
         for (group, kernel) in self.program.rows.iter().filter(|(group, _)| is_here(&group.units)) {
