@@ -21,7 +21,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         //IF V
         {
             put_tile(weights);
-            workgroupBarrier();
             //EACH dv dvN = spread_dy(first, FIRST, dvN);
         }
         //END V
@@ -31,7 +30,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             var four: mat4x4<f32>;
             for (var r = 0u; r < 4u; r++) { four[r] = weights[r] * (slopes[r] - delta_at(row + r)); }
             put_tile(four);
-            workgroupBarrier();
             //EACH dk dkN = spread_q(first, FIRST, dkN);
         }
         //END K

@@ -19,7 +19,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             four[r] = weight * (slopes[r] - delta);
         }
         put_tile(four);
-        workgroupBarrier();
         //EACH dqN = spread_k(first, FIRST, dqN);
     }
     //EACH dq_keep(own, FIRST, scaled(dqN, vec4<f32>(SCALE), vec4<f32>(SCALE)));

@@ -1,5 +1,5 @@
 // Adds the products of the tile with the 32 rows from `first` on of ROWS, in the 64 columns from c on. Every
-// invocation must call it.
+// invocation must call it. It reads the tile behind a barrier of its own.
 fn spread_ROWS(first: u32, c: u32, sums: Results) -> Results {
     var c0 = sums.c0;
     var c1 = sums.c1;

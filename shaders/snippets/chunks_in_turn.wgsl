@@ -36,10 +36,25 @@ fn wait_row(own: Part, level: u32, i: u32, j: u32, x: vec4<f32>) {
     if i < params.m && j < params.n { wait(level, own.c + at, first + at, x); }
 }
 
-// Returns the sum of what waits and x. Rows and columns that are not there hold any values.
-fn join_row(own: Part, level: u32, i: u32, j: u32, x: vec4<f32>) -> vec4<f32> {
-    let at = min(i, params.m - 1u) * params.n + min(j, params.n - 4u);
-    return canonical(waiting(level, own.c + at, first + at) + x);
+// Returns what waits for a row. A row that is not there has nothing: it must not read what is another
+// invocation's.
+fn waiting_row(own: Part, level: u32, i: u32, j: u32) -> vec4<f32> {
+    let at = i * params.n + j;
+    var row: vec4<f32>;
+    if i < params.m && j < params.n { row = waiting(level, own.c + at, first + at); }
+    return row;
+}
+
+// Returns the sums of what waits and four rows of a tile. The rows are read one behind the other, before the
+// first of them is needed.
+fn join_rows(own: Part, level: u32, i: u32, j: u32, rows: mat4x4<f32>) -> mat4x4<f32> {
+    let a = waiting_row(own, level, i + 0u, j);
+    let b = waiting_row(own, level, i + 1u, j);
+    let c = waiting_row(own, level, i + 2u, j);
+    let d = waiting_row(own, level, i + 3u, j);
+    return mat4x4<f32>(
+        canonical(a + rows[0]), canonical(b + rows[1]), canonical(c + rows[2]), canonical(d + rows[3]),
+    );
 }
 
 fn wait_tile(own: Part, level: u32, i: u32, j: u32, tile: Tile) {
@@ -67,23 +82,15 @@ fn wait_tile(own: Part, level: u32, i: u32, j: u32, tile: Tile) {
 fn join_tile(own: Part, level: u32, i: u32, j: u32, tile: Tile) -> Tile {
     let k = 4u * LANES;
     var all = tile;
-    all.c0 = join_row(own, level, i + 0u, j, tile.c0);
-    all.c1 = join_row(own, level, i + 1u, j, tile.c1);
-    all.c2 = join_row(own, level, i + 2u, j, tile.c2);
-    all.c3 = join_row(own, level, i + 3u, j, tile.c3);
+    let c = join_rows(own, level, i, j, mat4x4<f32>(tile.c0, tile.c1, tile.c2, tile.c3));
+    all.c0 = c[0]; all.c1 = c[1]; all.c2 = c[2]; all.c3 = c[3];
     if SIDE == 8u {
-        all.c4 = join_row(own, level, i + k + 0u, j, tile.c4);
-        all.c5 = join_row(own, level, i + k + 1u, j, tile.c5);
-        all.c6 = join_row(own, level, i + k + 2u, j, tile.c6);
-        all.c7 = join_row(own, level, i + k + 3u, j, tile.c7);
-        all.d0 = join_row(own, level, i + 0u, j + k, tile.d0);
-        all.d1 = join_row(own, level, i + 1u, j + k, tile.d1);
-        all.d2 = join_row(own, level, i + 2u, j + k, tile.d2);
-        all.d3 = join_row(own, level, i + 3u, j + k, tile.d3);
-        all.d4 = join_row(own, level, i + k + 0u, j + k, tile.d4);
-        all.d5 = join_row(own, level, i + k + 1u, j + k, tile.d5);
-        all.d6 = join_row(own, level, i + k + 2u, j + k, tile.d6);
-        all.d7 = join_row(own, level, i + k + 3u, j + k, tile.d7);
+        let e = join_rows(own, level, i + k, j, mat4x4<f32>(tile.c4, tile.c5, tile.c6, tile.c7));
+        all.c4 = e[0]; all.c5 = e[1]; all.c6 = e[2]; all.c7 = e[3];
+        let f = join_rows(own, level, i, j + k, mat4x4<f32>(tile.d0, tile.d1, tile.d2, tile.d3));
+        all.d0 = f[0]; all.d1 = f[1]; all.d2 = f[2]; all.d3 = f[3];
+        let g = join_rows(own, level, i + k, j + k, mat4x4<f32>(tile.d4, tile.d5, tile.d6, tile.d7));
+        all.d4 = g[0]; all.d5 = g[1]; all.d6 = g[2]; all.d7 = g[3];
     }
     return all;
 }

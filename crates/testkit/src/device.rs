@@ -102,24 +102,28 @@ pub fn run_loaded(
         device.run(
             executable,
             segment,
-            &mut |transfer, writer| match Slot::decode(transfer.slot) {
-                Slot::Scalars => program.scalars().iter().for_each(|&i| {
-                    writer.write(&(feed.inputs[i].data[0] as f32).to_le_bytes());
-                }),
-                Slot::Input(i) if program.inputs()[i].kind == InputKind::Random => {
-                    writer.write(bytemuck::cast_slice(&words(&feed.inputs[i].data)));
-                }
-                Slot::Input(i) => writer.write(&bytes(&program.inputs()[i].ty, &feed.inputs[i].data)),
-                other => unreachable!("a plan of all shards uploads no {other:?}"),
-            },
+            &mut |transfer, writer| writer.write(&upload(program, feed, transfer)),
             download,
         )?;
     }
     Ok(())
 }
 
+/// Returns what a plan of all shards uploads.
+pub(crate) fn upload(program: &Program, feed: &Feed, transfer: &Transfer) -> Vec<u8> {
+    let scalar = |&input: &usize| (feed.inputs[input].data[0] as f32).to_le_bytes();
+    match Slot::decode(transfer.slot) {
+        Slot::Scalars => program.scalars().iter().flat_map(scalar).collect(),
+        Slot::Input(i) if program.inputs()[i].kind == InputKind::Random => {
+            bytemuck::cast_slice(&words(&feed.inputs[i].data)).to_vec()
+        }
+        Slot::Input(i) => bytes(&program.inputs()[i].ty, &feed.inputs[i].data),
+        other => unreachable!("a plan of all shards uploads no {other:?}"),
+    }
+}
+
 /// Returns values as a device holds them.
-fn bytes(ty: &Type, data: &[f64]) -> Vec<u8> {
+pub(crate) fn bytes(ty: &Type, data: &[f64]) -> Vec<u8> {
     match ty.dtype {
         DType::F32 => data.iter().flat_map(|&x| (x as f32).to_le_bytes()).collect(),
         DType::I32 => data.iter().flat_map(|&x| (x as i32).to_le_bytes()).collect(),

@@ -5,6 +5,7 @@ mod adapters;
 mod cases;
 mod device;
 mod differences;
+pub mod emulator;
 pub mod own_ops;
 pub mod products;
 

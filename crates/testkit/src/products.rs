@@ -56,7 +56,7 @@ pub fn check(wgsl: &str) -> Result<(), Vec<String>> {
 }
 
 /// Returns the line and the text of a span, on one line and not too long.
-fn quote(span: Span, wgsl: &str) -> String {
+pub(crate) fn quote(span: Span, wgsl: &str) -> String {
     const LONGEST: usize = 80;
     let text = span.to_range().and_then(|range| wgsl.get(range)).unwrap_or_default();
     let mut text = text.split_whitespace().collect::<Vec<_>>().join(" ");
