@@ -349,3 +349,14 @@ fn a_wait_ends_at_its_deadline() {
     let run = device.run(&mut executable, 0, &mut |t, to| to.write(&input(t.slot, 100)), &mut |_, _| {});
     assert!(matches!(run, Err(GpuError::Timeout { .. })), "{run:?}");
 }
+
+/// A device with f16 has converted the smallest halves, and none is lost.
+#[test]
+fn devices_with_f16_keep_its_smallest_numbers() {
+    for adapter in all().iter().filter(|adapter| adapter.features.f16) {
+        let device =
+            Device::open_with(adapter, Options::default().with(|options| options.f16 = true)).unwrap();
+        assert!(device.target().f16);
+        assert_eq!(device.kernels(), 1, "the kernel that looks at halves has run");
+    }
+}

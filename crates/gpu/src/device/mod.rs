@@ -4,6 +4,7 @@ pub(crate) mod clock;
 pub(crate) mod counters;
 pub(crate) mod fault;
 pub(crate) mod float_mode;
+mod halves;
 pub(crate) mod interface;
 pub(crate) mod mapped;
 pub(crate) mod pipeline;
@@ -209,7 +210,7 @@ impl Device {
         let (texels, reading) = texels.unzip();
         let reading: Reading = reading.unwrap_or_default();
         let most = raw.limits().max_sampled_textures_per_shader_stage as usize;
-        Ok(Self {
+        let mut device = Self {
             adapter: adapter.clone(),
             pipelines: Pipelines::new(way, threads, reading.textures, most),
             pairs: texels.as_ref().map_or(adapter.loads_pairs() && !plain, |_| reading.pairs),
@@ -228,7 +229,11 @@ impl Device {
             // it is used.
             capacity: adapter.memory_bytes(),
             instance,
-        })
+        };
+        if enabled.contains(wgpu::Features::SHADER_F16) {
+            halves::check(&mut device)?;
+        }
+        Ok(device)
     }
 
     /// Returns the adapter that was opened.
