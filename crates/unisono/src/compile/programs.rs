@@ -323,7 +323,8 @@ impl Trace {
             loss = Some(loss.map_or(each.clone(), |sum: Var| sum + each));
             own = own.or(weight);
             if let Some(weights) = parts.class_weights.as_ref().filter(|_| mode == Mode::Train) {
-                let of_class = tape.in_f32(|| weight_of_samples(weights, output, target, &part.on));
+                let classes = part.loss.classes(output.ty());
+                let of_class = tape.in_f32(|| weight_of_samples(weights, classes, target, &part.on));
                 match of_class {
                     Ok(of_class) => own = Some(own.map_or(of_class.clone(), |own| own * of_class)),
                     Err(problem) => tape.fail_here("class weights", problem),
