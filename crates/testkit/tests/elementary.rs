@@ -5,7 +5,7 @@ use unisono_gpu::Device;
 use unisono_graph::elementary::Elementary;
 use unisono_graph::half::round_half;
 use unisono_graph::tree::canonical;
-use unisono_graph::{Array, Feed, Frame, Program, Tape, Type, Var};
+use unisono_graph::{Array, Feed, Frame, Program, StateKind, Tape, Type, Var};
 use unisono_random::Draws;
 use unisono_testkit::{adapters, run};
 
@@ -58,5 +58,31 @@ fn devices_give_the_host_twins_bytes() {
             }
         }
         assert!(kinds[0] || kinds[1], "{}: neither kind of fma explains its bytes", adapter.label());
+    }
+}
+
+/// 1 + e^x is 1 for all x below -16.7.
+#[test]
+fn softplus_is_exact_where_it_is_small() {
+    let places = [-86.0, -40.0, -20.0, -17.0, -16.6, -15.0, -12.0, -5.0, -0.5, 0.0, 0.5, 12.0, 20.0];
+    let tape = Tape::new();
+    let x = tape.state("x", &[places.len()], StateKind::Parameter);
+    let y = x.softplus();
+    tape.output("dx", &tape.gradients(&y.sum(&[0]), &[x])[0]);
+    tape.output("y", &y);
+    let program = Program::compile(&tape.finish().unwrap()).unwrap();
+    let states = vec![Array::new(&[places.len()], places.to_vec())];
+    let feed = Feed { frame: Frame { shards: vec![1] }, inputs: vec![], states };
+    for adapter in adapters() {
+        let mut device = Device::open(&adapter).unwrap();
+        let outputs = run(&mut device, &program, &feed).unwrap().outputs;
+        for (at, &x) in places.iter().enumerate() {
+            let expected = [("y", x.exp().ln_1p()), ("dx", 1.0 / (1.0 + (-x).exp()))];
+            for (name, expected) in expected {
+                let found = f64::from(outputs[name][at]);
+                let is_near = (found - expected).abs() <= 1e-6 * expected;
+                assert!(is_near, "{name} at {x} on {}: {found}, not {expected}", adapter.label());
+            }
+        }
     }
 }

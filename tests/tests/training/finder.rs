@@ -1,7 +1,10 @@
 //! The finder of learning rates: what it finds, and that a run with it can be killed.
 
-use unisono::data::Loader;
-use unisono::{Builder, Influence, LearningRateFinder, Sgd, Stop, Trainer, on_step};
+use unisono::data::{Loader, Memory, Values};
+use unisono::{
+    Builder, Dense, Influence, LearningRateFinder, Loss, MeanSquaredError, PoissonNll, Sgd, Stop, Trainer,
+    on_step,
+};
 use unisono_tests::{loader, perceptron};
 
 fn data() -> Loader {
@@ -26,6 +29,40 @@ fn a_rate_is_found_and_the_finder_ends_the_run() {
     assert!(all.len() <= 61 && all.windows(2).all(|pair| pair[0].0 <= pair[1].0));
     let rate = found.suggestion().unwrap();
     assert!((1e-3..5.0).contains(&rate), "{rate}");
+}
+
+/// Returns a run of 60 rates on 48 samples, in batches of 16, that all have the same target. The last batch
+/// of an epoch may weigh nothing.
+fn tried(loss: impl Loss + 'static, target: f32, is_last_empty: bool) -> (u64, Vec<(f64, f64)>) {
+    let numbers = |number: fn(usize) -> f32| Values::F32((0..48).map(number).collect());
+    let data = Memory::new("x", [1], numbers(|at| (at % 4) as f32 / 4.0)).unwrap();
+    let mut data = data.with("y", [1], Values::F32(vec![target; 48])).unwrap();
+    if is_last_empty {
+        data = data.with("w", [], numbers(|at| f32::from(at < 32))).unwrap();
+    }
+    let loader = Loader::new(data).threads(1);
+    let (finder, found) = LearningRateFinder::new(1e-5, 1e-2, 60);
+    let builder = Trainer::builder(Dense::new(1)).loss(loss).optimizer(Sgd::new(0.5)).callback(finder);
+    let mut trainer = builder.global_batch(16).replicas(1).build(&loader.fields().unwrap()).unwrap();
+    trainer.fit(&loader, None, u32::MAX).unwrap();
+    (trainer.steps(), found.all())
+}
+
+/// A batch of samples that all weigh 0 has no loss, and changes nothing.
+#[test]
+fn a_step_without_weight_tries_no_rate() {
+    let (steps, with_empty) = tried(MeanSquaredError, 1.0, true);
+    // 61 steps with a loss, and those without one between them.
+    assert_eq!((steps, with_empty.len()), (91, 61));
+    assert!(with_empty.iter().all(|(_, loss)| *loss > 0.0), "{with_empty:?}");
+    assert!(with_empty.windows(2).skip(1).all(|pair| pair[0].0 < pair[1].0), "{with_empty:?}");
+}
+
+#[test]
+fn a_loss_may_fall_below_zero() {
+    let (steps, found) = tried(PoissonNll::new(), 20.0, false);
+    assert_eq!((steps, found.len()), (61, 61));
+    assert!(found[0].1 > 0.0 && found[60].1 < -1.0, "{found:?}");
 }
 
 /// A run that is killed after any step tries the rest of the rates when it is resumed.

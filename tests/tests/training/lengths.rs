@@ -1,9 +1,10 @@
 //! Batches of several lengths: a program for each, in fits, evaluations and predictions.
 
-use unisono::data::{Buckets, Loader, Sequences, mask};
+use unisono::data::{Buckets, Field, Loader, Sequences, mask};
 use unisono::{
-    Accuracy, AdamW, Builder, Context, Dense, Embedding, FromFn, Initializer, Lstm, Model, Optimizer,
-    Outputs, Phase, Sequential, Sgd, Trainer, Var,
+    Accuracy, AdamW, Auc, Builder, ConfusionMatrix, Context, CrossEntropy, Dense, Embedding, F1, FromFn,
+    Initializer, Lstm, Matthews, MeanSquaredError, Model, Optimizer, Outputs, Phase, R2, Sequential, Sgd,
+    Trainer, Var,
 };
 
 use crate::{Notes, others, sha256};
@@ -123,6 +124,68 @@ fn sequences_of_one_step_train_with_longer_ones() {
     trainer.step(&short).unwrap();
     let after = weights(&mut trainer);
     assert!(after[0] != before[0] && after[1] == before[1], "the recurrent weight alone stays");
+    // A decay counts there too, whether the optimizer keeps something of the parameter or not.
+    for optimizer in [Sgd::new(0.1).weight_decay(0.5), Sgd::new(0.1).weight_decay(0.5).momentum(0.9)] {
+        let trainer = Trainer::builder(model()).optimizer(optimizer).global_batch(8).replicas(1);
+        let mut trainer = trainer.build(&loader().fields().unwrap()).unwrap();
+        let before = weights(&mut trainer);
+        trainer.step(&short).unwrap();
+        let after = weights(&mut trainer);
+        let decayed = before[1].iter().zip(&after[1]).all(|(a, b)| (b - 0.95 * a).abs() <= 1e-6 * a.abs());
+        assert!(decayed, "{:?} {:?}", before[1], after[1]);
+    }
+}
+
+/// A label a word: metrics of labels keep the same sums, however many labels a sample has.
+#[test]
+fn metrics_of_a_label_a_word_count_the_words_of_all_lengths() {
+    let tags = |loader: Loader| {
+        loader.map("tags", |sample, _| {
+            let words = sample.field("x").unwrap().values.as_i32().unwrap().to_vec();
+            let tag = |&word: &i32| if word == 0 { -1 } else { word % 3 };
+            let tags: Vec<i32> = words.iter().map(tag).collect();
+            sample.set("y", Field::i32([tags.len()], tags));
+        })
+    };
+    let model = || Sequential::new().add(Embedding::new(10, 6)).add(Dense::new(3));
+    let fields = ["x", "y", "mask"];
+    let bucketed = || {
+        let buckets = Buckets::new(&texts().lengths(), [4, 8, LONGEST], &fields).unwrap();
+        tags(whole()).buckets(buckets)
+    };
+    let builder = Trainer::builder(model())
+        .loss(CrossEntropy::new().ignore_index(-1))
+        .metric(F1::macro_average(3).ignore_index(-1))
+        .metric(Matthews::new(3).ignore_index(-1))
+        .metric(Auc::roc().one_vs_rest(3).ignore_index(-1))
+        .metric(ConfusionMatrix::new(3).ignore_index(-1));
+    let builder = builder.optimizer(AdamW::new(0.05)).global_batch(8).replicas(2);
+    let mut trainer = builder.build(&bucketed().fields().unwrap()).unwrap();
+    trainer.fit(&bucketed(), Some(&bucketed()), 2).unwrap();
+    let [cut, all] = [bucketed(), tags(whole())].map(|loader| trainer.evaluate(&loader).unwrap());
+    assert_eq!(cut.metrics.len(), 3);
+    for (cut, all) in cut.metrics.iter().zip(&all.metrics) {
+        assert!(cut.0 == all.0 && (cut.1 - all.1).abs() < 1e-6, "{cut:?} {all:?}");
+    }
+    assert_eq!(cut.tables, all.tables);
+    // R2 has sums for each element of a sample.
+    let numbers = |loader: Loader| {
+        tags(loader).map("numbers", |sample, _| {
+            let tags = sample.field("y").unwrap().values.as_i32().unwrap();
+            let tags: Vec<f32> = tags.iter().map(|&tag| tag as f32).collect();
+            sample.set("y", Field::f32([tags.len()], tags));
+        })
+    };
+    let buckets = Buckets::new(&texts().lengths(), [4, 8, LONGEST], &fields).unwrap();
+    let loader = numbers(whole()).buckets(buckets);
+    let model = Sequential::new()
+        .add(Embedding::new(10, 6))
+        .add(Dense::new(1))
+        .add(FromFn::new("flat", |_, x| x.flatten()));
+    let builder = Trainer::builder(model).loss(MeanSquaredError).metric(R2).global_batch(8).replicas(1);
+    let mut trainer = builder.build(&loader.fields().unwrap()).unwrap();
+    let error = trainer.fit(&loader, None, 1).unwrap_err().to_string();
+    assert!(error.contains("the metric \"r2\" keeps ") && error.contains(" sums, and 38 of the"), "{error}");
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use unisono::data::{Loader, Memory, Values};
 use unisono::{
-    BatchNorm, BinaryCrossEntropyWithLogits, Builder, Dense, EvaluateEvery, Hinge, Influence, Optimizer,
-    Relu, Sequential, Sgd, Trainer, balanced_class_weights,
+    BatchNorm, BinaryCrossEntropyWithLogits, Builder, Contrastive, CrossEntropy, Dense, EvaluateEvery, Hinge,
+    Influence, Loss, MeanSquaredError, Model, Optimizer, Outputs, Phase, Relu, Sequential, Sgd, Trainer,
+    balanced_class_weights,
 };
 use unisono_tests::{CLASSES, FEATURES, blobs, loader, perceptron};
 
@@ -108,6 +109,57 @@ fn class_weights_of_a_hinge_count_both_classes() {
     assert_eq!(train(whole(), Some([1.0, 1.0])), train(whole(), None));
     let weighed = train(whole(), Some([0.25, 2.0]));
     assert!(weighed == train(floats, Some([0.25, 2.0])) && weighed != train(whole(), None));
+}
+
+/// The labels of pairs are 0 and 1, however long the vectors are.
+#[test]
+fn class_weights_of_pairs_are_two() {
+    let y: Vec<f32> = (0..40).map(|at| f32::from(at % 4 == 0)).collect();
+    let x: Vec<f32> = (0..160).map(|at| (at % 7) as f32).collect();
+    let train = |w: Option<[f32; 2]>, weights: Option<[f32; 2]>| {
+        let data = Memory::new("x", [2, 2], Values::F32(x.clone())).unwrap();
+        let data = data.with("y", [], Values::F32(y.clone())).unwrap();
+        let own = w.map(|w| Values::F32(y.iter().map(|y| w[*y as usize]).collect()));
+        let loader = Loader::new(own.map_or(data.clone(), |own| data.with("w", [], own).unwrap())).shuffle(1);
+        let builder = Trainer::builder(Dense::new(5)).loss(Contrastive::default()).replicas(1);
+        let builder = weights.into_iter().fold(builder, |builder, weights| builder.class_weights(weights));
+        let mut trainer = builder.build(&loader.fields().unwrap()).unwrap();
+        trainer.fit(&loader, None, 2).unwrap();
+        trainer.tensor("weight").unwrap().unwrap()
+    };
+    assert_eq!(train(None, Some([0.5, 2.0])), train(Some([0.5, 2.0]), None));
+    assert_ne!(train(None, Some([0.5, 2.0])), train(None, None));
+}
+
+/// The weights of classes are those of all steps, so a phase cannot have a loss of something else.
+#[test]
+fn class_weights_and_a_phase_with_a_loss_of_something_else_are_refused() {
+    let data = || {
+        let of_kinds = data().map("price", |sample, _| {
+            sample.set("price", unisono::data::Field::f32([1], [2.0]));
+        });
+        of_kinds.fields().unwrap()
+    };
+    let model = || {
+        Model::new(|cx, x| {
+            let kind = cx.apply("kind", &Dense::new(CLASSES), &x["x"]);
+            Outputs::new().with("kind", &kind).with("price", &cx.apply("price", &Dense::new(1), &x["x"]))
+        })
+    };
+    let builder = |output: &'static str, target: &'static str, loss: Box<dyn Loss>| {
+        Trainer::builder(model())
+            .loss_between("kind", "y", CrossEntropy::new(), 1.0)
+            .class_weights([1.0, 0.0, 5.0])
+            .phase(Phase::new("kinds"))
+            .phase(Phase::new("second").loss_between(output, target, loss, 1.0))
+            .replicas(1)
+    };
+    let refused = builder("price", "price", Box::new(MeanSquaredError)).build(&data());
+    let error = refused.err().expect("it is refused").to_string();
+    assert!(error.contains("class weights") && error.contains("the phase \"second\" has"), "{error}");
+    // Another loss of the same labels has the same classes.
+    let smoothed = CrossEntropy::new().label_smoothing(0.1);
+    assert!(builder("kind", "y", Box::new(smoothed)).build(&data()).is_ok());
 }
 
 fn normed() -> Sequential {

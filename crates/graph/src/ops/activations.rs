@@ -35,7 +35,9 @@ impl Var {
 
     /// Returns x tanh(ln(1 + e^x)) (Misra 2019; PyTorch's `Mish`).
     pub fn mish(&self) -> Var {
-        self * self.softplus().tanh()
+        // The softplus need not be as exact as one alone where it is small: x times it is 0 nearly.
+        let softplus = self.positive_part() + ((-self.abs()).exp() + 1.0).log();
+        self * softplus.tanh()
     }
 
     /// Returns 1.0507 x where x > 0, else 1.7581 (e^x - 1) (Klambauer et al. 2017; PyTorch's `SELU`).

@@ -51,11 +51,19 @@ impl Var {
         self * self.sigmoid()
     }
 
-    /// Returns ln(1 + e^x) without overflow (PyTorch's `Softplus`).
+    /// Returns ln(1 + e^x) without overflow, and above 0 for all x from -87 on (PyTorch's `Softplus`).
     pub fn softplus(&self) -> Var {
         let small = (-self.abs()).exp();
-        // It is not relu, so that the gradient at 0 is 1/2: that of the other term is 0 there.
-        self.maximum(&self.tape().constant(0.0)) + (small + 1.0).log()
+        let sum = &small + 1.0;
+        // What the sum is rounded by: all of e^x from -16.7 downwards. Without it the gradient is right.
+        let lost = (small - (&sum - 1.0)).detach();
+        self.positive_part() + (sum.log() + lost)
+    }
+
+    /// Returns max(x, 0). It is not relu, so that the gradient of softplus at 0 is 1/2: that of its other
+    /// term is 0 there.
+    pub(super) fn positive_part(&self) -> Var {
+        self.maximum(&self.tape().constant(0.0))
     }
 
     /// Returns x where x > 0, else alpha (e^x - 1) (Clevert et al. 2015; PyTorch's `ELU`). The gradient at 0

@@ -8,8 +8,12 @@ use crate::{Callback, Control, Error, Influence, Step};
 
 /// Raises the learning rate from step to step, exponentially, and notes the loss of each step, to find a rate
 /// to train with (Smith 2015, "Cyclical Learning Rates"; Lightning's `lr_find`, fastai's `lr_find`). It ends
-/// the run after its steps, or when the loss is four times the lowest so far. The trainer is of no further
-/// use then: train with another. What was tried is in every checkpoint: a run that is resumed tries the rest.
+/// the run after its steps, or when the loss is more than four times the lowest so far. Where the lowest is
+/// not above 0, it ends the run when the loss is above it by more than three times the size of the lowest or
+/// of the first loss, whichever is larger. A step that changed no parameter ([`Step::committed`]), such as
+/// one whose samples all weigh 0, tries no rate, and its rate is tried by the next step. The trainer is of no
+/// further use then: train with another. What was tried is in every checkpoint: a run that is resumed tries
+/// the rest.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -36,8 +40,8 @@ pub struct LearningRateFinder {
 #[derive(Clone, Debug, Default)]
 pub struct RateLosses(Arc<Mutex<Vec<(f64, f64)>>>);
 
-/// By how many times the loss may exceed the lowest so far.
-const DIVERGED: f64 = 4.0;
+/// By how many times its size the lowest loss so far may be exceeded.
+const DIVERGED: f64 = 3.0;
 
 /// The share of the earlier losses in a smoothed loss.
 const SMOOTHING: f64 = 0.9;
@@ -90,6 +94,16 @@ impl RateLosses {
     }
 }
 
+/// Returns whether the last loss is far above the lowest.
+fn has_diverged(found: &[(f64, f64)]) -> bool {
+    let losses = || found.iter().map(|(_, loss)| *loss);
+    let lowest = losses().fold(f64::INFINITY, f64::min);
+    // A loss around 0 may be many times another and yet near it, so the first one says what is far.
+    let first = if lowest > 0.0 { None } else { losses().find(|loss| *loss != 0.0) };
+    let size = first.map_or(lowest.abs(), |first| first.abs().max(lowest.abs()));
+    losses().next_back().is_some_and(|last| last > lowest + DIVERGED * size)
+}
+
 impl Callback for LearningRateFinder {
     fn name(&self) -> &str {
         "learning rate finder"
@@ -131,12 +145,15 @@ impl Callback for LearningRateFinder {
     }
 
     fn step_ended(&mut self, step: &Step, run: &mut Control<'_>) -> Result<(), Error> {
+        // The loss of such a step says nothing of its rate, and the optimizer does not count it.
+        if !step.committed {
+            return Ok(());
+        }
         let mut found = self.found.0.lock().unwrap_or_else(PoisonError::into_inner);
         let tried = found.len();
         found.push((self.rate_of(tried), step.now.loss));
-        let lowest = found.iter().map(|(_, loss)| *loss).fold(f64::INFINITY, f64::min);
         let done = tried.saturating_sub(1) as u64 + 1 >= self.steps;
-        let diverged = step.now.loss > DIVERGED * lowest;
+        let diverged = has_diverged(&found);
         drop(found);
         if done || diverged {
             run.stop(if done { "all rates were tried" } else { "the loss grows" });
@@ -164,6 +181,28 @@ mod tests {
         assert!((0.005..0.05).contains(&rate), "{rate}");
         *found.0.lock().unwrap() = vec![(0.1, 1.0), (0.2, 2.0), (0.3, 3.0)];
         assert_eq!(found.suggestion(), None);
+    }
+
+    #[test]
+    fn a_run_has_diverged_far_above_its_lowest_loss() {
+        let diverged = |losses: &[f64]| {
+            let found: Vec<(f64, f64)> = losses.iter().map(|&loss| (0.1, loss)).collect();
+            has_diverged(&found)
+        };
+        for (losses, expected) in [
+            (&[1.0, 0.25, 1.0][..], false),
+            (&[1.0, 0.25, 1.01], true),
+            (&[1.0, -1.0], false),
+            (&[-1.0, -1.0, -0.5, 2.0], false),
+            (&[-1.0, -1.0, -0.5, 2.01], true),
+            (&[2.0, -1e-9, 1e-3, 5.9], false),
+            (&[2.0, -1e-9, 1e-3, 6.1], true),
+            (&[0.0], false),
+            (&[0.0, 0.5, 1.5], false),
+            (&[0.0, 0.5, 1.6], true),
+        ] {
+            assert_eq!(diverged(losses), expected, "{losses:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Weights of classes in training.
 
-use unisono_graph::{Lead, Type, Var};
+use unisono_graph::{Lead, Var};
 
 use crate::Error;
 use crate::compile::parts::{On, Parts};
@@ -8,12 +8,23 @@ use crate::compile::parts::{On, Parts};
 /// Checks the weights by themselves.
 ///
 /// # Errors
-/// There are several losses, or a weight is negative or not finite, or all are 0.
+/// There are losses of several outputs or fields, or a weight is negative or not finite, or all are 0.
 pub(crate) fn check(parts: &Parts) -> Result<(), Error> {
     let Some(weights) = &parts.class_weights else { return Ok(()) };
     let wrong = |problem: String| Err(Error::setting("class weights", problem));
     if parts.losses.len() > 1 {
         return wrong("they are for a model with one loss: give samples weights in the field w".into());
+    }
+    // The samples of all phases weigh the same, so the labels must be those of each.
+    let labels = parts.losses.first().map(|loss| &loss.on);
+    for phase in &parts.phases {
+        if let Some(other) = phase.losses.iter().find(|loss| Some(&loss.on) != labels) {
+            return wrong(format!(
+                "they are for a model with one loss, and the phase {:?} has that of {:?} as {:?}: give samples \
+                 weights in the field w",
+                phase.name, other.on.output, other.on.target
+            ));
+        }
     }
     if let Some(weight) = weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
         return wrong(format!("{weight} is negative or not finite"));
@@ -24,21 +35,25 @@ pub(crate) fn check(parts: &Parts) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns what each sample counts by its class, `[B]`, given the loss's output and target.
+/// Returns what each sample counts by its class, `[B]`, given the number of classes and the loss's target.
 ///
 /// # Errors
 /// The target is not one label a sample, or there is not a weight for each class. The error is the message.
-pub(crate) fn weight_of_samples(weights: &[f32], output: &Var, target: &Var, on: &On) -> Result<Var, String> {
+pub(crate) fn weight_of_samples(
+    weights: &[f32],
+    classes: usize,
+    target: &Var,
+    on: &On,
+) -> Result<Var, String> {
     let label = match target.dims() {
         [] => target.clone(),
         [1] => target.reshape(&[]),
         dims => return Err(format!("the field {:?} is {dims:?}, not one label a sample", on.target)),
     };
-    let classes = classes_of(output.ty());
     if weights.len() != classes {
         return Err(format!("there are {} weights for {classes} classes", weights.len()));
     }
-    let (tape, label) = (output.tape(), label.to_f32());
+    let (tape, label) = (target.tape(), label.to_f32());
     let constant = |x: f32| tape.constant(x).expand(Lead::Sample, &[]);
     // A hinge's classes are -1 and 1, a probability between the classes 0 and 1 of a binary loss is of the
     // nearer one, and what an ignored label counts is the loss's business.
@@ -52,12 +67,4 @@ pub(crate) fn weight_of_samples(weights: &[f32], output: &Var, target: &Var, on:
         weight = is_class.select(&constant(*own), &weight);
     }
     Ok(weight)
-}
-
-/// Returns the number of classes that an output tells apart: one logit tells two.
-fn classes_of(output: &Type) -> usize {
-    match *output.dims {
-        [] | [1] => 2,
-        [.., classes] => classes,
-    }
 }

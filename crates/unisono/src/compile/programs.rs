@@ -134,8 +134,8 @@ impl Programs {
         Self::trace_beside(parts, fields, layout, None)
     }
 
-    /// Traces and compiles all programs, with the states where they lie in another program of the same
-    /// states.
+    /// Traces and compiles all programs, with the states where they lie in the programs for the longest
+    /// samples, if these are for others.
     ///
     /// # Errors
     /// Those of [`Programs::trace`].
@@ -143,7 +143,7 @@ impl Programs {
         parts: &Parts,
         fields: &Fields,
         layout: Layout,
-        first: Option<&Arc<Program>>,
+        longest: Option<&Self>,
     ) -> Result<Self, Error> {
         let trace = Trace::new(parts, fields, Mode::Train, None)?;
         let forward = trace.tape.finish()?;
@@ -156,7 +156,7 @@ impl Programs {
         let losses = losses.filter_map(|loss| Some((loss.clone(), output_type(&loss.on.output)?))).collect();
         let mut identity = Traced { model: of_graph(&simplify(&forward)), ..Traced::default() };
         let mut compiled: Vec<Arc<Program>> = Vec::new();
-        let longest = first.map_or(&[][..], |first| first.states());
+        let first = longest.map(Self::train);
         let mut phases = phase_graphs(parts, fields, longest)?;
         let (mut states, mut averages): (Vec<StateDecl>, _) = (Vec::new(), Averages::default());
         let (mut predictions, mut kept) = (Vec::new(), Vec::new());
@@ -165,6 +165,7 @@ impl Programs {
                 ProgramId::Train if !phases.is_empty() => phases.remove(0),
                 _ => {
                     let used = parts.uses_averages.then_some((&averages, &*states));
+                    let longest = first.map(|first| first.graph());
                     id.trace(parts, fields, Given { forward: &trace, used, longest })?
                 }
             };
@@ -279,8 +280,8 @@ struct Given<'a> {
     forward: &'a Trace,
     /// The averages and the states of the training step, where averages are used in the places of weights.
     used: Option<(&'a Averages, &'a [StateDecl])>,
-    /// The states of the programs for the longest samples, where these are for others.
-    longest: &'a [StateDecl],
+    /// The training step for the longest samples, where these programs are for others.
+    longest: Option<&'a Graph>,
 }
 
 impl Given<'_> {
@@ -323,7 +324,8 @@ impl Trace {
             loss = Some(loss.map_or(each.clone(), |sum: Var| sum + each));
             own = own.or(weight);
             if let Some(weights) = parts.class_weights.as_ref().filter(|_| mode == Mode::Train) {
-                let of_class = tape.in_f32(|| weight_of_samples(weights, output, target, &part.on));
+                let classes = part.loss.classes(output.ty());
+                let of_class = tape.in_f32(|| weight_of_samples(weights, classes, target, &part.on));
                 match of_class {
                     Ok(of_class) => own = Some(own.map_or(of_class.clone(), |own| own * of_class)),
                     Err(problem) => tape.fail_here("class weights", problem),

@@ -55,9 +55,20 @@ impl Initializer {
     /// Returns the values of the parameter called `name`.
     ///
     /// # Errors
-    /// [`Initializer::Values`] of another length, or a tensor for which there is no memory; the error is the
-    /// message.
+    /// [`Initializer::Values`] of another length, a bound that is negative or not finite, a deviation or a
+    /// length that is not finite, or a tensor for which there is no memory; the error is the message.
     pub fn values(&self, seed: u64, name: &str, dims: &[usize]) -> Result<Vec<f32>, String> {
+        match self {
+            Self::Uniform(bound) if !bound.is_finite() || *bound < 0.0 => {
+                return Err(format!("{name} cannot start with {self:?}: a bound is finite and not negative"));
+            }
+            Self::Normal(scale) | Self::TruncatedNormal(scale) | Self::Orthogonal(scale)
+                if !scale.is_finite() =>
+            {
+                return Err(format!("{name} cannot start with {self:?}, which is not finite"));
+            }
+            _ => {}
+        }
         let no_memory = || format!("no memory for {name} {dims:?}");
         let count = dims.iter().try_fold(1usize, |count, &length| count.checked_mul(length));
         let count = count.ok_or_else(no_memory)?;
@@ -112,6 +123,19 @@ mod tests {
         assert_ne!(draw("0.weight"), draw("1.weight"));
         let bound = (6.0f32 / 7.0).sqrt();
         assert!(draw("a").iter().all(|x| x.abs() <= bound));
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_bounds_or_deviations_are_named() {
+        let problem = |own: Initializer| own.values(1, "0.weight", &[4, 3]).unwrap_err();
+        let expected = "0.weight cannot start with Uniform(-0.1): a bound is finite and not negative";
+        assert_eq!(problem(Initializer::Uniform(-0.1)), expected);
+        let expected = "0.weight cannot start with Normal(inf), which is not finite";
+        assert_eq!(problem(Initializer::Normal(f32::INFINITY)), expected);
+        for own in [Initializer::Uniform, Initializer::TruncatedNormal, Initializer::Orthogonal] {
+            assert!(problem(own(f32::NAN)).contains("(NaN)"));
+        }
+        assert_eq!(Initializer::Uniform(0.0).values(1, "0.weight", &[2]), Ok(vec![0.0; 2]));
     }
 
     #[test]

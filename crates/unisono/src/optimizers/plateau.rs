@@ -4,8 +4,8 @@ use super::settings::not_negative;
 use crate::objective::Epoch;
 
 /// When a schedule reduces the learning rate: after epochs in which the watched quantity got no better
-/// (PyTorch's `ReduceLROnPlateau`, with its defaults; Keras's counts one epoch of patience less, and an
-/// absolute threshold).
+/// (PyTorch's `ReduceLROnPlateau`, with its defaults; Keras's counts one epoch of patience less, and a
+/// threshold as [`Plateau::absolute_threshold`] does).
 ///
 /// The reductions depend on the run's history alone, which is in every checkpoint: a resumed run goes on as
 /// it would have. The watched quantity is the loss or a metric of the validation samples, if there are any,
@@ -24,6 +24,8 @@ pub struct Plateau {
     factor: f64,
     patience: u32,
     threshold: f64,
+    /// Whether the threshold is a distance, not a share of the best value.
+    is_absolute: bool,
     cooldown: u32,
     least: f64,
 }
@@ -32,8 +34,16 @@ impl Plateau {
     /// Watches `"loss"`, or a metric by name, of which less is better. It has PyTorch's defaults: factor 0.1,
     /// patience 10 epochs, threshold 1e-4, cooldown 0, least learning rate 0.
     pub fn lowest(watched: &str) -> Self {
-        let watched = watched.into();
-        Self { watched, highest: false, factor: 0.1, patience: 10, threshold: 1e-4, cooldown: 0, least: 0.0 }
+        Self {
+            watched: watched.into(),
+            highest: false,
+            factor: 0.1,
+            patience: 10,
+            threshold: 1e-4,
+            is_absolute: false,
+            cooldown: 0,
+            least: 0.0,
+        }
     }
 
     /// Watches a metric of which more is better, such as an accuracy. It has the defaults of
@@ -54,9 +64,20 @@ impl Plateau {
         self
     }
 
-    /// Sets the share of the best value so far by which a better one must differ from it. Default: 1e-4.
+    /// Sets the share of the best value so far by which a better one must differ from it (PyTorch's
+    /// `threshold_mode="rel"`). The share of a negative value is that of its size, so that an equal value is
+    /// not better; in PyTorch it is. Default: 1e-4.
     pub fn threshold(mut self, share: f64) -> Self {
-        self.threshold = share;
+        (self.threshold, self.is_absolute) = (share, false);
+        self
+    }
+
+    /// Sets the distance by which a better value must differ from the best so far, in place of a share
+    /// (PyTorch's `threshold_mode="abs"`, Keras's `min_delta`): for quantities around 0. Default: a share,
+    /// see [`Plateau::threshold`].
+    #[doc(alias("threshold_mode", "min_delta"))]
+    pub fn absolute_threshold(mut self, distance: f64) -> Self {
+        (self.threshold, self.is_absolute) = (distance, true);
         self
     }
 
@@ -104,10 +125,11 @@ impl Plateau {
 
     /// Returns the plateau as text, with all its numbers.
     pub(crate) fn describe(&self) -> String {
-        let Self { watched, highest, factor, patience, threshold, cooldown, least } = self;
+        let Self { watched, highest, factor, patience, threshold, is_absolute, cooldown, least } = self;
         let best = if *highest { "highest" } else { "lowest" };
+        let mode = if *is_absolute { "absolute threshold" } else { "threshold" };
         format!(
-            "a plateau of the {best} {watched:?} (factor {factor}, patience {patience}, threshold {threshold}, \
+            "a plateau of the {best} {watched:?} (factor {factor}, patience {patience}, {mode} {threshold}, \
              cooldown {cooldown}, least {least})"
         )
     }
@@ -119,11 +141,14 @@ impl Plateau {
 
     /// Returns whether a value is better than the best by more than the threshold.
     fn is_better(&self, value: f64, best: f64) -> bool {
-        if self.highest {
-            value > best * (1.0 + self.threshold)
-        } else {
-            value < best * (1.0 - self.threshold)
-        }
+        let threshold = if self.highest { self.threshold } else { -self.threshold };
+        let bar = match (self.is_absolute, best < 0.0) {
+            (true, _) => best + threshold,
+            (false, false) => best * (1.0 + threshold),
+            // A share of a negative number has the other sign.
+            (false, true) => best * (1.0 - threshold),
+        };
+        if self.highest { value > bar } else { value < bar }
     }
 
     /// Returns the watched quantity of an epoch.
@@ -162,6 +187,34 @@ mod tests {
         assert_eq!(reductions(&plateau, &creeping), [0; 5]);
         assert_eq!(reductions(&plateau.clone().threshold(1e-3), &creeping), [0, 0, 0, 0, 1]);
         assert_eq!(reductions(&plateau.cooldown(3), &losses), [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]);
+    }
+
+    /// A share of a negative value is that of its size: an equal or a slightly worse value is not better.
+    #[test]
+    fn negative_quantities_end_on_a_plateau_too() {
+        let plateau = Plateau::lowest("loss").patience(0);
+        assert_eq!(reductions(&plateau, &[-1.0; 3]), [0, 0, 1, 2]);
+        assert_eq!(reductions(&plateau, &[-1.0, -0.99995, -1.00005, -1.01]), [0, 0, 1, 2, 2]);
+        assert_eq!(reductions(&plateau, &[0.5, 0.0, -0.5, -0.5]), [0, 0, 0, 0, 1]);
+        // The accuracy is 1 minus the loss.
+        let highest = Plateau::highest("accuracy").patience(0);
+        assert_eq!(reductions(&highest, &[2.0, 2.0, 1.99995, 1.5]), [0, 0, 1, 2, 2]);
+    }
+
+    #[test]
+    fn an_absolute_threshold_is_a_distance() {
+        let plateau = Plateau::lowest("loss").patience(0).absolute_threshold(0.25);
+        assert_eq!(reductions(&plateau, &[8.0, 7.875, 7.5, 0.25, 0.0, -0.25]), [0, 0, 1, 1, 1, 2, 2]);
+        let highest = Plateau::highest("accuracy").patience(0).absolute_threshold(0.25);
+        assert_eq!(reductions(&highest, &[8.0, 7.875, 7.5, 0.25, 0.0, -0.25]), [0, 0, 1, 1, 1, 2, 2]);
+        // Runs without an absolute threshold are described as before there was one.
+        let share = "factor 0.1, patience 10, threshold 0.5, cooldown 0, least 0)";
+        let plateau = Plateau::lowest("loss").absolute_threshold(0.5);
+        let texts = [&plateau, &plateau.clone().threshold(0.5)].map(Plateau::describe);
+        assert_eq!(texts[1], format!("a plateau of the lowest \"loss\" ({share}"));
+        assert_eq!(texts[0], texts[1].replace("threshold", "absolute threshold"));
+        let problem = plateau.absolute_threshold(-0.5).reductions(&[]).unwrap_err();
+        assert_eq!(problem, "a plateau's threshold is -0.5, and must be finite and not negative");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use unisono_graph::{InputKind, Program};
 use crate::compile::fields::Fields;
 use crate::compile::plan::OfLength;
 use crate::compile::programs::Programs;
+use crate::objective::metrics::reduction;
 use crate::{Error, Trainer};
 
 impl Trainer {
@@ -14,15 +15,15 @@ impl Trainer {
     /// that every batch goes through.
     ///
     /// # Errors
-    /// A model of this length cannot be traced, or has other parameters, other carries, or metrics with
-    /// another number of values.
+    /// A model of this length cannot be traced, or has other parameters, other carries, or metrics that keep
+    /// other sums.
     pub(super) fn compile_for(&mut self, batch: &Batch) -> Result<(), Error> {
         if self.plan.is_compiled_for(batch) {
             return Ok(());
         }
         let Ok(mut fields) = self.plan.fields.of_length(batch) else { return Ok(()) };
-        let first = self.plan.programs.train();
-        let traced = Programs::trace_beside(&self.plan.parts, &fields, self.plan.layout, Some(first));
+        let longest = Some(&self.plan.programs);
+        let traced = Programs::trace_beside(&self.plan.parts, &fields, self.plan.layout, longest);
         let programs = match traced {
             Ok(programs) => programs,
             Err(error) => return Err(self.plan.fields.cannot_be(&fields, &error.to_string())),
@@ -58,13 +59,15 @@ impl Trainer {
         if carries(self.plan.programs.train()) != carries(programs.train()) {
             return Some("the model carries other values to its next batch".into());
         }
-        let widths = [self.plan.metric_widths(), self.plan.metric_widths_of(programs)];
-        let at = widths[0].iter().zip(&widths[1]).position(|(a, b)| a != b)?;
-        let name = self.plan.parts.metrics[at].name();
-        Some(format!(
-            "the metric {name:?} has {} values of a sample, and {} of the longest",
-            widths[1][at], widths[0][at]
-        ))
+        // What a metric keeps of samples of all lengths is one state.
+        let widths = self.plan.metric_widths_of(programs).into_iter().zip(self.plan.metric_widths());
+        self.plan.parts.metrics.iter().zip(widths).find_map(|(metric, widths)| {
+            let sums = |width: usize| reduction(&**metric).start(width).sums.len();
+            let (short, long) = (sums(widths.0), sums(widths.1));
+            let name = metric.name();
+            let problem = || format!("the metric {name:?} keeps {short} sums, and {long} of the longest");
+            (short != long).then(problem)
+        })
     }
 }
 

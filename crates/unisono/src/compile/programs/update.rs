@@ -3,7 +3,7 @@
 
 use unisono_graph::{Graph, Precision, StateDecl, Type, Var, simplify};
 
-use super::{INVERSE, PENALTY, PENALTY_GRADIENT, SCALE, Trace, WEIGHT_SUM, per_sample};
+use super::{INVERSE, PENALTY, PENALTY_GRADIENT, Programs, SCALE, Trace, WEIGHT_SUM, per_sample};
 use crate::Error;
 use crate::compile::fields::Fields;
 use crate::compile::parts::Parts;
@@ -20,14 +20,14 @@ impl Trace {
     /// A step in a phase trains its parameters by its losses. What the optimizers of the phases `before` and
     /// `after` it keep is declared in their places, so that all steps have the same states.
     ///
-    /// `longest` has the states of the step for the longest samples, if this one is for others: a parameter
-    /// for which the optimizer keeps something there is updated here too.
+    /// `longest` is the same step for the longest samples, if this one is for others: a parameter that is
+    /// updated there is updated here too.
     pub(super) fn with_update(
         &self,
         parts: &Parts,
         phase: Option<&Phase>,
         [before, after]: [&[StateDecl]; 2],
-        longest: &[StateDecl],
+        longest: Option<&Graph>,
     ) -> Result<Graph, Error> {
         let tape = &self.tape;
         let ones = tape.constant(1.0).expand(self.loss.ty().lead, &[]);
@@ -60,11 +60,11 @@ impl Trace {
             };
             gradients = gradients.into_iter().zip(more).map(both).collect();
         }
-        let phase_name = phase.map_or(String::new(), |phase| format!("{}/", phase.name));
         let zeros = |p: &Parameter| {
-            let kept = format!("{}/{phase_name}", p.name);
-            let is_kept = longest.iter().any(|state| state.name.starts_with(&kept));
-            is_kept.then(|| tape.constant(0.0).expand(p.var.ty().lead, p.var.dims()))
+            let is_updated = longest.is_some_and(|longest| {
+                longest.updates.keys().any(|&state| longest.states[state].name == p.name)
+            });
+            is_updated.then(|| tape.constant(0.0).expand(p.var.ty().lead, p.var.dims()))
         };
         // What has no gradient is not updated: an optimizer's decay would change it. The recurrent weight of
         // a sequence of one step has none, while that of the longest sequences has: there the gradient is 0.
@@ -104,24 +104,25 @@ impl Trace {
 }
 
 /// Traces the training steps of all phases. They have the same states in the same order: those of the model,
-/// then what the optimizer of each phase keeps. `longest` has the states of the steps for the longest
-/// samples, if these are for others.
+/// then what the optimizer of each phase keeps. `longest` has the steps for the longest samples, if these are
+/// for others.
 pub(super) fn phase_graphs(
     parts: &Parts,
     fields: &Fields,
-    longest: &[StateDecl],
+    longest: Option<&Programs>,
 ) -> Result<Vec<Graph>, Error> {
+    let longest = |phase: usize| longest.map(|longest| longest.train_in(phase).graph());
     let (mut kept, mut graphs): (Vec<Vec<StateDecl>>, _) = (Vec::new(), Vec::new());
-    for phase in &parts.phases {
+    for (at, phase) in parts.phases.iter().enumerate() {
         let trace = Trace::new(parts, fields, Mode::Train, None)?;
         let of_model = trace.tape.states().len();
-        let graph = trace.with_update(parts, Some(phase), [&[], &[]], longest)?;
+        let graph = trace.with_update(parts, Some(phase), [&[], &[]], longest(at))?;
         kept.push(graph.states[of_model..].to_vec());
     }
     for (at, phase) in parts.phases.iter().enumerate() {
         let [before, after] = [kept[..at].concat(), kept[at + 1..].concat()];
         let trace = Trace::new(parts, fields, Mode::Train, None)?;
-        graphs.push(trace.with_update(parts, Some(phase), [&before, &after], longest)?);
+        graphs.push(trace.with_update(parts, Some(phase), [&before, &after], longest(at))?);
     }
     Ok(graphs)
 }

@@ -26,8 +26,9 @@ pub struct AdaptiveAvgPool2d {
 
 /// Adaptive max pooling to a size (PyTorch's `AdaptiveMaxPool2d`; Keras's `AdaptiveMaxPooling2D` with
 /// `data_format="channels_first"`): output row i is the maximum of the input's rows from H i / h, rounded
-/// down, to H (i + 1) / h, rounded up, and columns alike. Equal largest values share the gradient, as in
-/// [`MaxPool2d`](super::MaxPool2d).
+/// down, to H (i + 1) / h, rounded up, and columns alike. Equal largest values share the gradient: evenly, as
+/// in [`MaxPool2d`](super::MaxPool2d), where the sizes divide; else the columns of a window that hold one
+/// share it evenly, and each column's pixels share its part.
 ///
 /// Shapes: `[B, C, H, W]` to `[B, C, h, w]`. It has no parameters.
 ///

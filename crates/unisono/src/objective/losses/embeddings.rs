@@ -150,6 +150,10 @@ impl Loss for CosineEmbedding {
         binary_target(self, output, target)
     }
 
+    fn classes(&self, _: &Type) -> usize {
+        2
+    }
+
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         let [a, b] = parts(output);
         self.between(&a, &b, &one_each(target))
@@ -172,6 +176,10 @@ impl Loss for Contrastive {
 
     fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
         binary_target(self, output, target)
+    }
+
+    fn classes(&self, _: &Type) -> usize {
+        2
     }
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {

@@ -74,6 +74,16 @@ pub trait Loss: Send + Sync {
         None
     }
 
+    /// Returns how many classes the labels of such outputs tell apart, for
+    /// [`Builder::class_weights`](crate::Builder::class_weights). Default: the length of the last axis, or 2
+    /// where that is 1 or there is no axis.
+    fn classes(&self, output: &Type) -> usize {
+        match *output.dims {
+            [] | [1] => 2,
+            [.., classes] => classes,
+        }
+    }
+
     /// Checks the targets of a batch before a step. Default: all targets are good.
     ///
     /// # Errors
@@ -98,6 +108,9 @@ impl Loss for Box<dyn Loss> {
     }
     fn weight(&self, target: &Var) -> Option<Var> {
         (**self).weight(target)
+    }
+    fn classes(&self, output: &Type) -> usize {
+        (**self).classes(output)
     }
     fn check(&self, output: &Type, targets: &Field) -> Result<(), (usize, String)> {
         (**self).check(output, targets)

@@ -44,7 +44,9 @@ use crate::objective::number;
 pub trait Reduction: Send + Sync {
     /// Returns the state before the first sample. `values` is the number of values of a sample.
     ///
-    /// A checkpoint with another number of [`MetricState::sums`] than this is refused on resume.
+    /// A checkpoint with another number of [`MetricState::sums`] than this is refused on resume. Where
+    /// batches have several lengths, such as in buckets, and samples therefore several numbers of values, the
+    /// number of sums must be the same for all of them, or the first batch of another length is refused.
     fn start(&self, values: usize) -> MetricState;
 
     /// Adds a sample. The trainer calls this for one sample after another, in the order of the data.

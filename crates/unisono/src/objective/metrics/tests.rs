@@ -87,6 +87,17 @@ fn ties_of_the_largest_logits() {
     assert_eq!(number(&ignored, logits, labels, DType::I32), 0.25, "samples without a label weigh too");
 }
 
+/// A lookup of a label that is no class reads another class.
+#[test]
+fn a_label_that_is_no_class_is_not_among_the_largest() {
+    let logits = (&[4usize, 3][..], &[0.1, 0.9, 0.5, 0.1, 0.2, 0.9, 0.9, 0.2, 0.1, 0.9, 0.2, 0.1][..]);
+    let labels = (&[4usize][..], &[-100., 3., -1., 0.][..]);
+    for k in 1..=3 {
+        assert_eq!(number(&TopKAccuracy::new(k), logits, labels, DType::I32), 0.25, "k = {k}");
+    }
+    assert_eq!(number(&Accuracy, logits, labels, DType::I32), 0.25);
+}
+
 #[test]
 fn targets_may_lack_an_axis_of_length_1() {
     let (x, y) = ([0.5, -1.0, 2.0], [1.0, 0.0, 1.0]);

@@ -9,8 +9,8 @@ use super::accuracy::mean_of_counted;
 /// Top-k accuracy: the share of labels whose logit is one of the k largest (Keras's
 /// `SparseTopKCategoricalAccuracy`, scikit-learn's `top_k_accuracy_score`, torchmetrics'
 /// `MulticlassAccuracy(top_k=k, average="micro")`). Of equal logits the first counts as the largest, so that
-/// k = 1 is [`Accuracy`](struct@crate::Accuracy); Keras counts a tie as right. It is the mean over samples of
-/// the share of each, weighted as in the loss.
+/// k = 1 is [`Accuracy`](struct@crate::Accuracy); Keras counts a tie as right. A label that is no class counts
+/// as wrong. It is the mean over samples of the share of each, weighted as in the loss.
 ///
 /// Shapes: logits `[B, ..., classes]` with i32 labels `[B, ...]`. Errors: other shapes, k = 0, or k above the
 /// number of classes.
@@ -62,11 +62,14 @@ impl Metric for TopKAccuracy {
         let tape = output.tape();
         let classes = output.dims().last().copied().unwrap_or(1);
         let own = output.take(target).add_axis();
-        let number = tape.apply(Iota { dims: vec![classes], axis: 0 }, &[]).to_f32();
+        let numbers = tape.apply(Iota { dims: vec![classes], axis: 0 }, &[]).to_f32();
         let labels = target.to_f32();
-        let later = number.greater(&labels.add_axis());
+        let later = numbers.greater(&labels.add_axis());
         let behind = own.greater(output).maximum(&output.eq_mask(&own).minimum(&later));
+        let number = |x: f32| tape.constant(x);
         let least = (classes - self.k.min(classes)) as f32 - 0.5;
-        mean_of_counted(&behind.sum(&[-1]).greater(&tape.constant(least)), &labels, self.ignored)
+        let hits = behind.sum(&[-1]).greater(&number(least));
+        let is_class = labels.greater(&number(-0.5)).minimum(&number(classes as f32 - 0.5).greater(&labels));
+        mean_of_counted(&hits.minimum(&is_class), &labels, self.ignored)
     }
 }
