@@ -86,12 +86,12 @@ pub(crate) fn exit_code() -> u8 {
 
 /// Returns the signals that end a run: SIGINT, SIGTERM, and SIGHUP unless it is ignored.
 pub fn signals() -> Vec<i32> {
-    let mut signals = vec![SIGINT, SIGTERM];
+    let ends = vec![SIGINT, SIGTERM];
     #[cfg(unix)]
     if is_ignored(signal_hook::consts::SIGHUP) == Some(false) {
-        signals.push(signal_hook::consts::SIGHUP);
+        return [ends, vec![signal_hook::consts::SIGHUP]].concat();
     }
-    signals
+    ends
 }
 
 /// Returns whether a signal is ignored, as `nohup` makes it for the programs that it starts, or `None` where

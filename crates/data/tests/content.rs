@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_data::{
-    Array, Arrays, Cache, Concat, Content, ContentHash, Coverage, DataError, FieldDType, FieldSpec, Hashing,
-    Memory, Sample, Source, Subset, Tokens, Width, split,
+    Array, Arrays, Cache, Concat, Content, ContentHash, Coverage, DataError, FieldDType, FieldSpec,
+    Fingerprint, Hashing, Memory, Sample, Source, Subset, Tokens, Width, split,
 };
 
 fn content(source: &dyn Source) -> Content {
@@ -85,6 +85,20 @@ fn pictures_of_the_same_names_and_sizes_differ() {
     std::fs::remove_file(dir.path().join("a/008.png")).unwrap();
     // A loader may skip a file that is gone.
     content(&folder);
+}
+
+/// A run that was begun on one system is resumed on another, where other signs stand between names.
+#[test]
+fn pictures_have_the_same_fingerprint_on_every_system() {
+    let dir = tempfile::tempdir().unwrap();
+    for (class, file, bytes) in [("cats", "a.png", 3), ("dogs", "b.jpg", 5)] {
+        std::fs::create_dir(dir.path().join(class)).unwrap();
+        std::fs::write(dir.path().join(class).join(file), vec![0; bytes]).unwrap();
+    }
+    let folder = unisono_data::ImageFolder::open(dir.path()).unwrap();
+    let hash = Fingerprint::new().source(2, folder.fields());
+    let hash = hash.word(0).word(3).text("cats/a.png").word(1).word(5).text("dogs/b.jpg");
+    assert_eq!(folder.fingerprint(), hash.finish());
 }
 
 #[test]

@@ -1,5 +1,8 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("unisono needs a 64-bit system: numbers of elements and bytes are beyond 32 bits");
+
 mod autodiff;
 mod codegen;
 mod fuse;

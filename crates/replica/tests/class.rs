@@ -16,6 +16,14 @@ fn an_adapter_is_always_of_the_same_class() {
     assert_eq!(first.to_string().len(), 16);
 }
 
+/// An update of the system changes the compiler of an adapter that does not tell its version.
+#[test]
+fn adapters_that_do_not_tell_their_version_are_no_one_machine() {
+    let silent = Adapter { driver: String::new(), driver_info: String::new(), ..adapter() };
+    assert!(is_one_machine(&[adapter(), adapter()]) && is_one_machine(std::slice::from_ref(&silent)));
+    assert!(!is_one_machine(&[silent.clone(), silent]));
+}
+
 #[test]
 fn software_adapters_of_all_backends_are_of_one_class() {
     let all = adapters(&[Backend::Vulkan, Backend::Gl]);

@@ -3,6 +3,7 @@
 #[cfg(unix)]
 mod anchored;
 pub(crate) mod listed;
+mod systems;
 pub(crate) mod temporary;
 pub(crate) mod write;
 
@@ -149,7 +150,13 @@ impl Disk for StdDisk {
         sync_opened(&File::open(dir)?)
     }
 
+    /// Renames. On Windows it tries again for some seconds while the files are in use, which a directory in
+    /// the new place is not.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        #[cfg(windows)]
+        if !to.is_dir() {
+            return systems::patiently(|| fs::rename(from, to), thread::sleep);
+        }
         fs::rename(from, to)
     }
 
@@ -210,9 +217,24 @@ fn sink(new: File) -> Box<dyn Sink> {
 
 /// Syncs an open directory, where the file system can do that.
 fn sync_opened(dir: &File) -> io::Result<()> {
-    match dir.sync_all() {
+    match sync_file(dir) {
         Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
+        #[cfg(target_vendor = "apple")]
+        Err(error) if systems::is_without(&error) => Ok(()),
         result => result,
+    }
+}
+
+/// Syncs an open file. On Apple's systems that is a sync down to the platter (`F_FULLFSYNC`), or a plain one
+/// where the file system has no other.
+fn sync_file(file: &File) -> io::Result<()> {
+    #[cfg(target_vendor = "apple")]
+    {
+        systems::synced(file.sync_all(), || Ok(rustix::fs::fsync(file)?))
+    }
+    #[cfg(not(target_vendor = "apple"))]
+    {
+        file.sync_all()
     }
 }
 
@@ -251,11 +273,11 @@ impl Sink for StdSink {
             Err(error) => return Syncing::new(|| Err(error.into_error())),
         };
         let theirs = Arc::clone(&file);
-        match thread::Builder::new().name("sync".into()).spawn(move || theirs.sync_all()) {
+        match thread::Builder::new().name("sync".into()).spawn(move || sync_file(&theirs)) {
             Ok(syncing) => Syncing::new(|| {
                 syncing.join().unwrap_or_else(|_| Err(io::Error::other("the thread that syncs panicked")))
             }),
-            Err(_) => Syncing::new(move || file.sync_all()),
+            Err(_) => Syncing::new(move || sync_file(&file)),
         }
     }
 }

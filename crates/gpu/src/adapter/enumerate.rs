@@ -1,16 +1,25 @@
 //! Translates wgpu's adapters to plain data and back.
 
+use crate::adapter::environment::apple_system;
 use crate::adapter::{Adapter, Backend, Features, Kind, Limits};
 
 impl Adapter {
     /// Finds this adapter again in a listing of its backend, so that it can be opened.
     pub(crate) fn find(&self, instance: &wgpu::Instance) -> Option<wgpu::Adapter> {
-        let same = |found: &Self| {
-            let ids = |a: &Self| (a.vendor, a.device, a.pci_bus.clone());
-            let place = |a: &Self| if a.pci_bus.is_empty() { a.twin } else { 0 };
-            found.name == self.name && ids(found) == ids(self) && place(found) == place(self)
-        };
-        enumerate(instance, &[self.backend]).into_iter().find(|(_, found)| same(found)).map(|(raw, _)| raw)
+        let (raw, found): (Vec<_>, Vec<_>) = enumerate(instance, &[self.backend]).into_iter().unzip();
+        raw.into_iter().nth(self.place(&found)?)
+    }
+
+    /// Returns the place of this adapter in a listing of its backend. The PCI bus tells adapters with the
+    /// same name apart, and where it does not, their order does: DX12 gives the bus of the first of several
+    /// equal cards for all of them.
+    fn place(&self, found: &[Self]) -> Option<usize> {
+        let key = |a: &Self| (a.name.clone(), a.vendor, a.device, a.pci_bus.clone());
+        let mut fits = (0..found.len()).filter(|&at| key(&found[at]) == key(self));
+        if !self.pci_bus.is_empty() && fits.clone().count() == 1 {
+            return fits.next();
+        }
+        fits.find(|&at| found[at].twin == self.twin)
     }
 }
 
@@ -59,15 +68,21 @@ fn describe(raw: &wgpu::Adapter) -> Option<Adapter> {
     if !raw.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS) {
         return None;
     }
+    let backend = match info.backend {
+        wgpu::Backend::Vulkan => Backend::Vulkan,
+        wgpu::Backend::Metal => Backend::Metal,
+        wgpu::Backend::Dx12 => Backend::Dx12,
+        wgpu::Backend::Gl => Backend::Gl,
+        _ => return None,
+    };
+    let (mut driver, mut driver_info) = (info.driver, info.driver_info);
+    if backend == Backend::Metal && driver.is_empty() && driver_info.is_empty() {
+        // The driver and its compiler are parts of the system, and have no versions of their own.
+        [driver, driver_info] = apple_system().unwrap_or_default();
+    }
     Some(Adapter {
         name: info.name,
-        backend: match info.backend {
-            wgpu::Backend::Vulkan => Backend::Vulkan,
-            wgpu::Backend::Metal => Backend::Metal,
-            wgpu::Backend::Dx12 => Backend::Dx12,
-            wgpu::Backend::Gl => Backend::Gl,
-            _ => return None,
-        },
+        backend,
         kind: match info.device_type {
             wgpu::DeviceType::DiscreteGpu => Kind::Discrete,
             wgpu::DeviceType::IntegratedGpu => Kind::Integrated,
@@ -75,8 +90,8 @@ fn describe(raw: &wgpu::Adapter) -> Option<Adapter> {
             wgpu::DeviceType::Cpu => Kind::Cpu,
             wgpu::DeviceType::Other => Kind::Other,
         },
-        driver: info.driver,
-        driver_info: info.driver_info,
+        driver,
+        driver_info,
         vendor: info.vendor,
         device: info.device,
         pci_bus: info.device_pci_bus_id,
@@ -84,7 +99,7 @@ fn describe(raw: &wgpu::Adapter) -> Option<Adapter> {
         limits: Limits {
             buffer_bytes: limits.max_buffer_size,
             storage_binding_bytes: limits.max_storage_buffer_binding_size,
-            storage_buffers: limits.max_storage_buffers_per_shader_stage,
+            storage_buffers: storage_buffers(&limits),
             workgroups: limits.max_compute_workgroups_per_dimension,
             invocations: limits.max_compute_invocations_per_workgroup,
             workgroup_bytes: limits.max_compute_workgroup_storage_size,
@@ -100,4 +115,43 @@ fn describe(raw: &wgpu::Adapter) -> Option<Adapter> {
             mappable: features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS),
         },
     })
+}
+
+/// Returns the number of storage buffers that a kernel may have. Each kernel also has a uniform buffer, and
+/// Metal has one limit for buffers of all kinds.
+fn storage_buffers(limits: &wgpu::Limits) -> u32 {
+    let all = limits.max_buffers_and_acceleration_structures_per_shader_stage;
+    limits.max_storage_buffers_per_shader_stage.min(all.saturating_sub(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapter::tests::adapter;
+
+    #[test]
+    fn storage_buffers_leave_room_for_the_uniform() {
+        let of = |storage, all| {
+            storage_buffers(&wgpu::Limits {
+                max_storage_buffers_per_shader_stage: storage,
+                max_buffers_and_acceleration_structures_per_shader_stage: all,
+                ..wgpu::Limits::default()
+            })
+        };
+        assert_eq!([of(29, 29), of(29, 30), of(8, u32::MAX), of(64, u32::MAX)], [28, 29, 8, 64]);
+    }
+
+    /// DX12 lists two equal cards with the bus of the first.
+    #[test]
+    fn an_adapter_is_found_by_its_bus_or_by_its_number_among_equal_ones() {
+        let twin = |twin, bus| Adapter { twin, ..adapter(Backend::Dx12, 1, bus) };
+        for bus in ["0000:01:00.0", ""] {
+            let cards = [twin(0, bus), twin(1, bus)];
+            assert_eq!(cards.each_ref().map(|card| card.place(&cards)), [Some(0), Some(1)]);
+        }
+        // A bus of its own is enough, even if the order of the cards is another one now.
+        let cards = [twin(0, "02"), twin(1, "01")];
+        assert_eq!([twin(0, "01").place(&cards), twin(1, "02").place(&cards)], [Some(1), Some(0)]);
+        assert_eq!([twin(0, "03").place(&cards), twin(1, "").place(&[twin(0, "")])], [None, None]);
+    }
 }

@@ -43,3 +43,35 @@ pub(crate) fn host_memory() -> Option<u64> {
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
+
+/// Returns the name and the build of Apple's system, such as `macOS` and `23F79`, or `None` if it is not told.
+pub(crate) fn apple_system() -> Option<[String; 2]> {
+    if !cfg!(target_vendor = "apple") {
+        return None;
+    }
+    named_in(&std::fs::read_to_string("/System/Library/CoreServices/SystemVersion.plist").ok()?)
+}
+
+/// Returns the name and the build of a system from its list of properties.
+fn named_in(list: &str) -> Option<[String; 2]> {
+    let value = |key: &str| {
+        let (_, rest) = list.split_once(&format!("<key>{key}</key>"))?;
+        let (value, _) = rest.trim_start().strip_prefix("<string>")?.split_once("</string>")?;
+        Some(value.trim().to_owned()).filter(|value| !value.is_empty())
+    };
+    Some([value("ProductName")?, value("ProductBuildVersion")?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_system_is_named_with_its_build() {
+        let list = "<dict>\n\t<key>ProductBuildVersion</key>\n\t<string>23F79</string>\n\t\
+                    <key>ProductName</key>\n\t<string>macOS</string>\n</dict>\n";
+        assert_eq!(named_in(list), Some(["macOS".into(), "23F79".into()]));
+        assert_eq!(named_in(&list.replace("23F79", "")), None);
+        assert_eq!(named_in(&list.replace("ProductName", "Name")), None);
+    }
+}

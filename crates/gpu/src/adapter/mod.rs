@@ -20,9 +20,9 @@ pub struct Adapter {
     pub backend: Backend,
     /// The kind of machine.
     pub kind: Kind,
-    /// The driver's name.
+    /// The driver's name. On Metal it is the name of the system, which the driver is a part of.
     pub driver: String,
-    /// The driver's version and whatever else it says about itself.
+    /// The driver's version and whatever else it says about itself. On Metal it is the build of the system.
     pub driver_info: String,
     /// The PCI vendor id, or what the backend puts in its place; 0 if unknown.
     pub vendor: u32,
@@ -94,7 +94,7 @@ pub struct Limits {
     pub buffer_bytes: u64,
     /// The largest binding of a storage buffer, in bytes.
     pub storage_binding_bytes: u64,
-    /// The number of storage buffers that a kernel may have.
+    /// The number of storage buffers that a kernel may have beside its uniform buffer.
     pub storage_buffers: u32,
     /// The number of workgroups in each dimension of a launch.
     pub workgroups: u32,
@@ -213,9 +213,10 @@ impl Adapter {
     }
 
     /// Returns whether device and host are one machine and can share buffers: then copies between them are
-    /// pure loss.
+    /// pure loss. What DX12 maps is memory that the processor reads without a cache, on its software adapter
+    /// too.
     pub(crate) fn shares_memory(&self) -> bool {
-        self.kind == Kind::Cpu && self.features.mappable
+        self.kind == Kind::Cpu && self.features.mappable && self.backend != Backend::Dx12
     }
 
     /// Returns whether kernels gain by loading two f32 as a u64: a software device loads lane by lane.
@@ -245,11 +246,26 @@ impl Adapter {
         if self.kind == Kind::Cpu { host_memory() } else { None }
     }
 
+    /// Returns whether an adapter of another backend is the same machine.
     fn is_same_machine(&self, other: &Self) -> bool {
-        let ids = |a: &Self| (a.vendor, a.device);
-        let buses_differ =
-            !self.pci_bus.is_empty() && !other.pci_bus.is_empty() && self.pci_bus != other.pci_bus;
+        let ids = |a: &Self| (pci_vendor(a.vendor), a.device);
+        let has_domains = self.backend != Backend::Dx12 && other.backend != Backend::Dx12;
+        let buses = [self, other].map(|a| if has_domains { &a.pci_bus } else { without_domain(&a.pci_bus) });
+        let buses_differ = !buses[0].is_empty() && !buses[1].is_empty() && buses[0] != buses[1];
         ids(self) != (0, 0) && ids(self) == ids(other) && !buses_differ
+    }
+}
+
+/// Returns a vendor's PCI id. DX12 has the letters QCOM for Qualcomm.
+fn pci_vendor(id: u32) -> u32 {
+    if id == 0x4d4f_4351 { 0x5143 } else { id }
+}
+
+/// Returns a PCI bus id, `DOMAIN:BUS:DEVICE.FUNCTION`, without the domain. DX12 gives 0 for all of them.
+fn without_domain(bus: &str) -> &str {
+    match bus.split_once(':') {
+        Some((_, rest)) if rest.contains(':') => rest,
+        _ => bus,
     }
 }
 
@@ -283,10 +299,10 @@ impl fmt::Display for Kind {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::adapter) mod tests {
     use super::*;
 
-    fn adapter(backend: Backend, device: u32, pci_bus: &str) -> Adapter {
+    pub(in crate::adapter) fn adapter(backend: Backend, device: u32, pci_bus: &str) -> Adapter {
         Adapter {
             name: "GPU".to_owned(),
             backend,
@@ -325,6 +341,27 @@ mod tests {
         let all = [&dx12[..], &vulkan[..]].concat();
         let once = vec![vulkan[0].clone(), vulkan[1].clone(), dx12[1].clone()];
         assert_eq!(without_duplicates(all), once);
+    }
+
+    /// DX12 has a vendor id of its own for Qualcomm, and knows no PCI domains.
+    #[test]
+    fn a_machine_that_dx12_describes_in_another_way_is_listed_once() {
+        let qualcomm = |backend, vendor| Adapter { vendor, ..adapter(backend, 0x3633_4330, "") };
+        let adreno = qualcomm(Backend::Vulkan, 0x5143);
+        let twice = vec![adreno.clone(), qualcomm(Backend::Dx12, 0x4d4f_4351)];
+        assert_eq!(without_duplicates(twice), [adreno]);
+        let far = adapter(Backend::Vulkan, 1, "0002:81:00.0");
+        let beside = adapter(Backend::Vulkan, 1, "0003:81:00.0");
+        let other = adapter(Backend::Dx12, 1, "0000:82:00.0");
+        let all = vec![far.clone(), beside.clone(), adapter(Backend::Dx12, 1, "0000:81:00.0"), other.clone()];
+        assert_eq!(without_duplicates(all), [far, beside, other]);
+    }
+
+    #[test]
+    fn a_software_adapter_shares_memory_unless_it_is_reached_through_dx12() {
+        let software = |backend| Adapter { kind: Kind::Cpu, ..adapter(backend, 1, "") };
+        let shares = Backend::ALL.map(|backend| software(backend).shares_memory());
+        assert_eq!(shares, [true, true, false, true]);
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use unisono_gpu::{Adapter, is_unprotected};
+use unisono_gpu::{Adapter, Backend, is_unprotected};
 
-use super::{ARITHMETIC, Class, PROBE, Rounding, machine};
+use super::{ARITHMETIC, Class, PROBE, Rounding, has_version, machine};
 use crate::Digest;
 
 /// The most bytes of a file.
@@ -40,6 +40,9 @@ impl Cache {
 
     /// Returns what a probe of the same adapter, driver and arithmetic found.
     pub fn read(&self, adapter: &Adapter) -> Option<Class> {
+        if !tells_compiler(adapter) {
+            return None;
+        }
         let machine = machine(adapter);
         let text = read(&self.file(&machine)?)?;
         let mut lines = text.lines();
@@ -52,7 +55,10 @@ impl Cache {
     }
 
     /// Keeps what a probe found. A cache that cannot be written is none.
-    pub fn write(&self, class: &Class) {
+    pub fn write(&self, adapter: &Adapter, class: &Class) {
+        if !tells_compiler(adapter) {
+            return;
+        }
         let Some(file) = self.file(&class.machine) else { return };
         let Some(folder) = file.parent() else { return };
         let text = format!("{}\n{}\n{}\n", title(&class.machine), class.rounding.name(), class.digest);
@@ -71,6 +77,12 @@ impl Cache {
         digest.update(title(machine).as_bytes());
         Some(self.folder.as_deref()?.join(format!("{digest:.32}")))
     }
+}
+
+/// Returns whether an adapter's description changes with its compiler. With DX12 the compiler is none of the
+/// driver: it is `dxcompiler.dll`, of whatever version, if there is one, and otherwise the system's own.
+fn tells_compiler(adapter: &Adapter) -> bool {
+    adapter.backend != Backend::Dx12 && has_version(adapter)
 }
 
 /// Reads a regular file that is as short as the cache's are. Anything else, such as a pipe, which would be
@@ -104,11 +116,29 @@ mod tests {
         digest.update(b"bits");
         let class =
             Class { machine: machine(&adapter), rounding: Rounding::Split, is_portable: true, digest };
-        cache.write(&class);
+        cache.write(&adapter, &class);
         assert_eq!(cache.read(&adapter), Some(class));
         let newer = Adapter { driver_info: "another version".into(), ..adapter };
         assert_eq!(cache.read(&newer), None);
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// A system may be updated between two runs, and its compiler with it.
+    #[test]
+    fn nothing_is_kept_of_an_adapter_that_does_not_tell_its_compiler() {
+        let adapter = unisono_gpu::adapters(&[]).pop().expect("no adapter");
+        let folder = env::temp_dir().join(format!("unisono-nameless-probes-{}", std::process::id()));
+        let cache = Cache::at(&folder);
+        let silent = Adapter { driver: String::new(), driver_info: " ".into(), ..adapter.clone() };
+        let dx12 = Adapter { backend: Backend::Dx12, ..adapter };
+        for adapter in [silent, dx12] {
+            let digest = Digest::default();
+            let class =
+                Class { machine: machine(&adapter), rounding: Rounding::Split, is_portable: true, digest };
+            cache.write(&adapter, &class);
+            assert!(!folder.exists());
+            assert_eq!(cache.read(&adapter), None);
+        }
     }
 
     #[cfg(unix)]

@@ -87,9 +87,15 @@ pub fn machine(adapter: &Adapter) -> String {
     format!("{}{protection}", format!("{backend} {name} {driver} {driver_info}").trim())
 }
 
-/// Returns whether all adapters are the same machine, so that they are of one class without a probe.
+/// Returns whether all adapters are the same machine, so that they are of one class without a probe. Several
+/// whose driver says nothing about itself are not: nobody knows whether their compilers are of one version.
 pub fn is_one_machine(adapters: &[Adapter]) -> bool {
-    adapters.windows(2).all(|pair| machine(&pair[0]) == machine(&pair[1]))
+    adapters.windows(2).all(|pair| has_version(&pair[0]) && machine(&pair[0]) == machine(&pair[1]))
+}
+
+/// Returns whether a driver says anything about itself, so that another version of it is another machine.
+fn has_version(adapter: &Adapter) -> bool {
+    !adapter.driver.trim().is_empty() || !adapter.driver_info.trim().is_empty()
 }
 
 /// Probes each adapter and says in a line for each which class it has, for error messages about mixtures.
@@ -164,7 +170,8 @@ impl Classes {
 }
 
 /// Returns the adapter's class: what a probe of the same adapter, driver and arithmetic found before
-/// (`UNISONO_CACHE` names the folder where that is kept), or else what [`probe_now`] finds.
+/// (`UNISONO_CACHE` names the folder where that is kept), or else what [`probe_now`] finds. Nothing is kept
+/// where an adapter does not tell the version of its compiler.
 ///
 /// # Errors
 /// The adapter does not open, or does not run the probe.
@@ -177,7 +184,7 @@ pub fn probe(adapter: &Adapter) -> Result<Class, ReplicaError> {
         return Ok(known);
     }
     let class = probe_now(adapter)?;
-    cache.write(&class);
+    cache.write(adapter, &class);
     Ok(class)
 }
 

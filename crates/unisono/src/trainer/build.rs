@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use unisono_data::FieldSpec;
-use unisono_gpu::{Adapter, Kind};
+use unisono_gpu::{Adapter, Backend, Kind};
 use unisono_graph::{Layout, MAX_SHARDS, Precision, Program, StateKind};
 use unisono_replica::{describe_classes, is_one_class};
 
@@ -303,7 +303,9 @@ pub(crate) fn spread(
 ) -> Vec<Adapter> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let cores = (cores / ranks.max(1)).max(1);
-    let own = |a: &Adapter| if a.kind == Kind::Cpu { cores.min(shards) } else { 1 };
+    // The software adapter of DX12 computes on all cores by itself, and cannot be asked for less.
+    let computes_on_one = |a: &Adapter| a.kind == Kind::Cpu && a.backend != Backend::Dx12;
+    let own = |a: &Adapter| if computes_on_one(a) { cores.min(shards) } else { 1 };
     match replicas {
         Some(n) => chosen.iter().cycle().take(n).cloned().collect(),
         None => chosen.iter().flat_map(|a| std::iter::repeat_n(a.clone(), own(a))).collect(),
@@ -347,6 +349,15 @@ fn notes(replicas: usize, shards: usize, global_batch: usize, per_replica: Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_software_adapter_that_computes_on_all_cores_has_one_replica() {
+        let adapter = unisono_gpu::adapters(&[]).pop().expect("no adapter");
+        let software = |backend| Adapter { kind: Kind::Cpu, backend, ..adapter.clone() };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let replicas = |backend| spread(&[software(backend)], None, cores, 1).len();
+        assert_eq!([Backend::Vulkan, Backend::Dx12].map(replicas), [cores, 1]);
+    }
 
     #[test]
     fn uneven_and_idle_replicas_are_noted() {

@@ -226,7 +226,8 @@ impl Builder {
 
     /// Sets the number of replicas. More replicas than adapters share these. Default: one for each adapter,
     /// and on a CPU adapter one for each core, up to the number of shards ([`Builder::shards`]): on a
-    /// processor with more cores than shards, the other cores have nothing to do.
+    /// processor with more cores than shards, the other cores have nothing to do. The CPU adapter of DX12 has
+    /// one in all, because it computes on all cores by itself.
     #[doc(alias("DistributedDataParallel", "MirroredStrategy"))]
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = Some(replicas);

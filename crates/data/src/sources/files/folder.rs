@@ -144,6 +144,12 @@ fn names(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(names)
 }
 
+/// Returns the bytes of a path with `/` between names, as on Unix, whatever stands there on this system.
+fn portable(path: &Path) -> Vec<u8> {
+    let names: Vec<&[u8]> = path.iter().map(OsStr::as_encoded_bytes).collect();
+    names.join(&b'/')
+}
+
 /// Whether files of more formats than JPEG and PNG are decoded.
 const MORE: bool = cfg!(feature = "more-pictures");
 /// How the names of files of these formats end.
@@ -213,7 +219,7 @@ impl Source for ImageFolder {
             .iter()
             .fold(hash, |hash, (file, class)| {
                 let size = std::fs::metadata(self.root.join(file)).map_or(0, |metadata| metadata.len());
-                let name = file.as_os_str().as_encoded_bytes();
+                let name = portable(file);
                 let hash = hash.word(*class as u64).word(size).word(name.len() as u64);
                 name.iter().fold(hash, |hash, &byte| hash.word(byte.into()))
             })

@@ -8,6 +8,7 @@ mod attention;
 mod beside;
 mod emitter;
 mod joint;
+mod marks;
 mod memory;
 mod pointwise;
 mod product;

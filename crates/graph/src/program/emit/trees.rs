@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use unisono_shaders::{FiniteParams, Params, TreesParams, module, snippets};
 
 use super::emitter::{Emitter, Part, Step};
+use super::marks::filled;
 use super::sums::{Destination, FINITE_SPAN, Source, TREE_GROUP};
 use crate::fuse::{Bucket, Store, in_order};
 use crate::plan::{Access, Kernel, WorkKind};
@@ -200,10 +201,25 @@ fn finite_kernel(memories: usize) -> Kernel {
              for (var i = t * SPAN; i < end; i++) {{ bad |= (x{memory}[i] & exponent) == exponent; }}\n        }}"
         );
     }
-    let main = unisono_shaders::FINITE_ALL.replace("        //EACH\n", &cases);
+    let main = filled(unisono_shaders::FINITE_ALL, "//EACH", &cases);
     Kernel {
         name: "finite".into(),
         wgsl: module(&FiniteParams::declaration(0), &[], &constants, &main),
         bindings: [&[Access::ReadWrite][..], &vec![Access::Read; memories]].concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::marks::tests::has_mark;
+    use super::*;
+
+    /// A kernel without the cases would find all numbers finite.
+    #[test]
+    fn the_check_of_finite_numbers_has_a_case_for_each_memory() {
+        for memories in [1, 7] {
+            let text = finite_kernel(memories).wgsl;
+            assert!(!has_mark(&text) && text.matches("bad |=").count() == memories, "{text}");
+        }
     }
 }

@@ -27,8 +27,8 @@ const MOST_LINES: u16 = 30;
 const FEWEST: [u16; 2] = [40, 12];
 
 /// Shows a run on a terminal: how far it is, the curves of loss and metrics, what each replica does with its
-/// time, and the last messages. It needs the feature `dashboard`. Where standard error is no terminal, or a
-/// very small one, it shows what [`Progress`](crate::Progress) does.
+/// time, and the last messages. It needs the feature `dashboard`. Where standard error is no terminal, a very
+/// small one, or a console of Windows without escapes, it shows what [`Progress`](crate::Progress) does.
 ///
 /// It is drawn on the terminal's last lines, again and again in the same place, and all that is written
 /// before it stays. The terminal is never put into another mode: it is as before whenever the run ends, by
@@ -67,12 +67,15 @@ impl Dashboard {
     /// Creates a dashboard on standard error.
     pub fn new() -> Self {
         let term = Term::stderr();
+        // Windows has consoles that show escapes only after they are asked to, which this does.
+        let has_escapes = !cfg!(windows) || term.features().colors_supported();
         let size = move || {
             let (lines, columns) = term.size();
             [columns, lines]
         };
         let [columns, lines] = size();
-        if std::io::stderr().is_terminal() && columns >= FEWEST[0] && lines >= FEWEST[1] {
+        let is_large = columns >= FEWEST[0] && lines >= FEWEST[1];
+        if std::io::stderr().is_terminal() && has_escapes && is_large {
             Self::on(std::io::stderr(), size)
         } else {
             Self(Shown::Lines(Progress::new()))

@@ -3,6 +3,7 @@
 
 use unisono_shaders::{AttentionParams, Params, attention, module, snippets};
 
+use super::super::marks::chosen;
 use super::text::Memory;
 use crate::ops::AttentionSizes;
 use crate::plan::{Access, Kernel};
@@ -241,30 +242,41 @@ impl AttentionKernel {
         (name, self.without_unwanted(&text))
     }
 
-    /// Returns a main function without the steps between a gradient's marks that it does not compute.
+    /// Returns a main function without marks, and without the steps between those of results that it does not
+    /// compute.
     fn without_unwanted(&self, main: &str) -> String {
-        let gradients = [("K", AttentionResult::Key), ("V", AttentionResult::Value)];
-        let mut text = main.to_owned();
-        if !self.wants(AttentionResult::LogSums) {
-            text = without(&text, "LSE");
-        }
-        for (name, result) in gradients {
-            if !self.wants(result) {
-                text = without(&text, name);
-            }
-        }
-        text
+        use AttentionResult::{Key, LogSums, Value};
+        let marks = [("LSE", LogSums), ("K", Key), ("V", Value)];
+        marks.iter().fold(main.to_owned(), |text, (name, result)| chosen(&text, name, self.wants(*result)))
     }
 }
 
-/// Returns a text without what is between the marks `//IF name` and `//END name`.
-fn without(text: &str, name: &str) -> String {
-    let (start, end) = (format!("//IF {name}\n"), format!("//END {name}\n"));
-    let mut left = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once(&start) {
-        left += before;
-        rest = after.split_once(&end).map_or("", |(_, after)| after);
+#[cfg(test)]
+mod tests {
+    use super::super::super::marks::tests::{has_mark, of_windows};
+    use super::*;
+
+    /// A kernel with steps of a result that it does not compute would name memories that it lacks.
+    #[test]
+    fn main_functions_have_the_steps_of_their_results_and_no_mark() {
+        use AttentionResult::{Key, LogSums, Query, Value, Values};
+        let all: [&[AttentionResult]; 7] =
+            [&[Values], &[Values, LogSums], &[Query], &[Key], &[Value], &[Key, Value], &[Query, Key, Value]];
+        let sizes = AttentionSizes { layers: 1, queries: 8, keys: 8, d: 8, e: 8 };
+        for (family, results) in all.iter().flat_map(|r| [(Family::Lanes(8), r), (Family::Tiles, r)]) {
+            if family != Family::Tiles && results.len() == 3 {
+                continue;
+            }
+            let results = results.to_vec();
+            let kernel =
+                AttentionKernel { family, sizes, causal: false, scale: 1.0, results, memories: vec![] };
+            let (name, main) = kernel.main();
+            assert!(!has_mark(&main), "{name}: {main}");
+            for (result, step) in [(LogSums, "lse_put"), (Key, "dk_keep"), (Value, "dv_keep")] {
+                assert_eq!(main.contains(step), kernel.wants(result), "{name}, {step}: {main}");
+            }
+        }
+        let text = of_windows(attention::LANES_FORWARD);
+        assert!(!has_mark(&chosen(&text, "LSE", false)) && !chosen(&text, "LSE", false).contains("lse_put"));
     }
-    left + rest
 }
