@@ -44,7 +44,8 @@ pub(crate) fn host_memory() -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Returns the name and the build of Apple's system, such as `macOS` and `23F79`, or `None` if it is not told.
+/// Returns the name and the build of Apple's system, such as `macOS` and `23F79`, or `None` if it does not
+/// say.
 pub(crate) fn apple_system() -> Option<[String; 2]> {
     if !cfg!(target_vendor = "apple") {
         return None;
