@@ -73,11 +73,16 @@ fn hashed(value: f32) -> Guarded {
     Guarded::new(16, value, Coverage::Hashed)
 }
 
-/// Keeps the notes of a run, and may ask it to stop after a step.
+/// Keeps the notes of a run and the names of its checkpoints, and may ask it to stop after a step.
 #[derive(Clone, Default)]
 struct Notes {
     notes: Arc<Mutex<Vec<String>>>,
+    saved: Arc<Mutex<Vec<String>>>,
     stop: Option<Stop>,
+    /// A gate that is opened when so many steps are done.
+    opens: Option<(u64, Arc<Gate>)>,
+    /// Whether it was shut until then.
+    was_shut: Arc<AtomicBool>,
 }
 
 impl Notes {
@@ -87,10 +92,16 @@ impl Notes {
 }
 
 impl Observer for Notes {
-    fn step(&mut self, _: &Step) {
+    fn step(&mut self, step: &Step) {
         if let Some(stop) = &self.stop {
             stop.ask();
         }
+        if let Some((_, gate)) = self.opens.as_ref().filter(|(after, _)| *after == step.step + 1) {
+            self.was_shut.store(gate.shut.swap(false, Ordering::SeqCst), Ordering::SeqCst);
+        }
+    }
+    fn saved(&mut self, path: &Path) {
+        self.saved.lock().unwrap().push(path.file_name().unwrap().to_str().unwrap().to_owned());
     }
     fn note(&mut self, text: &str) {
         self.notes.lock().unwrap().push(text.to_owned());
@@ -124,6 +135,28 @@ fn steps(dir: &Path) -> Vec<u64> {
 }
 
 #[test]
+fn a_resumed_run_trains_on_while_its_data_are_hashed_and_is_saved_then() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = hashed(0.1);
+    first_epoch(dir.path(), &data);
+    data.gate.shut.store(true, Ordering::SeqCst);
+    let gate = data.gate.clone();
+    spawn(move || {
+        // Without this a trainer that waits would wait for ever.
+        sleep(Duration::from_secs(10));
+        gate.shut.store(false, Ordering::SeqCst);
+    });
+    let notes = Notes { opens: Some((7, data.gate.clone())), ..Notes::default() };
+    let mut trainer = resumed(dir.path(), &notes);
+    trainer.fit(&data.loader(), None, 20).unwrap();
+    assert!(notes.was_shut.load(Ordering::SeqCst), "steps wait for the hash");
+    let saved = notes.saved.lock().unwrap();
+    assert!(saved.iter().all(|name| **name >= *"step-00000007"), "{saved:?}");
+    assert_eq!((trainer.saved_step(), steps(dir.path()).last()), (Some(40), Some(&40)));
+    assert_eq!(notes.with("the steps after step 2 are saved once the data are found to be those"), 1);
+}
+
+#[test]
 fn a_stop_ends_a_resumed_run_whose_data_are_not_hashed() {
     let dir = tempfile::tempdir().unwrap();
     let data = hashed(0.1);
@@ -133,17 +166,20 @@ fn a_stop_ends_a_resumed_run_whose_data_are_not_hashed() {
     let mut trainer = resumed(dir.path(), &notes);
     trainer.stop_on(&stop);
     let gate = data.gate.clone();
+    let told = notes.clone();
     spawn(move || {
-        sleep(Duration::from_millis(1600));
+        while told.with("waits until its data are hashed") == 0 {
+            sleep(Duration::from_millis(20));
+        }
         stop.ask();
         // Without this a trainer that waits would wait for ever.
         sleep(Duration::from_secs(20));
         gate.shut.store(false, Ordering::SeqCst);
     });
     let since = Instant::now();
-    trainer.fit(&data.loader(), None, 50).unwrap();
+    trainer.fit(&data.loader(), None, 3).unwrap();
     assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
-    assert_eq!((trainer.steps(), steps(dir.path())), (3, vec![1, 2]));
+    assert_eq!((trainer.steps(), steps(dir.path())), (6, vec![1, 2]));
     assert_eq!(trainer.saved_step(), Some(2));
     assert!(matches!(trainer.save(), Err(Error::Stopped)));
     assert_eq!(notes.with("the steps after step 2 are not saved: the data were not yet found"), 1);

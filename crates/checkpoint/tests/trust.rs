@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use common::faulty::{Faulty, Then};
 use common::power::PowerDisk;
 use common::{contents, names};
 use proptest::prelude::*;
@@ -104,6 +105,32 @@ fn a_checkpoint_that_is_replaced_is_not_trusted_and_the_one_before_it_is() {
     fs::remove_dir_all(&second).unwrap();
     fs::rename(forged, &second).unwrap();
     assert_eq!(trusted(&store), None);
+}
+
+/// A run that keeps thousands of checkpoints has an audit every few seconds.
+#[test]
+fn an_audit_reads_only_what_came_after_the_newest_trusted() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(Faulty::new(usize::MAX, Then::GoesOn));
+    let mut store = Store::open_with(dir.path(), Options::default().keep(0), disk.clone()).unwrap();
+    let reads = |store: &mut Store, upto| {
+        let before = disk.reads();
+        let newest = store.trust(upto).unwrap();
+        (newest, disk.reads() - before)
+    };
+    (1..=40).for_each(|step| drop(store.save(step, &contents(step)).unwrap()));
+    assert_eq!(reads(&mut store, 30).0, Some(30));
+    for (upto, expected) in [(30, 30), (31, 31), (31, 31), (0, 31)] {
+        let (newest, read) = reads(&mut store, upto);
+        // The record, twice, and the manifests of the newest trusted and of a newer one.
+        assert!(newest == Some(expected) && read <= 4, "{upto}: {newest:?} after {read} files");
+    }
+    // A newest one that is gone is found to be, and the one before it is looked at.
+    fs::remove_dir_all(dir.path().join("checkpoints/step-00000031")).unwrap();
+    assert_eq!(reads(&mut store, 0).0, Some(30));
+    fs::remove_file(dir.path().join("checkpoints/step-00000030/trainer.json")).unwrap();
+    assert_eq!(reads(&mut store, 0).0, Some(29));
+    assert_eq!(store.all_trusted().unwrap().len(), 29);
 }
 
 #[test]

@@ -85,6 +85,12 @@ fn pictures_of_the_same_names_and_sizes_differ() {
     std::fs::remove_file(dir.path().join("a/008.png")).unwrap();
     // A loader may skip a file that is gone.
     content(&folder);
+    // Each fit and each resume asks for the fingerprint: the file system is asked once.
+    let sizes = folder.fingerprint();
+    std::fs::write(dir.path().join("a/009.png"), [9; 65]).unwrap();
+    assert_eq!((folder.fingerprint(), folder.clone().fingerprint()), (sizes, sizes));
+    assert_ne!(folder.clone().size(4, 4).fingerprint(), sizes);
+    assert_ne!(open().fingerprint(), sizes);
 }
 
 /// A run that was begun on one system is resumed on another, where other signs stand between names.

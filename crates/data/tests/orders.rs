@@ -187,6 +187,12 @@ fn bad_samples_are_skipped_up_to_the_number_and_stay_skipped() {
         reasons,
         ["sample 17: fetch: torn", "sample 31: fetch: panicked: stained", "sample 3: fetch: torn"]
     );
+    let mut taken = batches.take_skipped();
+    taken.sort_by_key(|(index, _)| *index);
+    let taken: Vec<_> = taken.into_iter().map(|(index, why)| (index, why.to_string())).collect();
+    assert_eq!(taken[0], (3, "sample 3: fetch: torn".to_owned()));
+    assert_eq!((taken.len(), batches.skip_reasons().len(), batches.take_skipped().len()), (3, 0, 0));
+    assert_eq!(batches.progress().skipped, [3, 17, 31]);
     assert_eq!(whole.iter().map(Batch::len).sum::<usize>(), 3 * 37);
     assert!(whole.iter().all(|batch| batch.indices.iter().all(|index| ![3, 17, 31].contains(index))));
     for threads in [1, 8] {

@@ -13,12 +13,13 @@
 //! mark, a process that ends between two renames would leave a suspect as the newest checkpoint, whatever
 //! their order.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use crate::disk::temporary::FILE;
 use crate::disk::write::{replace_file, sync_dir};
-use crate::store::load::all_on;
+use crate::store::load::{Found, all_on, list_on};
 use crate::store::names::{LOCK, SUSPECT, TRUSTED, suspect_of};
 use crate::store::record::{MOST, Mark, Record};
 use crate::store::upkeep::Complete;
@@ -26,23 +27,37 @@ use crate::store::{Store, no_link};
 use crate::tensors::error::{Error, Result, Skipped, io};
 
 impl Store {
-    /// Notes that an audit has passed: each complete checkpoint of a step up to `upto` is now trusted.
-    /// Returns the newest trusted step.
+    /// Notes that an audit has passed: each complete checkpoint of a step up to `upto` is now trusted, except
+    /// those that were there, and not complete, when a later one was found to be. Returns the newest trusted
+    /// step.
     ///
-    /// Complete means that the sizes of the files are those in the manifest. Nothing is written if nothing
-    /// changes. Of more than 1000 trusted checkpoints the newest 1000 are recorded. When this returns, the
-    /// record is durable. A checkpoint that is saved again later is not trusted, unless it is the same byte
-    /// for byte.
+    /// Only the manifests of the newest trusted checkpoint and of later ones are read. Complete means that
+    /// the sizes of the files are those in the manifest. Nothing is written if nothing changes. Of more than
+    /// 1000 trusted checkpoints the newest 1000 are recorded. When this returns, the record is durable. A
+    /// checkpoint that is saved again later is not trusted, unless it is the same byte for byte.
     ///
     /// # Errors
     /// The directory cannot be listed or is not the one that was opened, or the record cannot be written.
     pub fn trust(&mut self, upto: u64) -> Result<Option<u64>> {
         self.still_here()?;
         let (record, _) = self.record();
-        let mut complete = self.candidates()?;
-        complete.retain(|found| found.candidate.step <= upto || found.is_in(&record));
-        let mark = |found: Complete| Mark { step: found.candidate.step, manifest: found.manifest };
-        let trusted: Vec<Mark> = complete.into_iter().take(MOST).map(mark).collect();
+        let marks: BTreeMap<u64, &Mark> = record.trusted.iter().map(|mark| (mark.step, mark)).collect();
+        let (mut trusted, mut is_known) = (Vec::new(), false);
+        for Found { step, path } in list_on(&*self.disk, &self.dir)? {
+            let mark = marks.get(&step).copied();
+            if is_known {
+                // An earlier call has looked at what is behind a trusted one.
+                trusted.extend(mark.cloned());
+            } else if (step <= upto || mark.is_some())
+                && let Some(Complete { manifest, .. }) = self.complete(Found { step, path })
+            {
+                is_known = mark.is_some_and(|mark| mark.manifest == manifest);
+                if step <= upto || is_known {
+                    trusted.push(Mark { step, manifest });
+                }
+            }
+        }
+        trusted.truncate(MOST);
         let newest = trusted.first().map(|mark| mark.step);
         self.keep(&record, Record { trusted, ..record.clone() })?;
         Ok(newest)

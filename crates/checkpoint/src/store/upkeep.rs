@@ -55,12 +55,14 @@ impl Store {
     /// Returns the checkpoints that look complete, newest first.
     pub(crate) fn candidates(&self) -> Result<Vec<Complete>> {
         let found = list_on(&*self.disk, &self.dir)?.into_iter();
-        let complete = |Found { step, path }: Found| {
-            let (found, manifest) = glance(&*self.disk, &path).ok()?;
-            let candidate = Candidate { step, metric: self.options.rank(found.measured().as_ref()) };
-            (found.step == step).then_some(Complete { path, candidate, manifest })
-        };
-        Ok(found.filter_map(complete).collect())
+        Ok(found.filter_map(|found| self.complete(found)).collect())
+    }
+
+    /// Returns a checkpoint if it looks complete.
+    pub(crate) fn complete(&self, Found { step, path }: Found) -> Option<Complete> {
+        let (found, manifest) = glance(&*self.disk, &path).ok()?;
+        let candidate = Candidate { step, metric: self.options.rank(found.measured().as_ref()) };
+        (found.step == step).then_some(Complete { path, candidate, manifest })
     }
 
     /// Finishes or undoes what a killed process left, as far as possible. Returns what could not be moved.

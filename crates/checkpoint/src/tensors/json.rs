@@ -7,8 +7,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// The most bytes that a parsed text may take, as this module counts them: enough for a history of 100,000
-/// epochs.
+/// The most bytes that a parsed text may take, as this module counts them. What grows with a run's length,
+/// such as a history, belongs in tensors.
 pub(crate) const PARSED_BYTES: u64 = 384 << 20;
 
 /// What an element of a list counts for. Lists grow by doubling.

@@ -11,6 +11,7 @@ use unisono_checkpoint::{Disk, Sink, StdDisk, Syncing};
 #[derive(Debug)]
 pub struct Faulty {
     done: Arc<AtomicUsize>,
+    reads: Arc<AtomicUsize>,
     first: usize,
     then: Then,
 }
@@ -28,12 +29,17 @@ pub enum Then {
 
 impl Faulty {
     pub fn new(first: usize, then: Then) -> Self {
-        Self { done: Arc::default(), first, then }
+        Self { done: Arc::default(), reads: Arc::default(), first, then }
     }
 
     /// Returns the number of operations so far.
     pub fn done(&self) -> usize {
         self.done.load(SeqCst)
+    }
+
+    /// Returns the number of files that were read so far.
+    pub fn reads(&self) -> usize {
+        self.reads.load(SeqCst)
     }
 
     fn step(&self) -> io::Result<()> {
@@ -61,7 +67,7 @@ impl Disk for Faulty {
     }
     fn create(&self, file: &Path) -> io::Result<Box<dyn Sink>> {
         self.whole()?;
-        let faults = Faulty { done: self.done.clone(), ..*self };
+        let faults = Faulty { done: self.done.clone(), reads: self.reads.clone(), ..*self };
         Ok(Box::new(FaultySink { faults, sink: StdDisk.create(file)? }))
     }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
@@ -89,6 +95,7 @@ impl Disk for Faulty {
         StdDisk.size(file)
     }
     fn read(&self, file: &Path) -> io::Result<Vec<u8>> {
+        self.reads.fetch_add(1, SeqCst);
         StdDisk.read(file)
     }
 }

@@ -14,8 +14,9 @@ const REST: u32 = 3;
 
 /// A data set that is being hashed, or was.
 ///
-/// While nobody waits, the thread works a quarter of the time, so that what the training needs of the
-/// processor and the disk is left to it. Dropping this ends the thread after the block it is at.
+/// While nobody waits and [`Hashing::hurry`] was not called, the thread works a quarter of the time, so that
+/// what the training needs of the processor and the disk is left to it. Dropping this ends the thread after
+/// the block it is at.
 #[derive(Debug)]
 pub struct Hashing {
     source: Weak<dyn Source>,
@@ -77,6 +78,12 @@ impl Hashing {
     /// Returns the source, if anybody else still has it.
     pub fn source(&self) -> Option<Arc<dyn Source>> {
         self.source.upgrade()
+    }
+
+    /// Has the thread not rest any more, because something waits for its answer.
+    pub fn hurry(&self) {
+        self.asked.hurry.store(true, Ordering::Relaxed);
+        self.thread.iter().for_each(|thread| thread.thread().unpark());
     }
 
     /// Returns the content, once, if it is known within a time. While this waits, the thread does not rest.

@@ -2,6 +2,7 @@
 //! ahead.
 
 pub(crate) mod hashing;
+mod known;
 pub(crate) mod loader;
 mod pace;
 mod pipeline;

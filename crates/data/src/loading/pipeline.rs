@@ -1,6 +1,5 @@
 //! The pipeline of one sample and of one batch: pure functions of (source, seed, epoch, position).
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +7,7 @@ use std::time::Instant;
 
 use unisono_random::Draws;
 
+use crate::loading::known::Known;
 use crate::loading::seen::Meters;
 use crate::order::Order;
 use crate::order::schedule::Unit;
@@ -87,7 +87,7 @@ impl Pipeline {
     ) -> Result<Batch, DataError> {
         let own = Self { rows: Some(Arc::new(move |_| rows.clone())), ..self.clone() };
         let meters = Meters::new(own.stage_names());
-        let made = own.batch(unit, specs, &BTreeSet::new(), Sample::new(), &meters, &AtomicBool::new(false));
+        let made = own.batch(unit, specs, &Known::default(), Sample::new(), &meters, &AtomicBool::new(false));
         made.unwrap_or(Err(DataError::Stopped)).map(|made| made.batch)
     }
 
@@ -142,7 +142,7 @@ impl Pipeline {
         &self,
         unit: &Unit,
         specs: &StageSpecs,
-        known: &BTreeSet<u64>,
+        known: &Known,
         spare: Sample,
         meters: &Meters,
         stop: &AtomicBool,
@@ -165,7 +165,7 @@ impl Pipeline {
                 let (epoch, len) = (unit.epoch, self.source.len());
                 return Some(Err(DataError::Position { epoch, sample: position, len }));
             };
-            if known.contains(&index) {
+            if known.contains(index) {
                 skipped.push(index);
                 gaps.push(position);
                 continue;

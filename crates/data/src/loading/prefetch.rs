@@ -27,7 +27,7 @@
 
 mod worker;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -35,6 +35,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
+use crate::loading::known::Known;
 use crate::loading::pace::Pace;
 use crate::loading::pipeline::{Made, Pipeline, StageSpecs};
 use crate::order::schedule::{Schedule, Unit};
@@ -64,7 +65,9 @@ pub struct Batches {
     /// The number of the next batch to be taken.
     taken: u64,
     position: Position,
-    skipped: Arc<BTreeSet<u64>>,
+    skipped: Known,
+    /// The samples that were skipped and not taken yet, and why.
+    newly_skipped: Vec<u64>,
     skip_reasons: Vec<DataError>,
     consumed: u64,
     started: Instant,
@@ -94,7 +97,7 @@ impl Batches {
         specs: Arc<StageSpecs>,
         schedule: Schedule,
         pace: Pace,
-        known: BTreeSet<u64>,
+        known: Known,
         stop: Vec<Arc<AtomicBool>>,
     ) -> Result<Self, DataError> {
         let (tickets, ticket_queue) = bounded(pace.most_window);
@@ -121,7 +124,8 @@ impl Batches {
             early: BTreeMap::new(),
             issued: 0,
             taken: 0,
-            skipped: Arc::new(known),
+            skipped: known,
+            newly_skipped: Vec::new(),
             skip_reasons: Vec::new(),
             consumed: 0,
             started: Instant::now(),
@@ -141,14 +145,25 @@ impl Batches {
     }
 
     /// Returns the position with the record of bad samples skipped, with which to start again where some may
-    /// be skipped.
+    /// be skipped. This takes time for each sample skipped so far; for the newest there is
+    /// [`Batches::take_skipped`].
     pub fn progress(&self) -> LoaderState {
-        LoaderState { position: self.position, skipped: self.skipped.iter().copied().collect() }
+        LoaderState { position: self.position, skipped: self.skipped.iter().collect() }
     }
 
-    /// Returns why samples were skipped since this iterator started, in the order in which they were met.
+    /// Returns why samples were skipped since this iterator started or [`Batches::take_skipped`] was called,
+    /// in the order in which they were met.
     pub fn skip_reasons(&self) -> &[DataError] {
         &self.skip_reasons
+    }
+
+    /// Takes the index in the source of each sample that was skipped since this iterator started or this was
+    /// called last, and why, in the order in which they were met.
+    pub fn take_skipped(&mut self) -> Vec<(u64, DataError)> {
+        std::mem::take(&mut self.newly_skipped)
+            .into_iter()
+            .zip(std::mem::take(&mut self.skip_reasons))
+            .collect()
     }
 
     /// Returns how long `next` has waited for batches that were not ready.
@@ -211,7 +226,7 @@ impl Batches {
 
     /// Hands out a ticket, for which there is room. Returns whether there is anybody to take it.
     fn hand_out(&self, unit: Unit) -> bool {
-        let ticket = Ticket { unit, known: Arc::clone(&self.skipped) };
+        let ticket = Ticket { unit, known: self.skipped.clone() };
         self.tickets.as_ref().is_some_and(|tickets| tickets.send(ticket).is_ok())
     }
 
@@ -219,8 +234,9 @@ impl Batches {
     fn is_outdated(&self, Answer { ticket, made }: &Answer) -> bool {
         !self.crew.pipeline.batch_stages.is_empty()
             && match made {
-                Ok(made) => made.batch.indices.iter().any(|index| self.skipped.contains(index)),
-                Err(_) => ticket.known != self.skipped,
+                Ok(made) => made.batch.indices.iter().any(|index| self.skipped.contains(*index)),
+                // They only become more.
+                Err(_) => ticket.known.len() != self.skipped.len(),
             }
     }
 
@@ -258,17 +274,18 @@ impl Batches {
     fn record(&mut self, made: Made) -> Result<Batch, DataError> {
         let Made { mut batch, failed, .. } = made;
         for (index, error) in failed {
-            if self.skipped.contains(&index) {
+            if self.skipped.contains(index) {
                 continue;
             }
             if self.skipped.len() >= self.crew.pipeline.skip {
                 return Err(error);
             }
-            Arc::make_mut(&mut self.skipped).insert(index);
+            self.skipped.insert(index);
+            self.newly_skipped.push(index);
             self.skip_reasons.push(error);
         }
         // A sample once skipped stays skipped, even if it is good now: a resumed run does not try it either.
-        batch.leave_out(|index| self.skipped.contains(&index));
+        batch.leave_out(|index| self.skipped.contains(index));
         batch.skipped.sort_unstable();
         Ok(batch)
     }

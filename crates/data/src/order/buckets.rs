@@ -22,8 +22,10 @@ use crate::{DataError, FieldSpec, Fingerprint};
 pub struct Buckets {
     boundaries: Vec<usize>,
     fields: Vec<Arc<str>>,
-    /// The samples of each bucket.
-    members: Vec<Vec<u64>>,
+    /// The samples of each bucket, which all copies share.
+    members: Arc<Vec<Vec<u64>>>,
+    /// The fingerprint of which samples are in which bucket.
+    grouping: u64,
     /// The number of full batches in the buckets before each one, and in all of them.
     full_before: Vec<u64>,
     /// The number of samples that fill no batch in the buckets before each one, and in all of them.
@@ -55,8 +57,18 @@ impl Buckets {
             }
         }
         let fields = fields.iter().map(|&field| field.into()).collect();
-        let mut buckets =
-            Self { boundaries, fields, members, full_before: Vec::new(), rest_before: Vec::new(), batch: 1 };
+        let grouping = members.iter().fold(Fingerprint::new(), |hash, members| {
+            members.iter().fold(hash.word(members.len() as u64), |hash, &index| hash.word(index))
+        });
+        let mut buckets = Self {
+            boundaries,
+            fields,
+            members: Arc::new(members),
+            grouping: grouping.finish(),
+            full_before: Vec::new(),
+            rest_before: Vec::new(),
+            batch: 1,
+        };
         buckets.set_batch(1);
         Ok(buckets)
     }
@@ -69,11 +81,8 @@ impl Buckets {
     /// Describes the boundaries, the fields cut to them, and a fingerprint of which samples are in which
     /// bucket.
     pub(crate) fn describe(&self) -> String {
-        let members = self.members.iter().fold(Fingerprint::new(), |hash, members| {
-            members.iter().fold(hash.word(members.len() as u64), |hash, &index| hash.word(index))
-        });
-        let Self { boundaries, fields, .. } = self;
-        format!("buckets up to {boundaries:?} that cut {fields:?}, grouping {:016x}", members.finish())
+        let Self { boundaries, fields, grouping, .. } = self;
+        format!("buckets up to {boundaries:?} that cut {fields:?}, grouping {grouping:016x}")
     }
 
     /// Sets the number of samples in a batch.
@@ -183,5 +192,20 @@ impl EpochBuckets<'_> {
             }
         }
         specs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each fit sets the batch of a copy that a loader has.
+    #[test]
+    fn a_copy_with_another_batch_shares_the_samples() {
+        let buckets = Arc::new(Buckets::new(&[3; 100], [4], &[]).unwrap());
+        let mut other = Arc::clone(&buckets);
+        Arc::make_mut(&mut other).set_batch(8);
+        assert_eq!((buckets.full(), other.full()), (100, 96));
+        assert!(std::ptr::eq(&raw const buckets.members[0][0], &raw const other.members[0][0]));
     }
 }

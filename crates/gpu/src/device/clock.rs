@@ -5,7 +5,8 @@
 //! different moments and run at slightly different speeds. So each part bounds their difference anew, because
 //! the device cannot have begun before the host submitted, nor ended after the host saw the end. The last
 //! known difference is moved into these bounds, so no error adds up. Timestamps that contradict themselves
-//! (time that stands still, goes backwards, or is more than has passed) turn the clock off for good.
+//! (time that stands still, goes backwards, or is more than has passed) are dropped, because a clock of 36
+//! bits wraps within an hour or so. Several in a row turn the clock off for good.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ const BYTES: u64 = 2 * wgpu::QUERY_SIZE as u64;
 /// The seconds by which a device may seem to have worked longer than the host waited: clocks differ by that
 /// much.
 const SLACK: f64 = 50e-6;
+/// How many contradictions in a row turn the clock off.
+const MOST_DOUBTS: u32 = 4;
 
 /// A stretch of time in which a device worked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,12 +41,12 @@ pub(crate) struct Clock {
     state: Mutex<State>,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum State {
-    New,
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
     /// The first tick that was seen, and how many seconds after `origin` that was.
-    Known(u64, f64),
-    Off,
+    known: Option<(u64, f64)>,
+    /// How many of the last timestamps contradicted themselves.
+    doubts: u32,
 }
 
 /// The buffers into which the timestamps of a part are written.
@@ -63,11 +66,11 @@ impl Clock {
     }
 
     fn with_period(period: f64, origin: Instant) -> Self {
-        Self { period, origin, state: Mutex::new(State::New) }
+        Self { period, origin, state: Mutex::default() }
     }
 
     pub fn is_on(&self) -> bool {
-        !matches!(*self.state.lock().unwrap_or_else(PoisonError::into_inner), State::Off)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).doubts < MOST_DOUBTS
     }
 
     /// Returns the stretch between two ticks, for work that the host submitted and saw to be done at these
@@ -76,20 +79,19 @@ impl Clock {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let seconds = |time: Instant| time.saturating_duration_since(self.origin).as_secs_f64();
         let (earliest, latest) = (seconds(submitted), seconds(done));
-        let (first, known) = match *state {
-            State::Off => return None,
-            State::New => (ticks[0], None),
-            State::Known(first, at) => (first, Some(at)),
-        };
+        if state.doubts >= MOST_DOUBTS {
+            return None;
+        }
+        let (first, known) = state.known.map_or((ticks[0], None), |(first, at)| (first, Some(at)));
         // Timestamps since the first one are few enough for all their digits.
         let [from, to] = ticks.map(|tick| tick.wrapping_sub(first) as i64 as f64 * self.period);
         let (least, most) = (earliest - from, latest - to);
         if ticks[0] == 0 || to <= from || least > most + SLACK {
-            *state = State::Off;
+            state.doubts += 1;
             return None;
         }
         let at = known.unwrap_or(least).max(least).min(most);
-        *state = State::Known(first, at);
+        *state = State { known: Some((first, at)), doubts: 0 };
         let time = |seconds: f64| self.origin + Duration::from_secs_f64((at + seconds).max(0.0));
         Some(Stretch { from: time(from), to: time(to) })
     }
@@ -182,10 +184,25 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_wraps_drops_one_stretch() {
+        let (clock, at) = clock();
+        let wrap = 1 << 36;
+        clock.stretch([wrap - 9 * MS, wrap - 2 * MS], at(10), at(17)).unwrap();
+        for _ in 0..2 * MOST_DOUBTS {
+            assert_eq!(clock.stretch([wrap - MS, 4 * MS], at(18), at(23)), None);
+            let found = clock.stretch([6 * MS, 9 * MS], at(25), at(28)).unwrap();
+            assert!(near(found.from, at(25)) && near(found.to, at(28)));
+        }
+    }
+
+    #[test]
     fn nonsense_turns_it_off_for_good() {
         for ticks in [[0, 0], [0, 5 * MS], [7 * MS, 7 * MS], [9 * MS, 8 * MS], [MS, 99 * MS]] {
             let (clock, at) = clock();
-            assert_eq!(clock.stretch(ticks, at(0), at(10)), None, "{ticks:?}");
+            for _ in 0..MOST_DOUBTS {
+                assert!(clock.is_on());
+                assert_eq!(clock.stretch(ticks, at(0), at(10)), None, "{ticks:?}");
+            }
             assert!(!clock.is_on());
             assert_eq!(clock.stretch([MS, 2 * MS], at(0), at(10)), None);
         }

@@ -67,6 +67,14 @@ impl Threads {
         self.add(adapter.label(), ticket, orders, spawned);
     }
 
+    /// Joins the threads of replicas that have left and ended, whose stacks stay until then.
+    fn join_ended(&mut self) {
+        let left = self.members.iter_mut().filter(|member| member.orders.is_none());
+        for thread in left.filter_map(|member| member.thread.take_if(|thread| thread.is_finished())) {
+            let _ = thread.join();
+        }
+    }
+
     /// Adds a replica. If there is no thread for it, its answer is a failure: whoever waits for it then does
     /// so no longer than for others, and the numbers of those behind it are theirs.
     fn add(
@@ -76,6 +84,7 @@ impl Threads {
         orders: Sender<Order>,
         spawned: std::io::Result<JoinHandle<()>>,
     ) {
+        self.join_ended();
         let replica = self.members.len();
         let own = || std::thread::current().id();
         let id = spawned.as_ref().map_or_else(|_| own(), |thread| thread.thread().id());
@@ -160,6 +169,23 @@ impl Drop for Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A device may come and go a thousand times.
+    #[test]
+    fn threads_of_replicas_that_left_are_joined_when_the_next_one_starts() {
+        let mut threads = Threads::new(&[], &Options::default(), (Arc::default(), 0));
+        let spawn = || std::thread::Builder::new().spawn(|| {});
+        threads.add("first".into(), 1, unbounded().0, spawn());
+        threads.add("second".into(), 2, unbounded().0, spawn());
+        let is_there = |threads: &Threads, at: usize| threads.members[at].thread.is_some();
+        threads.dismiss(0, 0, &Failure::Panic("it left".into()));
+        while (0..2).any(|at| threads.members[at].thread.as_ref().is_some_and(|it| !it.is_finished())) {
+            std::thread::yield_now();
+        }
+        assert!(is_there(&threads, 0));
+        threads.add("third".into(), 3, unbounded().0, spawn());
+        assert_eq!([0, 1, 2].map(|at| is_there(&threads, at)), [false, true, true]);
+    }
 
     #[test]
     fn a_replica_without_a_thread_answers_that_it_has_none_and_keeps_its_number() {

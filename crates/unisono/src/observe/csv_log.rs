@@ -1,11 +1,14 @@
 //! The logger of a run's history as CSV.
 
+mod read;
+
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use unisono_checkpoint::{open_regular, open_to_append};
 
+use crate::observe::csv_log::read::epochs_of;
 use crate::observe::file;
 use crate::observe::observer::{Observer, Start};
 use crate::observe::tables;
@@ -211,65 +214,6 @@ fn check_table(path: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, problem))
 }
 
-/// Returns the epochs of a run's file, whose line is whole; none of a file that is no history, or is that of
-/// another run: all epochs of the run's history but the last, which may not be written yet, must be in it.
-fn epochs_of(path: &Path, history: &[Epoch]) -> Vec<Epoch> {
-    let mut text = String::new();
-    let read = open_regular(path).and_then(|mut file| file.read_to_string(&mut text));
-    let found = read.ok().and_then(|_| {
-        let (first, lines) = text.split_once('\n')?;
-        let metrics = metrics_of(first)?;
-        let whole = lines.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
-        let epochs: Vec<Epoch> = whole.filter_map(|line| epoch_of(line, &metrics)).collect();
-        let is_there = |own: &Epoch| {
-            let own = line(own, &metrics);
-            epochs.iter().any(|found| line(found, &metrics) == own)
-        };
-        history.iter().rev().skip(1).all(is_there).then_some(epochs)
-    });
-    found.unwrap_or_default()
-}
-
-/// Returns the names of the metrics in a history's first line.
-fn metrics_of(first: &str) -> Option<Vec<String>> {
-    let mut fields = vec![String::new()];
-    let (mut is_quoted, mut chars) = (false, first.chars().peekable());
-    while let Some(c) = chars.next() {
-        match c {
-            // Two quotes in a quoted field are one.
-            '"' if is_quoted && chars.next_if_eq(&'"').is_some() => fields.last_mut()?.push('"'),
-            '"' => is_quoted = !is_quoted,
-            ',' if !is_quoted => fields.push(String::new()),
-            _ => fields.last_mut()?.push(c),
-        }
-    }
-    let each = fields.len().checked_sub(2)? / 2;
-    let metrics = fields.get(3..2 + each)?.to_vec();
-    (header(&metrics).strip_suffix('\n') == Some(first)).then_some(metrics)
-}
-
-/// Returns an epoch from its line.
-fn epoch_of(line: &str, metrics: &[String]) -> Option<Epoch> {
-    let cells: Vec<&str> = line.split(',').collect();
-    let [number, steps, values @ ..] = cells.as_slice() else { return None };
-    if values.len() != 2 * (1 + metrics.len()) {
-        return None;
-    }
-    let (train, validation) = values.split_at(1 + metrics.len());
-    let evaluation = |cells: &[&str]| -> Option<Evaluation> {
-        let value = |cell: &str| cell.parse::<f64>().ok();
-        let named = metrics.iter().zip(&cells[1..]);
-        let metrics = named.filter_map(|(name, cell)| Some((name.clone(), value(cell)?))).collect();
-        Some(Evaluation { loss: value(cells[0])?, metrics, ..Evaluation::default() })
-    };
-    Some(Epoch {
-        epoch: number.parse::<u32>().ok()?.checked_sub(1)?,
-        steps: steps.parse().ok()?,
-        train: evaluation(train)?,
-        validation: evaluation(validation),
-    })
-}
-
 fn append(path: &Path, line: &str) -> io::Result<()> {
     open_to_append(path)?.write_all(line.as_bytes())
 }
@@ -307,6 +251,7 @@ fn quoted(field: &str) -> String {
 mod tests {
     use std::fs;
 
+    use super::read::metrics_of;
     use super::*;
 
     fn epoch(number: u32, loss: f64) -> Epoch {
@@ -393,6 +338,16 @@ mod tests {
         // A history that is not in it is that of another run.
         assert_eq!(epochs_of(&path, &epochs[..2]).len(), 3);
         assert!(epochs_of(&path, &[epoch(0, 0.5), epoch(1, 0.5)]).is_empty());
+    }
+
+    /// Comparing each epoch with each line would take an hour.
+    #[test]
+    fn a_long_history_is_found_in_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = CsvLog::new(dir.path().join("history.csv"));
+        log.epochs = (0..30_000).map(|number| epoch(number, f64::from(number))).collect();
+        log.write();
+        assert_eq!(epochs_of(&log.path, &log.epochs).len(), 30_000);
     }
 
     #[test]

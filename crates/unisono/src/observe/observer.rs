@@ -1,5 +1,6 @@
 //! Observers, which are called as a run proceeds.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use unisono_replica::ReplicaReport;
@@ -97,8 +98,9 @@ impl Start<'_> {
     /// Returns the epochs so far: those of the history and, of those that an observer has seen, the ones of
     /// loops of one's own, which no history has.
     pub(crate) fn epochs(&self, seen: Vec<Epoch>) -> Vec<Epoch> {
-        let is_other = |epoch: &Epoch| self.history.iter().all(|own| own.steps != epoch.steps);
-        let others = seen.into_iter().filter(|epoch| epoch.steps <= self.step && is_other(epoch));
+        let own: BTreeSet<u64> = self.history.iter().map(|epoch| epoch.steps).collect();
+        let is_other = |epoch: &Epoch| epoch.steps <= self.step && !own.contains(&epoch.steps);
+        let others = seen.into_iter().filter(is_other);
         let mut all: Vec<Epoch> = self.history.iter().cloned().chain(others).collect();
         all.sort_by_key(|epoch| epoch.steps);
         all

@@ -1,3 +1,5 @@
+use std::sync::{Mutex, PoisonError};
+
 use unisono_graph::Var;
 
 use super::moments::Moments;
@@ -29,6 +31,24 @@ pub struct NAdam {
     momentum_decay: f64,
     weight_decay: f64,
     decoupled: bool,
+    products: Products,
+}
+
+/// The last two steps t that p(t) was asked for, with p(t): a step goes on from them, because a run has
+/// millions of steps. Copies start anew, as their settings may change.
+#[derive(Debug)]
+struct Products(Mutex<[(u64, f64); 2]>);
+
+impl Default for Products {
+    fn default() -> Self {
+        Self(Mutex::new([(0, 1.0); 2]))
+    }
+}
+
+impl Clone for Products {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 impl NAdam {
@@ -41,6 +61,7 @@ impl NAdam {
             momentum_decay: 4e-3,
             weight_decay: 0.0,
             decoupled: false,
+            products: Products::default(),
         }
     }
 
@@ -48,6 +69,7 @@ impl NAdam {
     /// 0.9 and 0.999.
     pub fn betas(mut self, beta1: impl Into<f64>, beta2: impl Into<f64>) -> Self {
         (self.moments.beta1, self.moments.beta2) = (beta1.into(), beta2.into());
+        self.products = Products::default();
         self
     }
 
@@ -60,6 +82,7 @@ impl NAdam {
     /// Sets how fast the momentum mu rises from half of beta1 to beta1. Default: 4e-3.
     pub fn momentum_decay(mut self, decay: impl Into<f64>) -> Self {
         self.momentum_decay = decay.into();
+        self.products = Products::default();
         self
     }
 
@@ -83,13 +106,23 @@ impl NAdam {
 
     /// Returns p(t), or 0 where it is so small that 1 - p(t) is 1.
     fn product(&self, t: u64) -> f64 {
-        let mut product = 1.0;
-        for i in 1..=t {
+        let mut known = self.products.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = known.into_iter().rfind(|(before, _)| *before <= t);
+        let (first, mut product) = before.unwrap_or((0, 1.0));
+        for i in first + 1..=t {
             product *= self.momentum(i);
             // All factors are below 1.
             if product < 1e-18 {
-                return 0.0;
+                product = 0.0;
+                break;
             }
+        }
+        // A step that is made again, or looked ahead to, is near the last one.
+        let [_, last] = *known;
+        if t > last.0 {
+            *known = [last, (t, product)];
+        } else if before.is_none() {
+            *known = [(0, 1.0), (t, product)];
         }
         product
     }
@@ -152,5 +185,24 @@ impl Optimizer for NAdam {
         let direction = gradient * cx.scalar("fresh") + new_m * cx.scalar("past");
         let step = direction / root;
         if self.decoupled && cx.decays() { weight * cx.scalar("kept") - step } else { weight - step }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_product_goes_on_from_the_last_steps_with_the_same_bits() {
+        let made = || NAdam::new(0.1).betas(0.99, 0.999);
+        let optimizer = made();
+        for t in [1, 2, 3, 2, 3, 9, 8, 9, 500, 499, 4, 5, 0, 5000, 5001, 4000, 30] {
+            assert_eq!(optimizer.product(t).to_bits(), made().product(t).to_bits(), "{t}");
+        }
+        assert_eq!(optimizer.product(5002), 0.0);
+        optimizer.products.0.lock().unwrap()[1] = (7000, 0.5);
+        assert_eq!(optimizer.product(7001), 0.5 * optimizer.momentum(7001), "it begins at the first step");
+        let other = optimizer.clone().betas(0.9, 0.999);
+        assert_eq!(other.product(3), NAdam::new(0.1).product(3));
     }
 }

@@ -129,7 +129,7 @@ impl Section for Carries {
         self.carries.iter().map(tensor).collect()
     }
 
-    fn take_tensors(&mut self, tensors: &mut Tensors) -> Result<(), String> {
+    fn take_tensors(&mut self, _version: u32, tensors: &mut Tensors) -> Result<(), String> {
         for carry in &mut self.carries {
             let name = &carry.name;
             let tensor =

@@ -146,7 +146,7 @@ impl Section for RunControl {
         Ok(self.named().map(|(name, tensor)| (format!("{KEPT}{name}"), tensor.clone())).collect())
     }
 
-    fn take_tensors(&mut self, tensors: &mut Tensors) -> Result<(), String> {
+    fn take_tensors(&mut self, _version: u32, tensors: &mut Tensors) -> Result<(), String> {
         if self.kept_by.is_empty() && !self.kept.is_empty() {
             self.kept_by.push(String::new());
         }
@@ -260,7 +260,7 @@ mod tests {
         control.keep("a", weights(4.0));
         let (value, mut tensors) = (serde_json::to_value(&control).unwrap(), control.tensors().unwrap());
         let mut read = RunControl::read(1, value).unwrap();
-        read.take_tensors(&mut tensors).unwrap();
+        read.take_tensors(1, &mut tensors).unwrap();
         assert_eq!((&read, tensors.len()), (&control, 0));
         let kept = |by| read.kept(by).get("w").and_then(Tensor::to_f32);
         assert_eq!(["a", "b", "c"].map(|by| kept(Some(by)).unwrap()[0]), [4.0, 2.0, 3.0]);
@@ -270,7 +270,7 @@ mod tests {
         before.as_object_mut().unwrap().remove("kept_by").unwrap();
         let mut read = RunControl::read(1, before).unwrap();
         let old = Tensors::from([("kept/w".into(), Tensor::f32(&[1], &[1.0]).unwrap())]);
-        read.take_tensors(&mut old.clone()).unwrap();
+        read.take_tensors(1, &mut old.clone()).unwrap();
         assert_eq!(read.tensors().unwrap(), old);
         assert_eq!(read.kept(Some("a")).get("w").unwrap().to_f32().unwrap(), [1.0]);
     }

@@ -6,6 +6,7 @@ pub(crate) mod classes;
 pub(crate) mod content;
 pub(crate) mod control;
 pub(crate) mod data;
+mod history;
 pub(crate) mod identity;
 pub(crate) mod limits;
 pub(crate) mod loss_scale;

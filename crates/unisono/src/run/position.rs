@@ -17,6 +17,17 @@ pub(crate) struct RunPosition {
     pub data: LoaderState,
 }
 
+impl RunPosition {
+    /// Adds samples to those that are left out of the run.
+    pub fn skip(&mut self, samples: impl IntoIterator<Item = u64>) {
+        for sample in samples {
+            if let Err(place) = self.data.skipped.binary_search(&sample) {
+                self.data.skipped.insert(place, sample);
+            }
+        }
+    }
+}
+
 /// The section's value.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -33,7 +33,7 @@ impl Section for Running {
         Ok(self.tensors()?)
     }
 
-    fn take_tensors(&mut self, tensors: &mut Tensors) -> Result<(), String> {
+    fn take_tensors(&mut self, _version: u32, tensors: &mut Tensors) -> Result<(), String> {
         self.take_tensors(tensors)
     }
 }

@@ -16,10 +16,16 @@ use crate::Error;
 /// A section that is added later should say in [`Section::absent`] what an older checkpoint means by not
 /// having it.
 pub(crate) trait Section: Default + Serialize + DeserializeOwned {
-    /// The version that is written. It grows when the value changes so that older programs would misread it.
+    /// The newest version, which is written unless [`Section::written_version`] says otherwise. It grows when
+    /// the value changes so that older programs would misread it.
     const VERSION: u32 = 1;
     /// Whether the section's tensors are part of the state's digest. Default: true.
     const TENSORS_ARE_DIGESTED: bool = true;
+
+    /// Returns the version that this value is written as. Default: [`Section::VERSION`].
+    fn written_version(&self) -> u32 {
+        Self::VERSION
+    }
 
     /// Reads a value that a program wrote as `version`, which is from 1 to [`Section::VERSION`].
     ///
@@ -51,12 +57,12 @@ pub(crate) trait Section: Default + Serialize + DeserializeOwned {
         Ok(Tensors::new())
     }
 
-    /// Takes the section's tensors out of those of a checkpoint, after [`Section::read`]. Default: it takes
-    /// none.
+    /// Takes the section's tensors out of those of a checkpoint, after [`Section::read`] of the same version.
+    /// Default: it takes none.
     ///
     /// # Errors
     /// A tensor is missing or does not fit.
-    fn take_tensors(&mut self, _tensors: &mut Tensors) -> Result<(), String> {
+    fn take_tensors(&mut self, _version: u32, _tensors: &mut Tensors) -> Result<(), String> {
         Ok(())
     }
 
@@ -127,7 +133,7 @@ impl Sections {
     pub fn put<S: Section>(&mut self, name: &str, section: &S) -> Result<(), Error> {
         let json = |error| Error::setting("checkpoint", format!("{name} cannot be written as JSON: {error}"));
         let value = section.value().map_err(json)?;
-        self.values.insert(name.to_owned(), Written { version: S::VERSION, value });
+        self.values.insert(name.to_owned(), Written { version: section.written_version(), value });
         self.tensors.extend(section.tensors()?);
         Ok(())
     }
@@ -149,7 +155,7 @@ impl Sections {
         }
         let wrong = |problem| format!("the section {name:?}: {problem}");
         let mut section = S::read(version, value).map_err(wrong)?;
-        section.take_tensors(&mut self.tensors).map_err(wrong)?;
+        section.take_tensors(version, &mut self.tensors).map_err(wrong)?;
         Ok(section)
     }
 

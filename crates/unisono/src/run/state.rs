@@ -133,7 +133,9 @@ run_state! {
     /// an error unless forced.
     loader: Order,
     /// The epochs done: for each its number, the steps until then, and loss and metrics in training and on
-    /// the samples held out. Numbers that are not finite are `"NaN"`, `"inf"` or `"-inf"`.
+    /// the samples held out. Numbers that are not finite are `"NaN"`, `"inf"` or `"-inf"`. More than 65,536
+    /// numbers are tensors in `carries.safetensors`, `history/counts` and `history/numbers`; then the section
+    /// has the names of the metrics, and its version is 2.
     history: History,
     /// The sums of the epoch that is not done: loss, weights, samples, penalties and steps, and for each
     /// metric its `sums` and, as hexadecimal digits, the f32 values that it has `kept` of all samples. Those
@@ -156,8 +158,6 @@ run_state! {
     /// `turn` it is with the steps of the turn. It is empty for a run without phases.
     phases: PhaseCounts,
 }
-
-impl Section for History {}
 
 impl RunState {
     /// Writes the state into a checkpoint's contents.

@@ -1,6 +1,6 @@
 //! Training over epochs: batches in, steps, epochs and checkpoints out.
 
-use unisono_data::{Batch, Batches, DataError, Loader, LoaderState, Position};
+use unisono_data::{Batch, Batches, DataError, Loader, Position};
 use unisono_graph::InputKind;
 
 use crate::compile::feed::{self, Names};
@@ -12,9 +12,9 @@ use crate::{Epoch, Error, Evaluation, History, Step, Trainer};
 /// A batch as it came from the loader, and what the loader said by then.
 struct Pulled {
     batch: Result<Option<Batch>, DataError>,
-    progress: LoaderState,
-    /// The samples that were skipped for it, with the reasons.
-    skipped: Vec<String>,
+    position: Position,
+    /// The samples that were skipped since the batch before, with the reasons.
+    skipped: Vec<(u64, DataError)>,
 }
 
 /// The next batch, with its step if that was started before its turn.
@@ -24,13 +24,10 @@ struct Next {
 }
 
 impl Pulled {
-    /// Takes the next batch. `noted` counts the skipped samples that were noted so far.
-    fn next(batches: &mut Batches, noted: &mut usize) -> Next {
+    fn next(batches: &mut Batches) -> Next {
         let batch = batches.next().transpose();
-        let reasons = batches.skip_reasons();
-        let skipped = reasons[*noted..].iter().map(|reason| format!("skipped {reason}")).collect();
-        *noted = reasons.len();
-        Next { pulled: Self { batch, progress: batches.progress(), skipped }, started: None }
+        let (position, skipped) = (Batches::position(batches), batches.take_skipped());
+        Next { pulled: Self { batch, position, skipped }, started: None }
     }
 }
 
@@ -247,19 +244,18 @@ impl Trainer {
     ) -> Result<(), Error> {
         let mut next = None;
         let result = self.fit_on(batches, &mut next, train, validation, epochs);
-        if let Some(Next { pulled: Pulled { batch: Ok(Some(batch)), progress, .. }, started: Some(started) }) =
-            next
+        if let Some(Next { pulled, started: Some(started) }) = next
+            && let Pulled { batch: Ok(Some(batch)), position, skipped } = pulled
             && self.crew.replicas.in_flight() > 0
         {
             let step = self.end_step(&batch, started, Some(train.source()), feed::behind(&batch));
             if let Ok(step) = step {
                 let step = Step { epochs, of: self.samples_of(train), ..step };
                 self.watch.step(&step);
-                if progress.position.epoch == step.epoch {
-                    self.state.position.data = progress;
-                } else {
-                    // The next fit begins with the end of the epoch.
-                    self.state.position.data.skipped = progress.skipped;
+                self.state.position.skip(skipped.iter().map(|(sample, _)| *sample));
+                // Otherwise the next fit begins with the end of the epoch.
+                if position.epoch == step.epoch {
+                    self.state.position.data.position = position;
                 }
                 // The first error counts.
                 let _ = self.call(1, |callback, run| callback.step_ended(&step, run));
@@ -278,21 +274,21 @@ impl Trainer {
         validation: Option<&Loader>,
         epochs: u32,
     ) -> Result<(), Error> {
-        let (mut noted, of) = (0, self.samples_of(train));
+        let of = self.samples_of(train);
         let names = Some(train.source());
         let start = self.position();
         let mut carried = (start.sample > 0).then_some(start.epoch);
         loop {
-            let Next { pulled, started } = next.take().unwrap_or_else(|| Pulled::next(batches, &mut noted));
+            let Next { pulled, started } = next.take().unwrap_or_else(|| Pulled::next(batches));
             let batch = pulled.batch?;
-            pulled.skipped.iter().for_each(|reason| self.watch.note(reason));
-            self.state.position.data.skipped.clone_from(&pulled.progress.skipped);
+            pulled.skipped.iter().for_each(|(_, reason)| self.watch.note(&format!("skipped {reason}")));
+            self.state.position.skip(pulled.skipped.iter().map(|(sample, _)| *sample));
             // The last samples of an epoch may all have been skipped, and the evaluation after an epoch may
             // have failed before.
-            let reached = batch.as_ref().map_or(pulled.progress.position.epoch, |batch| batch.epoch);
+            let reached = batch.as_ref().map_or(pulled.position.epoch, |batch| batch.epoch);
             let ended = self.end_epochs(reached, validation)?;
             let Some(batch) = batch else {
-                self.state.position.data = pulled.progress;
+                self.state.position.data.position = pulled.position;
                 return Ok(());
             };
             let started = match started {
@@ -316,7 +312,7 @@ impl Trainer {
                 }
             };
             if started.is_in_flight() && self.may_overlap(&batch) {
-                *next = Some(self.look_ahead(batches, &mut noted, &batch, epochs, names));
+                *next = Some(self.look_ahead(batches, &batch, epochs, names));
             }
             let mut step = self.end_step(&batch, started, names, feed::behind(&batch))?;
             // A step that was skipped takes back the one that was started behind it, as an optimizer counts.
@@ -327,7 +323,7 @@ impl Trainer {
             self.watch.step(&step);
             self.call(1, |callback, run| callback.step_ended(&step, run))?;
             self.end_epochs(batch.after.epoch, validation)?;
-            self.state.position.data = pulled.progress;
+            self.state.position.data.position = pulled.position;
             // What needs the state, and the fit's end, wait for a step that is in flight.
             if self.crew.replicas.in_flight() == 0 {
                 let over = self.is_over();
@@ -346,15 +342,8 @@ impl Trainer {
 
     /// Takes the batch behind one whose step is in flight, and starts its step too, if nothing comes between
     /// the two.
-    fn look_ahead(
-        &mut self,
-        batches: &mut Batches,
-        noted: &mut usize,
-        batch: &Batch,
-        epochs: u32,
-        names: Names<'_>,
-    ) -> Next {
-        let mut next = Pulled::next(batches, noted);
+    fn look_ahead(&mut self, batches: &mut Batches, batch: &Batch, epochs: u32, names: Names<'_>) -> Next {
+        let mut next = Pulled::next(batches);
         if let Ok(Some(following)) = &next.pulled.batch
             && following.epoch == batch.epoch
             && following.after.epoch < epochs

@@ -35,6 +35,8 @@ pub(super) struct DataHash {
     told_wait: bool,
     /// Whether observers were told that steps are not saved, because the answer did not come.
     told_unsaved: bool,
+    /// Whether a save was due and is put off until the data are found to be those of the run.
+    put_off: bool,
     /// The last step that was saved before the run's identity was known.
     saved_open: Option<u64>,
     /// Whether the run was on data before, which have to be found again.
@@ -135,6 +137,17 @@ impl Trainer {
         self.take_content(found)
     }
 
+    /// Starts to hash data once more that could not be read in an earlier fit, because steps on them are not
+    /// saved before they are hashed, even where nothing is left to be trained.
+    ///
+    /// # Errors
+    /// As [`Trainer::identify_data`].
+    pub(super) fn identify_again(&mut self, train: &Loader) -> Result<(), Error> {
+        let DataHash { job, gave_up, .. } = &self.data_hash;
+        let is_same = job.as_ref().is_some_and(|job| job.is_of(&train.shared_source()));
+        if *gave_up && is_same { self.identify_data(train) } else { Ok(()) }
+    }
+
     /// Notes that the steps so far were done on data that nothing stands for, before data come of which
     /// something is known.
     fn leave_uncovered(&mut self) {
@@ -212,6 +225,27 @@ impl Trainer {
         Err(error.into())
     }
 
+    /// Puts a save within a fit off while the data of a resumed run are being hashed: training goes on, and
+    /// the hashing hurries. Returns whether it does. Observers are told once.
+    pub(super) fn puts_save_off(&mut self) -> bool {
+        let hash = &mut self.data_hash;
+        let puts_off = hash.pending && hash.expected;
+        if puts_off && !std::mem::replace(&mut hash.put_off, true) {
+            hash.job.iter().for_each(Hashing::hurry);
+            let step = hash.step;
+            self.watch.note(&format!(
+                "note: the steps after step {step} are saved once the data are found to be those of the run: \
+                 they are being hashed, and a process that is killed before that loses the steps"
+            ));
+        }
+        puts_off
+    }
+
+    /// Whether a save that was put off can be made now.
+    pub(super) fn save_was_put_off(&self) -> bool {
+        self.data_hash.put_off && !self.data_hash.pending
+    }
+
     /// Waits for the data's hash as long as a checkpoint has to: until it is known where a run was resumed,
     /// since nothing may be saved of a run on other data. Otherwise, and where the run was asked to stop, the
     /// first checkpoint waits a moment.
@@ -257,6 +291,7 @@ impl Trainer {
 
     /// Notes that a step was handed over to be saved.
     pub(super) fn was_saved(&mut self, step: u64) {
+        self.data_hash.put_off = false;
         self.data_hash.saved_open = self.state.identity.sha256.is_none().then_some(step);
     }
 

@@ -191,7 +191,7 @@ impl Trainer {
         let found = train.settings();
         if epoch >= epochs {
             self.state.loader.see(&found);
-            return Ok(());
+            return self.identify_again(train);
         }
         if let Some(problem) = self.state.loader.problem(&found, sample > 0) {
             if !self.is_forced() {

@@ -172,19 +172,21 @@ impl Trainer {
         self.agree_on_saving(false, finished).map(drop)
     }
 
-    /// Hands the run over to be written, if that is due or a callback has asked for it. Observers are told
-    /// what became of earlier saves.
+    /// Hands the run over to be written, if that is due or a callback has asked for it. A run whose data are
+    /// not yet found to be its own trains on, and is handed over when they are; only the end of a fit waits
+    /// for that. Observers are told what became of earlier saves.
     fn hand_over_when_due(&mut self, end: bool, is_asked: bool) -> Result<(), Error> {
         if end {
             self.content_at_end()?;
         } else {
             self.content_within(Duration::ZERO)?;
         }
+        let is_asked = is_asked || self.save_was_put_off();
         let (due, saves) = match self.is_due(end, is_asked) {
             Ok(due) => (due, Ok(())),
             Err(error) => (false, Err(error)),
         };
-        if !self.agree_on_saving(due, saves)? {
+        if !self.agree_on_saving(due, saves)? || (!end && self.puts_save_off()) {
             return Ok(());
         }
         let saved = match self.save_behind() {

@@ -58,10 +58,7 @@ impl Trainer {
         if batch.after.epoch > batch.epoch {
             self.state.running = Running::default();
         }
-        let skipped = &mut self.state.position.data.skipped;
-        skipped.extend(&batch.skipped);
-        skipped.sort_unstable();
-        skipped.dedup();
+        self.state.position.skip(batch.skipped.iter().copied());
         Ok(step)
     }
 

@@ -1,11 +1,11 @@
 //! The way from a loader's settings to running threads.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
 
 use super::Loader;
+use crate::loading::known::Known;
 use crate::loading::pace::Pace;
 use crate::loading::pipeline::StageSpecs;
 use crate::loading::prefetch::{LOOK, is_asked};
@@ -42,7 +42,7 @@ impl Loader {
         let schedule = schedule.in_buckets(in_buckets).limited(self.most_batches);
         let specs = self.specs()?;
         let pace = Pace::new(&self.pace, specs.last().map_or(&[], Vec::as_slice), batch);
-        let known: BTreeSet<u64> = from.skipped.into_iter().collect();
+        let known = Known::new(from.skipped);
         if known.len() > pipeline.skip {
             let what = format!("{} samples were skipped, but only {} may be", known.len(), pipeline.skip);
             return wrong("skip_bad", what);

@@ -1,6 +1,5 @@
 //! The workers' side of the protocol.
 
-use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +7,7 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
 
+use crate::loading::known::Known;
 use crate::loading::pipeline::{Made, Pipeline, StageSpecs};
 use crate::loading::seen::Meters;
 use crate::order::schedule::Unit;
@@ -19,7 +19,7 @@ use crate::{DataError, Sample};
 pub(super) struct Ticket {
     pub unit: Unit,
     /// The bad samples of the run so far, as the consumer knew them.
-    pub known: Arc<BTreeSet<u64>>,
+    pub known: Known,
 }
 
 /// A ticket, and the batch made for it or the error.

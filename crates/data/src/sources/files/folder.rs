@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use super::{Bytes, picture};
 use crate::sources::budget::{Budget, DECODED_BYTES, collect};
@@ -30,6 +31,8 @@ pub struct ImageFolder {
     size: Option<[usize; 2]>,
     most: u64,
     specs: Vec<FieldSpec>,
+    /// The fingerprint, once it was asked for: it asks the file system for each file.
+    fingerprint: OnceLock<u64>,
 }
 
 impl ImageFolder {
@@ -49,6 +52,7 @@ impl ImageFolder {
             size: None,
             most: DECODED_BYTES,
             specs: vec![],
+            fingerprint: OnceLock::new(),
         };
         for directory in names(&folder.root)? {
             let path = folder.root.join(&directory);
@@ -105,6 +109,7 @@ impl ImageFolder {
             FieldSpec { name: "x".into(), dtype: FieldDType::F32, shape },
             FieldSpec { name: "y".into(), dtype: FieldDType::I32, shape: vec![] },
         ];
+        self.fingerprint = OnceLock::new();
         self
     }
 
@@ -212,18 +217,16 @@ impl Source for ImageFolder {
         }
     }
 
-    /// Covers the files' names and sizes, not their contents.
+    /// Covers the files' names and sizes, not their contents. The sizes are those of the first call.
     fn fingerprint(&self) -> u64 {
+        let add = |hash: Fingerprint, (file, class): &(PathBuf, i32)| {
+            let size = std::fs::metadata(self.root.join(file)).map_or(0, |metadata| metadata.len());
+            let name = portable(file);
+            let hash = hash.word(*class as u64).word(size).word(name.len() as u64);
+            name.iter().fold(hash, |hash, &byte| hash.word(byte.into()))
+        };
         let hash = Fingerprint::new().source(self.len(), &self.specs);
-        self.files
-            .iter()
-            .fold(hash, |hash, (file, class)| {
-                let size = std::fs::metadata(self.root.join(file)).map_or(0, |metadata| metadata.len());
-                let name = portable(file);
-                let hash = hash.word(*class as u64).word(size).word(name.len() as u64);
-                name.iter().fold(hash, |hash, &byte| hash.word(byte.into()))
-            })
-            .finish()
+        *self.fingerprint.get_or_init(|| self.files.iter().fold(hash, add).finish())
     }
 
     fn coverage(&self) -> Coverage {

@@ -46,7 +46,9 @@ use crate::{Epoch, Evaluation};
 ///
 /// A resumed run writes a new file whose start tells readers to drop the steps that are made again, so no
 /// step is shown twice. A run that starts at its first step replaces what the directory showed before. A file
-/// that cannot be written is a note and does not end the run; the next epoch tries again.
+/// that cannot be written is a note and does not end the run: the next epoch tries again, or what comes ten
+/// seconds later, a time that doubles up to ten minutes. If a file is removed, a note says so within ten
+/// seconds, and a new one has what comes.
 ///
 /// ```
 /// use unisono::{Dense, TensorBoard, Trainer};

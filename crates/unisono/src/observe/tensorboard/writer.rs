@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Result, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::observe::crc::CASTAGNOLI;
@@ -14,6 +14,7 @@ const PREFIX: &str = "events.out.tfevents.";
 
 /// A file of events that is being written.
 pub(crate) struct Writer {
+    path: PathBuf,
     file: File,
 }
 
@@ -31,16 +32,36 @@ impl Writer {
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => second += 1,
                 file => {
-                    let mut writer = Self { file: file? };
+                    let mut writer = Self { path, file: file? };
                     let begun = writer.write(&summary::version(now()));
                     if begun.is_err() {
                         // A full disk keeps no empty files.
-                        let _ = fs::remove_file(&path);
+                        let _ = fs::remove_file(&writer.path);
                     }
                     return begun.map(|()| writer);
                 }
             }
         }
+    }
+
+    /// Returns the file's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the file is still the one at its path. It is not if it was removed or moved, or if another
+    /// file system was mounted over its directory.
+    pub fn is_there(&self) -> bool {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt;
+            let identity = |found: fs::Metadata| (found.dev(), found.ino());
+            let held = self.file.metadata().map(identity);
+            let found = fs::symlink_metadata(&self.path).map(identity);
+            matches!((held, found), (Ok(held), Ok(found)) if held == found)
+        }
+        #[cfg(not(unix))]
+        self.path.exists()
     }
 
     /// Writes an event, and hands it to the operating system: a process that is killed after the step's

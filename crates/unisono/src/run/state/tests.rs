@@ -54,7 +54,7 @@ fn fill(state: &mut RunState) {
     loader.set([("order".to_owned(), "shuffled".to_owned())].into());
     let mut carries = Carries::from(vec!["0.h".to_owned()]);
     let mut tensors = Tensors::from([("0.h".to_owned(), Tensor::f32(&[2, 1], &[0.5, -0.0]).unwrap())]);
-    carries.take_tensors(&mut tensors).unwrap();
+    carries.take_tensors(1, &mut tensors).unwrap();
     let class: Vec<SavedClass> = serde_json::from_str(r#"[{"machine": "gpu a", "probe": "12"}]"#).unwrap();
     state.settings = RunSettings {
         seed: 42,
@@ -135,7 +135,7 @@ fn a_section_that_is_unknown_or_missing_or_newer_is_named() {
             assert_eq!(missing, format!("the section {name:?} is missing"));
         }
         let newer = problem(&|t| t["sections"][name]["version"] = 9.into());
-        let known = if ["running", "classes"].contains(name) { 2 } else { 1 };
+        let known = if ["running", "classes", "history"].contains(name) { 2 } else { 1 };
         assert_eq!(newer, format!("the section {name:?} is of version 9, where 1 to {known} are known"));
         let broken = problem(&|t| t["sections"][name]["value"] = 7.into());
         assert!(broken.starts_with(&format!("the section {name:?}: ")), "{broken}");
