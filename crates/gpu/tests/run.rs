@@ -349,3 +349,30 @@ fn a_wait_ends_at_its_deadline() {
     let run = device.run(&mut executable, 0, &mut |t, to| to.write(&input(t.slot, 100)), &mut |_, _| {});
     assert!(matches!(run, Err(GpuError::Timeout { .. })), "{run:?}");
 }
+
+/// Plans whose kernels differ in a number leave none of them behind once they are dropped, but for those that
+/// somebody keeps.
+#[test]
+fn kernels_that_nobody_uses_can_be_dropped() {
+    let mut device = Device::open(&select::<&str>(&[]).unwrap()[0]).unwrap();
+    let of = |number: usize| {
+        let mut plan = plan(64);
+        plan.kernels[0].wgsl += &format!("\nconst NUMBER: u32 = {number}u;");
+        plan
+    };
+    let mut last = None;
+    for number in 0..20 {
+        last = Some(device.load(&of(number)).unwrap());
+        device.drop_unused_kernels();
+        assert_eq!((device.kernels(), device.counters().kernels), (2, 2));
+    }
+    let kept = last.take().unwrap().kernels();
+    device.drop_unused_kernels();
+    assert_eq!(device.kernels(), 2);
+    let mut again = device.load(&of(19)).unwrap();
+    assert_eq!((device.kernels(), device.counters().loads), (2, 21));
+    step(&device, &mut again, 64);
+    drop((kept, again));
+    device.drop_unused_kernels();
+    assert_eq!(device.kernels(), 0);
+}
