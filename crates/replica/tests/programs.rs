@@ -49,7 +49,7 @@ fn nothing_is_left_of_a_program_that_is_forgotten() {
                 assert!(matches!(some.prepare(fresh, &[BATCH]), Err(ReplicaError::NoProgram { .. })));
             }
         }
-        // As many kernels at the end as after the first program, where all others are kept by who forgets none.
+        // There are as many kernels at the end as after the first program. Who forgets none keeps them all.
         assert!(kernels.iter().all(|held| *held == kernels[0]), "{kernels:?}");
         let own = all.reports()[0].kernels;
         assert!(own >= kernels[0] + NUMBERS as u64 - 1, "{own}, {kernels:?}");
