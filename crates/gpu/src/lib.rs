@@ -16,5 +16,5 @@ pub use device::staging::Writer;
 pub use device::stopwatch::Stopwatch;
 pub use device::{Device, Memory, Options, is_unprotected};
 pub use error::GpuError;
-pub use execution::executable::Executable;
+pub use execution::executable::{Executable, Kernels};
 pub use execution::{InFlight, Pending, Timing};

@@ -360,3 +360,30 @@ fn devices_with_f16_keep_its_smallest_numbers() {
         assert_eq!(device.kernels(), 1, "the kernel that looks at halves has run");
     }
 }
+
+/// Plans whose kernels differ in a number leave none of them behind once they are dropped, but for those that
+/// somebody keeps.
+#[test]
+fn kernels_that_nobody_uses_can_be_dropped() {
+    let mut device = Device::open(&select::<&str>(&[]).unwrap()[0]).unwrap();
+    let of = |number: usize| {
+        let mut plan = plan(64);
+        plan.kernels[0].wgsl += &format!("\nconst NUMBER: u32 = {number}u;");
+        plan
+    };
+    let mut last = None;
+    for number in 0..20 {
+        last = Some(device.load(&of(number)).unwrap());
+        device.drop_unused_kernels();
+        assert_eq!((device.kernels(), device.counters().kernels), (2, 2));
+    }
+    let kept = last.take().unwrap().kernels();
+    device.drop_unused_kernels();
+    assert_eq!(device.kernels(), 2);
+    let mut again = device.load(&of(19)).unwrap();
+    assert_eq!((device.kernels(), device.counters().loads), (2, 21));
+    step(&device, &mut again, 64);
+    drop((kept, again));
+    device.drop_unused_kernels();
+    assert_eq!(device.kernels(), 0);
+}

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use unisono::checkpoint::WeightPrecision;
-use unisono::data::{Field, Loader, Memory, Sample, Source, Values};
+use unisono::data::{Field, FieldSpec, Loader, Memory, Sample, Source, Values};
 use unisono::{
     Dense, Embedding, FromFn, Initializer, Lstm, MeanSquaredError, Model, Outputs, Predictor,
     PredictorBuilder, Sequential, Trainer, Var,
@@ -211,25 +211,80 @@ fn an_output_made_of_a_whole_batch_is_refused() {
     }
 }
 
+/// The mean of a text's words.
+fn of_words() -> Sequential {
+    let mean = FromFn::new("mean", |_, x| x.mean(&[1]));
+    Sequential::new().add(Embedding::new(9, 4)).add(mean).add(Dense::new(2))
+}
+
+fn text(ids: &[i32]) -> Sample {
+    Sample::new().with("x", Field::i32([ids.len()], ids))
+}
+
+/// Exports [`of_words`] for texts of so many words. Returns the fields of a sample.
+fn export_of_words(path: &Path, longest: usize) -> Vec<FieldSpec> {
+    let specs = text(&vec![0; longest]).with("y", Field::i32([], [0])).specs();
+    let mut trainer = Trainer::builder(of_words()).replicas(1).build(&specs).unwrap();
+    trainer.export(path, WeightPrecision::F32).unwrap();
+    specs
+}
+
 #[test]
 fn rows_of_several_lengths_come_back_in_order() {
-    let mean = FromFn::new("mean", |_, x| x.mean(&[1]));
-    let model = Sequential::new().add(Embedding::new(9, 4)).add(mean).add(Dense::new(2));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("text.safetensors");
-    let text = |ids: &[i32]| Sample::new().with("x", Field::i32([ids.len()], ids));
-    let specs = text(&[0; 6]).with("y", Field::i32([], [0])).specs();
-    let mut trainer = Trainer::builder(model).replicas(1).build(&specs).unwrap();
-    trainer.export(&path, WeightPrecision::F32).unwrap();
-    let mean = FromFn::new("mean", |_, x| x.mean(&[1]));
-    let model = Sequential::new().add(Embedding::new(9, 4)).add(mean).add(Dense::new(2));
-    let mut predictor = Predictor::builder().replicas(1).open_model(model, &specs, &path).unwrap();
+    let specs = export_of_words(&path, 6);
+    let mut predictor = Predictor::builder().replicas(1).open_model(of_words(), &specs, &path).unwrap();
     let texts = [text(&[1, 2, 3]), text(&[4; 6]), text(&[1, 2, 3]), text(&[1, 2, 3]), text(&[4])];
     let rows: Vec<_> = predictor.rows(texts).unwrap().map(|row| row.unwrap().values().to_vec()).collect();
     assert_eq!((rows.len(), &rows[0], &rows[2]), (5, &rows[2], &rows[3]));
     assert_ne!(rows[0], rows[1]);
     // The mean of equal words is the word, up to rounding.
     assert!(rows[1].iter().zip(&rows[4]).all(|(a, b)| (a - b).abs() < 1e-6));
+}
+
+/// What a predictor holds is bounded by its setting, however many lengths come, and no bit shows it.
+#[test]
+fn lengths_that_are_dropped_come_back_with_the_same_bits() {
+    const LONGEST: usize = 40;
+    const READY: usize = 4;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("text.safetensors");
+    let specs = export_of_words(&path, LONGEST);
+    let open = |replicas, lengths| {
+        let builder = Predictor::builder().replicas(replicas).lengths(lengths);
+        builder.open_model(of_words(), &specs, &path).unwrap()
+    };
+    let words = |length: usize| text(&(0..length).map(|at| (at * 5 + length) as i32 % 9).collect::<Vec<_>>());
+    let row = |predictor: &mut Predictor, length| {
+        predictor.rows([words(length)]).unwrap().next().unwrap().unwrap().values().to_vec()
+    };
+    let (mut all, mut few) = (open(1, LONGEST), open(1, READY));
+    let mut kernels = Vec::new();
+    for round in 0..3 {
+        for length in 1..=LONGEST {
+            assert_eq!(row(&mut few, length), row(&mut all, length), "length {length} in round {round}");
+            let report = few.report();
+            assert!(report.lengths <= READY + 1, "{}", report.lengths);
+            kernels.push(report.replicas[0].kernels);
+        }
+        // A length that is in use stays.
+        let loads = few.report().replicas[0].loads;
+        (0..8).for_each(|_| assert_eq!(row(&mut few, LONGEST - 1), row(&mut all, LONGEST - 1)));
+        assert_eq!(few.report().replicas[0].loads, loads);
+    }
+    let all = all.report();
+    assert_eq!(all.lengths, LONGEST);
+    let (most, unbounded) = (kernels.iter().max().unwrap(), all.replicas[0].kernels);
+    assert!(4 * most < unbounded, "{most} kernels, and {unbounded} without a limit");
+    // The same behind a server, on two replicas.
+    let server = open(2, READY).serve(Duration::ZERO).unwrap();
+    let client = server.client();
+    let mut one = open(1, LONGEST);
+    for length in (1..=LONGEST).step_by(3).chain(1..4) {
+        assert_eq!(client.predict(words(length)).unwrap().values(), row(&mut one, length));
+    }
+    assert_eq!(server.stop().unwrap().report().lengths, READY + 1);
 }
 
 #[test]
@@ -240,6 +295,8 @@ fn settings_that_make_no_sense_are_errors_that_name_them() {
     for builder in [Predictor::builder(), Predictor::builder().replicas(1)] {
         assert!(refused(builder.clone().shards(0)).contains("shards"), "{}", refused(builder.shards(0)));
     }
+    let error = refused(Predictor::builder().replicas(1).lengths(0));
+    assert!(error.contains("lengths"), "{error}");
     for batch in [0, usize::MAX] {
         let error = refused(Predictor::builder().replicas(1).batch(batch));
         assert!(error.contains("batch"), "{error}");

@@ -12,6 +12,10 @@ pub struct Counters {
     pub submissions: u64,
     /// The number of times that the host waited for the device.
     pub waits: u64,
+    /// The number of plans that were loaded.
+    pub loads: u64,
+    /// The number of distinct compiled kernels that the device holds now.
+    pub kernels: u64,
 }
 
 /// The counts as the device keeps them.
@@ -19,6 +23,7 @@ pub struct Counters {
 pub(crate) struct Counted {
     submissions: AtomicU64,
     waits: AtomicU64,
+    loads: AtomicU64,
 }
 
 impl Counted {
@@ -29,14 +34,21 @@ impl Counted {
     pub fn wait(&self) {
         self.waits.fetch_add(1, Ordering::Relaxed);
     }
+
+    pub fn load(&self) {
+        self.loads.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Device {
-    /// Returns how often the host submitted work and waited for it.
+    /// Returns how often the host submitted work, waited for it and loaded plans, and how many kernels there
+    /// are.
     pub fn counters(&self) -> Counters {
         Counters {
             submissions: self.counters.submissions.load(Ordering::Relaxed),
             waits: self.counters.waits.load(Ordering::Relaxed),
+            loads: self.counters.loads.load(Ordering::Relaxed),
+            kernels: self.kernels() as u64,
         }
     }
 }

@@ -271,9 +271,15 @@ impl Device {
         Memory { state: self.state.bytes(), scratch: self.pool.bytes() }
     }
 
-    /// Returns the number of distinct kernels that were compiled so far.
+    /// Returns the number of distinct compiled kernels that the device holds.
     pub fn kernels(&self) -> usize {
         self.pipelines.len()
+    }
+
+    /// Drops the compiled kernels that no executable has and nobody keeps ([`crate::Kernels`]). A device
+    /// holds all other kernels that it ever compiled, so that a plan with the same kernels is loaded fast.
+    pub fn drop_unused_kernels(&mut self) {
+        self.pipelines.drop_unused();
     }
 
     /// Makes the device lost, as if it had been unplugged: for drills. Every later use is [`GpuError::Lost`].

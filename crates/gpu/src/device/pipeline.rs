@@ -1,7 +1,8 @@
-//! Compiles kernels to pipelines: each distinct kernel once a device, several at a time.
+//! Compiles kernels to pipelines, several at a time, and keeps each distinct kernel.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use naga::valid::Capabilities;
@@ -21,7 +22,7 @@ pub(crate) struct Pipelines {
     /// Which loads go through textures, and through how many at most.
     textures: (Textures, usize),
     layouts: HashMap<Bindings, Layout>,
-    compiled: HashMap<Key, Compiled>,
+    compiled: HashMap<Key, Arc<Compiled>>,
 }
 
 /// How a kernel uses its buffers, and which of them it reads through textures.
@@ -52,7 +53,7 @@ struct Layout {
 }
 
 /// A kernel ready for use.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Compiled {
     pub pipeline: wgpu::ComputePipeline,
     pub layout: wgpu::BindGroupLayout,
@@ -82,8 +83,17 @@ impl Pipelines {
         self.compiled.len()
     }
 
+    /// Drops the kernels that nothing outside holds.
+    pub fn drop_unused(&mut self) {
+        self.compiled.retain(|_, kernel| Arc::strong_count(kernel) > 1);
+    }
+
     /// Returns one entry for each of `kernels`, in order, and compiles those that are new.
-    pub fn compile(&mut self, device: &wgpu::Device, kernels: &[Kernel]) -> Result<Vec<Compiled>, GpuError> {
+    pub fn compile(
+        &mut self,
+        device: &wgpu::Device,
+        kernels: &[Kernel],
+    ) -> Result<Vec<Arc<Compiled>>, GpuError> {
         let mut missing: HashMap<Key, (&Kernel, Reads)> = HashMap::new();
         for kernel in kernels {
             let key = key(kernel);
@@ -99,9 +109,9 @@ impl Pipelines {
             missing.insert(key, (kernel, reads));
         }
         for (key, compiled) in self.compile_all(device, missing.into_iter().collect())? {
-            self.compiled.insert(key, compiled);
+            self.compiled.insert(key, Arc::new(compiled));
         }
-        Ok(kernels.iter().map(|kernel| self.compiled[&key(kernel)].clone()).collect())
+        Ok(kernels.iter().map(|kernel| Arc::clone(&self.compiled[&key(kernel)])).collect())
     }
 
     /// Compiles all of these. The error, if any, is that of the kernel whose name comes first, whichever

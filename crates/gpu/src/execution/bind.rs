@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use unisono_graph::plan::{Launch, Slice};
 
@@ -99,7 +100,7 @@ impl Params {
 impl Bound {
     pub fn new(
         device: &Device,
-        kernels: &[Compiled],
+        kernels: &[Arc<Compiled>],
         sources: &[Source],
         groups: &Groups,
     ) -> Result<Self, GpuError> {
@@ -136,7 +137,7 @@ impl Bound {
 /// Returns the textures through which kernels read, by the buffer and the offset at which they begin.
 fn textures(
     device: &Device,
-    kernels: &[Compiled],
+    kernels: &[Arc<Compiled>],
     groups: &Groups,
     buffers: &[wgpu::Buffer],
 ) -> Result<HashMap<(usize, u64), wgpu::TextureView>, GpuError> {

@@ -26,7 +26,7 @@ const PART_BYTES: u64 = 1 << 20;
 pub struct Executable {
     /// The faults of the device that loaded it. They identify the device.
     pub(crate) owner: Arc<Faults>,
-    pub(crate) kernels: Vec<Compiled>,
+    pub(crate) kernels: Kernels,
     /// The source of each of the plan's buffers.
     pub(crate) sources: Vec<Source>,
     pub(crate) groups: Groups,
@@ -35,6 +35,11 @@ pub struct Executable {
     /// The time that the device took for the whole step when that was last submitted as one; none before.
     pub(crate) took: Option<Duration>,
 }
+
+/// The compiled kernels of an executable. Whoever keeps them keeps [`Device::drop_unused_kernels`] from
+/// dropping them, so that loading the same plan again compiles nothing.
+#[derive(Clone, Debug)]
+pub struct Kernels(pub(crate) Arc<[Arc<Compiled>]>);
 
 /// The source of a plan's buffer.
 #[derive(Debug)]
@@ -99,8 +104,8 @@ pub(crate) enum Step {
 }
 
 impl Device {
-    /// Makes a plan ready: compiles its kernels (each distinct one once a device) and creates its buffers and
-    /// staging.
+    /// Makes a plan ready: compiles those of its kernels that the device does not hold, and creates its
+    /// buffers and staging.
     ///
     /// Scratch and state are shared with the other plans of the device. Loading the largest plan first saves
     /// copies. Buffers of the state that do not exist yet are created, all zero.
@@ -155,6 +160,8 @@ impl Device {
         let segments = segments.collect::<Result<Vec<_>, GpuError>>()?;
         self.faults.check()?;
         let owner = Arc::clone(&self.faults);
+        self.counters.load();
+        let kernels = Kernels(kernels.into());
         Ok(Executable { owner, kernels, sources, groups, bound, segments, took: None })
     }
 
@@ -206,11 +213,11 @@ impl Device {
     fn rehearse(
         &self,
         plan: &[Kernel],
-        kernels: &[Compiled],
+        kernels: &[Arc<Compiled>],
         groups: &Groups,
         bound: &Bound,
     ) -> Result<(), GpuError> {
-        let part = |(id, kernel): (usize, &Compiled)| {
+        let part = |(id, kernel): (usize, &Arc<Compiled>)| {
             scoped(&self.raw, &format!("kernel {}", plan[id].name), 0, || {
                 let mut encoder = self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
                 let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
@@ -298,6 +305,11 @@ impl Step {
 }
 
 impl Executable {
+    /// Returns the plan's compiled kernels.
+    pub fn kernels(&self) -> Kernels {
+        self.kernels.clone()
+    }
+
     /// Returns the number of the plan's segments.
     pub fn segments(&self) -> usize {
         self.segments.len()

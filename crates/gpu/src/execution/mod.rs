@@ -21,7 +21,7 @@ use crate::device::staging::Staging;
 use crate::{Device, GpuError, MappedDownload, Writer};
 
 use bind::Bound;
-use executable::{Executable, Lane, LoadedSegment, Part, Source, Step, segment_of};
+use executable::{Executable, Kernels, Lane, LoadedSegment, Part, Source, Step, segment_of};
 use whole::cut;
 
 pub use whole::InFlight;
@@ -113,7 +113,7 @@ impl Device {
         self.own(executable)?;
         self.unmap_unread()?;
         self.rebind(executable)?;
-        let Executable { kernels, bound, segments, .. } = executable;
+        let Executable { kernels: Kernels(kernels), bound, segments, .. } = executable;
         let loaded = segment_of(segments, segment)?;
         let start = Instant::now();
         let most = loaded.launches().div_ceil(self.pieces(loaded.took)).max(1);
@@ -132,7 +132,7 @@ impl Device {
 
     /// Binds the launches anew if the scratch has grown since.
     fn rebind(&self, executable: &mut Executable) -> Result<(), GpuError> {
-        let Executable { kernels, sources, groups, bound, .. } = executable;
+        let Executable { kernels: Kernels(kernels), sources, groups, bound, .. } = executable;
         if bound.generation != self.pool.generation {
             *bound = Bound::new(self, kernels, sources, groups)?;
         }
@@ -177,7 +177,7 @@ impl Device {
         uploads: &[Transfer],
         steps: &[Step],
         lane: &mut Lane,
-        (bound, kernels): (&Bound, &[Compiled]),
+        (bound, kernels): (&Bound, &[Arc<Compiled>]),
         most: usize,
     ) -> VecDeque<wgpu::SubmissionIndex> {
         let new_encoder = || self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
@@ -400,7 +400,7 @@ fn record(
     steps: &[Step],
     bound: &Bound,
     clocked: Clocked<'_>,
-    kernels: &[Compiled],
+    kernels: &[Arc<Compiled>],
 ) {
     let mut passes_left =
         steps.chunk_by(|a, b| a.is_launch() && b.is_launch()).filter(|steps| steps[0].is_launch()).count();

@@ -2,6 +2,7 @@
 //! uploaded while the device computes the first.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unisono_graph::plan::Transfer;
@@ -12,7 +13,7 @@ use crate::device::pipeline::Compiled;
 use crate::{Device, GpuError, Timing, Writer};
 
 use super::bind::Bound;
-use super::executable::{Executable, Lane, LoadedSegment, Step};
+use super::executable::{Executable, Kernels, Lane, LoadedSegment, Step};
 use super::{Clocked, record, record_downloads, record_uploads};
 
 /// The number of submissions for a step that was not timed yet, where a submission may take too long.
@@ -64,7 +65,7 @@ impl Device {
         self.own(executable)?;
         self.unmap_unread()?;
         self.rebind(executable)?;
-        let Executable { kernels, bound, segments, took, .. } = executable;
+        let Executable { kernels: Kernels(kernels), bound, segments, took, .. } = executable;
         if segments.iter().any(LoadedSegment::shares_memory) {
             return Err(GpuError::plan("a step in flight", "the host maps buffers of its kernels"));
         }
@@ -104,7 +105,7 @@ impl Device {
         segments: &mut [LoadedSegment],
         lane: usize,
         bound: &Bound,
-        kernels: &[Compiled],
+        kernels: &[Arc<Compiled>],
         most: usize,
     ) -> wgpu::CommandBuffer {
         let new_encoder = || self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());

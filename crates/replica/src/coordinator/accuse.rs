@@ -130,7 +130,7 @@ impl Replicas {
 
     fn known_wrong(&mut self) -> Option<Finding> {
         let index = self.known_answer;
-        let program = Arc::clone(&self.programs[index].program);
+        let program = Arc::clone(&self.programs[&index].program);
         let feed = Arc::new(known_answer::feed(self.options.global_batch));
         let rows = feed.rows;
         let task = Task { index, program: Arc::clone(&program), feed };

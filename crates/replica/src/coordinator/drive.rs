@@ -41,7 +41,9 @@ impl Replicas {
     /// the coordinator waits.
     fn hear(&mut self) {
         let slice = self.watch.slice(self.scheduler.due());
-        let Some(Answer { replica, ticket, mut result, spans, counters }) = self.threads.hear(slice) else {
+        let Some(Answer { replica, ticket, mut result, spans, counters, unloaded }) =
+            self.threads.hear(slice)
+        else {
             return self.tell(Event::Tick);
         };
         if !self.threads.is_present(replica) {
@@ -50,6 +52,11 @@ impl Replicas {
         let report = self.threads.report(replica);
         report.submissions = report.submissions.max(counters.submissions);
         report.waits = report.waits.max(counters.waits);
+        report.loads = report.loads.max(counters.loads);
+        report.kernels = counters.kernels;
+        if !unloaded.is_empty() {
+            self.tell(Event::Unloaded { worker: replica, plans: unloaded });
+        }
         for span in &spans {
             self.threads.report(replica).add(span);
             if self.options.timeline {

@@ -85,6 +85,11 @@ impl Machines {
         self.works();
     }
 
+    /// Forgets the times of programs.
+    pub fn forget(&mut self, programs: &Range<usize>) {
+        self.paces.retain(|program, _| !programs.contains(program));
+    }
+
     /// Returns the microseconds that this machine has worked in this step.
     pub fn micros(&self) -> u32 {
         self.spent.as_micros().try_into().unwrap_or(u32::MAX)

@@ -139,7 +139,7 @@ impl Replicas {
     }
 
     fn owners_lost(&self, group: usize) -> ReplicaError {
-        let states = self.programs[0].program.states();
+        let states = self.programs[&0].program.states();
         let owned = &self.owners.groups()[group];
         let tensor = owned.group.kept.first().and_then(|&state| states.get(state));
         let tensor = tensor.map(|state| state.name.clone()).unwrap_or_default();

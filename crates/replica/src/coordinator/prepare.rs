@@ -64,7 +64,7 @@ impl Replicas {
 
     /// Describes a step of a program that is there, the one of the known-answer test included.
     pub(crate) fn job_of(&self, program: usize, rows: usize) -> Job {
-        let ready = &self.programs[program];
+        let ready = &self.programs[&program];
         Job {
             program,
             sizes: self.sizes(rows),

@@ -1,6 +1,7 @@
 //! Replicas: several devices that act as one.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use crate::observe::report::{Left, ReplicaReport};
 use crate::observe::timeline::Interval;
 use crate::options::Options;
 use crate::owners::Owners;
-use crate::schedule::{Action, AuditSchedule, Policy, Scheduler};
+use crate::schedule::{Action, AuditSchedule, Event, Policy, Scheduler};
 use crate::sums::overlap::Overlap;
 use crate::sums::values::HostMemory;
 use crate::worker::message::{Context, Failure, Reply};
@@ -47,8 +48,10 @@ pub struct Replicas {
     /// The scheduler's clock: deadlines and paces do not count time in which the process was stopped.
     pub(crate) watch: Stopwatch,
     pub(crate) context: Context,
-    /// The programs of the caller, and among them that of the known-answer test.
-    pub(crate) programs: Vec<Ready>,
+    /// The programs of the caller by their numbers, and among them that of the known-answer test.
+    pub(crate) programs: BTreeMap<usize, Ready>,
+    /// The number of the next program. Numbers are not given out again.
+    pub(crate) next_program: usize,
     /// The number of the program of the known-answer test.
     pub(crate) known_answer: usize,
     pub(crate) options: Options,
@@ -173,7 +176,8 @@ impl Replicas {
             started: Instant::now(),
             watch: Stopwatch::start(),
             context: Context::default(),
-            programs: programs.into_iter().map(Ready::new).collect(),
+            next_program: programs.len(),
+            programs: programs.into_iter().map(Ready::new).enumerate().collect(),
             known_answer: index,
             audits: AuditSchedule::new(options.audits),
             options,
@@ -207,10 +211,33 @@ impl Replicas {
     pub fn add_programs(&mut self, programs: Vec<Arc<Program>>) -> Result<usize, ReplicaError> {
         let first = Arc::clone(&self.ready(0)?.program);
         check_states(&[vec![first], programs.clone()].concat())?;
-        let index = self.programs.len();
-        self.threads.add_programs(&programs);
-        self.programs.extend(programs.into_iter().map(Ready::new));
+        let index = self.next_program;
+        self.next_program += programs.len();
+        self.threads.add_programs(index, &programs);
+        self.programs.extend((index..).zip(programs.into_iter().map(Ready::new)));
         Ok(index)
+    }
+
+    /// Forgets programs between two steps, by their numbers, which are not given out again. Replicas drop
+    /// their plans and kernels before they load their next plan, and nothing else is left of them.
+    ///
+    /// # Errors
+    /// [`ReplicaError::NoProgram`] if one of them is not there, or is program 0, whose state all programs
+    /// share; nothing is forgotten then. [`ReplicaError::InFlight`].
+    pub fn forget_programs(&mut self, programs: Range<usize>) -> Result<(), ReplicaError> {
+        self.none_in_flight()?;
+        for program in programs.clone() {
+            self.ready(program)?;
+        }
+        if programs.contains(&0) {
+            return Err(self.no_program(0));
+        }
+        self.threads.forget_programs(&programs);
+        self.programs.retain(|program, _| !programs.contains(program));
+        self.audits.forget(&programs);
+        self.machines.forget(&programs);
+        self.tell(Event::Forgotten(programs));
+        Ok(())
     }
 
     /// Returns the number of replicas that have not left.
@@ -253,9 +280,12 @@ impl Replicas {
     }
 
     pub(crate) fn ready(&self, program: usize) -> Result<&Ready, ReplicaError> {
-        let programs = self.programs.len() - 1;
-        let own = self.programs.get(program).filter(|_| program != self.known_answer);
-        own.ok_or(ReplicaError::NoProgram { program, programs })
+        let own = self.programs.get(&program).filter(|_| program != self.known_answer);
+        own.ok_or_else(|| self.no_program(program))
+    }
+
+    fn no_program(&self, program: usize) -> ReplicaError {
+        ReplicaError::NoProgram { program, programs: self.programs.len() - 1 }
     }
 
     pub(crate) fn sizes(&self, rows: usize) -> Vec<usize> {

@@ -31,6 +31,10 @@ pub struct ReplicaReport {
     pub submissions: u64,
     /// The number of times that it waited for its device, loading included.
     pub waits: u64,
+    /// The number of plans that it has loaded. It keeps the sixteen that it used last.
+    pub loads: u64,
+    /// The number of distinct compiled kernels that its device holds.
+    pub kernels: u64,
     /// The time in which it had nothing to do between two steps: most often it waited for input.
     pub input: Duration,
     /// The time in which it copied its part of the batch, or sums, to its device.
@@ -85,6 +89,8 @@ impl ReplicaReport {
             received_early: 0,
             submissions: 0,
             waits: 0,
+            loads: 0,
+            kernels: 0,
             input: zero,
             upload: zero,
             compute: zero,

@@ -1,6 +1,7 @@
 //! Which steps are audited. The schedule changes no bit, so it may depend on measured times.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 use unisono_random::{Stream, below, stream};
@@ -147,6 +148,11 @@ impl AuditSchedule {
         let count = self.counts.entry(program).or_default();
         count.asked = false;
         count.left = Some(draw(&mut self.drawn, count.report.interval));
+    }
+
+    /// Forgets the steps of programs.
+    pub fn forget(&mut self, programs: &Range<usize>) {
+        self.counts.retain(|program, _| !programs.contains(program));
     }
 
     /// Returns whether any step is ever audited.

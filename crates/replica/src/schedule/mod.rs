@@ -129,6 +129,10 @@ pub(crate) enum Event {
     /// The only worker has made a step in flight of so many samples, in so much time. It occurs only between
     /// steps.
     Ran { worker: usize, program: usize, samples: usize, spent: Duration },
+    /// A worker has dropped plans to make room for others: it loads them again before it runs them.
+    Unloaded { worker: usize, plans: Vec<(usize, Arc<Run>)> },
+    /// These programs never run again. It occurs only between steps.
+    Forgotten(Range<usize>),
     /// Time has passed. It may occur at any moment and any number of times.
     Tick,
 }
@@ -263,6 +267,13 @@ impl Scheduler {
             Event::Ran { worker, program, samples, spent } => {
                 self.workers.saw(worker, program, samples, spent);
             }
+            Event::Unloaded { worker, plans } => {
+                self.workers.unloaded(worker, &plans);
+                if let Some(step) = &mut self.step {
+                    step.unloaded(worker, &plans);
+                }
+            }
+            Event::Forgotten(programs) => self.workers.forget(&programs),
             Event::Tick => {}
             Event::Summed => {
                 if let Some(step) = &mut self.step {

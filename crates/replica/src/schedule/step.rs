@@ -159,6 +159,16 @@ impl Step {
         }
     }
 
+    /// A worker has dropped plans to make room for others. If they are plans of this step, it cannot have all
+    /// of the step's plans loaded at once, and loads the rest when it runs them.
+    pub fn unloaded(&mut self, worker: usize, plans: &[(usize, Arc<Run>)]) {
+        let groups = self.layout.get(&worker).filter(|_| self.phase == Phase::Load);
+        let mut own = groups.into_iter().flatten().map(|shards| self.group(shards.clone()).run);
+        if own.any(|run| plans.contains(&(self.job.program, run))) {
+            self.queues.remove(&worker);
+        }
+    }
+
     /// Orders every free worker to run its next group, or one that waits for another worker.
     fn run(&mut self, now: Duration, workers: &mut Workers, out: &mut Vec<Action>) {
         let segments = match self.phase {

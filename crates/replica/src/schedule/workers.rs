@@ -46,7 +46,10 @@ struct Worker {
     order: Option<Order>,
     /// The pace with each program.
     paces: BTreeMap<usize, Pace>,
+    /// The plans that it has loaded now.
     loaded: BTreeSet<(usize, Arc<Run>)>,
+    /// The numbers of shards for which it ever had a plan loaded, by program.
+    could: BTreeMap<usize, BTreeSet<usize>>,
     /// The most shards that it runs at once, by program, where it had no memory for more.
     at_once_limits: BTreeMap<usize, usize>,
 }
@@ -148,7 +151,27 @@ impl Workers {
     }
 
     pub fn loaded(&mut self, worker: usize, program: usize, run: Arc<Run>) {
-        self.workers[worker].loaded.insert((program, run));
+        let worker = &mut self.workers[worker];
+        worker.could.entry(program).or_default().insert(run.sizes.len());
+        worker.loaded.insert((program, run));
+    }
+
+    /// Notes that a worker has dropped plans.
+    pub fn unloaded(&mut self, worker: usize, plans: &[(usize, Arc<Run>)]) {
+        if let Some(worker) = self.workers.get_mut(worker) {
+            worker.loaded.retain(|loaded| !plans.contains(loaded));
+        }
+    }
+
+    /// Forgets all that is known of programs.
+    pub fn forget(&mut self, programs: &Range<usize>) {
+        for worker in &mut self.workers {
+            worker.paces.retain(|program, _| !programs.contains(program));
+            worker.loaded.retain(|(program, _)| !programs.contains(program));
+            worker.could.retain(|program, _| !programs.contains(program));
+            worker.at_once_limits.retain(|program, _| !programs.contains(program));
+        }
+        self.layouts.retain(|(program, ..), _| !programs.contains(program));
     }
 
     /// Returns the most shards that a worker runs at once.
@@ -164,8 +187,8 @@ impl Workers {
     /// false, and changes nothing, if that was none, if the assignment must not change, or if all workers
     /// together would not take `all` shards.
     pub fn lower_limit(&mut self, worker: usize, program: usize, tried: usize, all: usize) -> bool {
-        let counts = self.workers[worker].loaded.iter().filter(|(of, _)| *of == program);
-        let fewer = counts.map(|(_, run)| run.sizes.len()).filter(|&count| 0 < count && count < tried).max();
+        let counts = self.workers[worker].could.get(&program).into_iter().flatten().copied();
+        let fewer = counts.filter(|&count| 0 < count && count < tried).max();
         let Some(fewer) = fewer.filter(|_| !self.is_pinned()) else { return false };
         let limit = |w: usize| if w == worker { fewer } else { self.limit(w, program, usize::MAX) };
         let enough = self.present().into_iter().map(limit).fold(0, usize::saturating_add) >= all;

@@ -9,8 +9,8 @@ use unisono_graph::Slot;
 
 use crate::observe::timeline::Activity;
 use crate::worker::fault::{self, Fault};
-use crate::worker::message::{Failure, Reply, SegmentResults, Work};
-use crate::worker::serve::{Key, Worker, slow_down, spoil};
+use crate::worker::message::{Failure, Key, Reply, SegmentResults, Work};
+use crate::worker::serve::{Worker, slow_down, spoil};
 
 impl SegmentResults {
     /// Takes a download that is not a block of sums.
@@ -35,14 +35,14 @@ impl Worker {
         let faults = fault::passed(&self.options.fault_scope, self.replica, work.step, &work.segments);
         faults.iter().try_for_each(|fault| self.go_wrong(*fault))?;
         if faults.contains(&Fault::NotFinite) {
-            spoil(&self.programs.get(work.program), &mut work);
+            spoil(&*self.programs.get(work.program)?, &mut work);
         }
         let Work { program, run, feed, first_row, .. } = work;
         let key: Key = (program, run);
         let lane = usize::from(self.in_flight.iter().any(|(other, step)| *other == key && step.lane() == 0));
         let missing = || GpuError::Plan { what: "executable".into(), message: "not loaded".into() };
         let (_, executable) = self.loaded.back_mut().ok_or_else(missing)?;
-        let (program, rows) = (self.programs.get(program), key.1.rows());
+        let (program, rows) = (self.programs.get(program)?, key.1.rows());
         let began = Instant::now();
         let submitted = self.device.submit_all(executable, lane, &mut |transfer, to| {
             let mut input = |i: usize| feed.write(&program.inputs()[i], i, first_row, rows, to);

@@ -84,7 +84,12 @@ pub(crate) struct Answer {
     pub spans: Vec<Span>,
     /// How often its device was given work and waited for, since it was opened.
     pub counters: Counters,
+    /// The plans that the worker has dropped since its last answer, to make room for others.
+    pub unloaded: Vec<Key>,
 }
+
+/// A program and a run: what a plan is for.
+pub(crate) type Key = (usize, Arc<Run>);
 
 #[derive(Debug)]
 pub(crate) enum Reply {

@@ -1,12 +1,12 @@
 //! A worker: a thread with one device, which carries out orders and answers each of them once.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender};
-use unisono_gpu::{Adapter, Counters, Device, Executable, GpuError, InFlight, MappedDownload};
+use unisono_gpu::{Adapter, Counters, Device, Executable, GpuError, InFlight, Kernels, MappedDownload};
 use unisono_graph::plan::Transfer;
 use unisono_graph::{DType, InputDecl, Lead, Program, Run, Slot};
 
@@ -17,10 +17,11 @@ use crate::sums::places::Places;
 use crate::sums::values::Values;
 use crate::worker::digest::Digest;
 use crate::worker::fault::{self, Fault};
-use crate::worker::message::{Answer, Context, Failure, Order, Reply, Request, SegmentResults, Work};
+use crate::worker::message::{Answer, Context, Failure, Key, Order, Reply, Request, SegmentResults, Work};
 use crate::worker::programs::Programs;
 
-/// The number of plans that a worker keeps loaded. Each has staging memory of its own.
+/// The number of plans that a worker keeps loaded, those that it used last. Each has staging memory of its
+/// own.
 const KEPT: usize = 16;
 
 /// The arguments of a worker thread.
@@ -44,14 +45,16 @@ pub(super) struct Worker {
     pub(super) holding: Holding,
     /// The loaded plans; the one that was used last is at the end.
     pub(super) loaded: VecDeque<(Key, Executable)>,
+    /// The kernels of every plan that was loaded of the programs that are there: a plan that is loaded again
+    /// compiles nothing.
+    kernels: BTreeMap<Key, Kernels>,
+    /// The plans that were dropped since the last answer, to make room for others.
+    unloaded: Vec<Key>,
     /// The steps that were submitted and not collected, the oldest first, each with its plan's key.
     pub(super) in_flight: VecDeque<(Key, InFlight)>,
     pub(super) time: Timeline,
     answers: Sender<Answer>,
 }
-
-/// A program and a run: what a plan is for.
-pub(super) type Key = (usize, Arc<Run>);
 
 /// Runs the thread: opens the device, answers whether that succeeded, and then serves orders until the
 /// coordinator closes the queue.
@@ -67,7 +70,8 @@ pub(crate) fn serve(start: Start) {
         }
         Err(failure) => (None, Err(failure), Vec::new()),
     };
-    if answers.send(Answer { replica, ticket, result, spans, counters: Counters::default() }).is_err() {
+    let (counters, unloaded) = (Counters::default(), Vec::new());
+    if answers.send(Answer { replica, ticket, result, spans, counters, unloaded }).is_err() {
         return;
     }
     while let (Some(serving), Ok(order)) = (worker.as_mut(), orders.recv()) {
@@ -79,9 +83,9 @@ pub(crate) fn serve(start: Start) {
         };
         let result = guarded(|| serving.answer(ticket, order.request));
         serving.time.until_now(otherwise);
-        let spans = serving.time.take();
+        let (spans, unloaded) = (serving.time.take(), std::mem::take(&mut serving.unloaded));
         let counters = serving.device.counters();
-        if answers.send(Answer { replica, ticket, result, spans, counters }).is_err() {
+        if answers.send(Answer { replica, ticket, result, spans, counters, unloaded }).is_err() {
             break;
         }
     }
@@ -119,9 +123,20 @@ impl Worker {
         });
         let mut device = Device::open_with(adapter, how)?;
         device
-            .create_some_state(programs.get(0).state_layout(), &|buffer| holding.absent.contains(&buffer))?;
-        let (loaded, in_flight) = (VecDeque::new(), VecDeque::new());
-        Ok(Self { replica, device, programs, options, holding, loaded, in_flight, time, answers })
+            .create_some_state(programs.get(0)?.state_layout(), &|buffer| holding.absent.contains(&buffer))?;
+        Ok(Self {
+            replica,
+            device,
+            programs,
+            options,
+            holding,
+            loaded: VecDeque::new(),
+            kernels: BTreeMap::new(),
+            unloaded: Vec::new(),
+            in_flight: VecDeque::new(),
+            time,
+            answers,
+        })
     }
 
     /// Assigns the time since the last answer: within a step it was spent waiting for others, except while
@@ -153,13 +168,13 @@ impl Worker {
                     fault::passed(&self.options.fault_scope, self.replica, work.step, &work.segments);
                 faults.iter().try_for_each(|fault| self.go_wrong(*fault))?;
                 // A replica is slowed in proportion to its samples, not in the update, which all run alike.
-                let last = self.programs.get(work.program).segments() - 1;
+                let last = self.programs.get(work.program)?.segments() - 1;
                 let samples = if work.segments.start < last || last == 0 { work.run.rows() } else { 0 };
                 if faults.contains(&Fault::Exchange) {
                     flip_first(&mut work);
                 }
                 if faults.contains(&Fault::NotFinite) {
-                    spoil(&self.programs.get(work.program), &mut work);
+                    spoil(&*self.programs.get(work.program)?, &mut work);
                 }
                 let began = Instant::now();
                 let results = self.run(ticket, work, faults.contains(&Fault::Gradient))?;
@@ -200,7 +215,7 @@ impl Worker {
                 let mut digest = Digest::default();
                 let mut bytes = Vec::new();
                 // What replicas have a part of cannot be compared.
-                let all = 0..self.programs.get(0).states().len();
+                let all = 0..self.programs.get(0)?.states().len();
                 for index in all.filter(|index| !self.holding.kept.contains(index)) {
                     bytes = self.device.read_state_into(index, bytes)?;
                     digest.update(&bytes);
@@ -216,12 +231,13 @@ impl Worker {
         let entry = match self.loaded.iter().position(|(loaded, _)| *loaded == key) {
             Some(at) => self.loaded.remove(at),
             None => {
+                self.drop_forgotten();
                 if self.loaded.len() == KEPT {
-                    self.loaded.pop_front();
+                    self.unloaded.extend(self.loaded.pop_front().map(|(oldest, _)| oldest));
                 }
                 fault::at_load(&self.options.fault_scope, self.replica)
                     .map_or(Ok(()), |fault| self.go_wrong(fault))?;
-                let program = self.programs.get(program);
+                let program = self.programs.get(program)?;
                 let mut plan = program.plan(&key.1, &self.device.target())?;
                 if !program.graph().updates.is_empty() && !self.holding.foreign.is_empty() {
                     let held = plan.hold_some(&self.holding.foreign, &self.holding.absent);
@@ -231,11 +247,23 @@ impl Worker {
                 // Those that run no more hold scratch that is no longer used.
                 self.loaded.iter_mut().for_each(|(_, other)| self.device.unbind(other));
                 self.time.until_now(Activity::Loading);
+                self.kernels.insert(key.clone(), executable.kernels());
                 Some((key, executable))
             }
         };
         self.loaded.extend(entry);
         Ok(())
+    }
+
+    /// Drops the plans and the kernels of programs that were forgotten.
+    fn drop_forgotten(&mut self) {
+        let Self { loaded, kernels, programs, device, .. } = self;
+        let before = kernels.len();
+        loaded.retain(|((program, _), _)| programs.has(*program));
+        kernels.retain(|(program, _), _| programs.has(*program));
+        if kernels.len() < before {
+            device.drop_unused_kernels();
+        }
     }
 
     /// Submits all segments, then waits for them in order. Buckets that are ready before the last part are
@@ -247,7 +275,7 @@ impl Worker {
         let next = segments.end;
         let missing = || GpuError::Plan { what: "executable".into(), message: "not loaded".into() };
         let (_, executable) = self.loaded.back_mut().ok_or_else(missing)?;
-        let (program, rows) = (self.programs.get(program), run.rows());
+        let (program, rows) = (self.programs.get(program)?, run.rows());
         let mut pending = Vec::with_capacity(segments.len());
         for segment in segments {
             pending.push(self.device.submit(executable, segment, &mut |transfer, to| {
@@ -295,7 +323,8 @@ impl Worker {
                     let spans = self.time.take();
                     // If the coordinator is gone, it does not receive the answer either.
                     let (replica, counters) = (self.replica, self.device.counters());
-                    let early = Answer { replica, ticket, result: Ok(early), spans, counters };
+                    let unloaded = std::mem::take(&mut self.unloaded);
+                    let early = Answer { replica, ticket, result: Ok(early), spans, counters, unloaded };
                     let _ = self.answers.send(early);
                 }
             }

@@ -1,5 +1,6 @@
 //! The worker threads as the coordinator reaches them: threads, queues and reports. Nothing is decided here.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -97,13 +98,19 @@ impl Threads {
     /// Puts a failure into the queue of answers in the place of a thread's answer.
     fn fail(&self, replica: usize, ticket: u64, failure: Failure) {
         let (result, spans, counters) = (Err(failure), Vec::new(), Counters::default());
+        let unloaded = Vec::new();
         // Sending cannot fail, since this struct holds the receiver.
-        let _ = self.to_us.send(Answer { replica, ticket, result, spans, counters });
+        let _ = self.to_us.send(Answer { replica, ticket, result, spans, counters, unloaded });
     }
 
-    /// Gives programs to all threads, also to those that are started later.
-    pub fn add_programs(&self, more: &[Arc<Program>]) {
-        self.programs.add(more);
+    /// Gives programs, numbered from `first`, to all threads, also to those that are started later.
+    pub fn add_programs(&self, first: usize, more: &[Arc<Program>]) {
+        self.programs.add(first, more);
+    }
+
+    /// Takes programs from all threads. Each drops what it holds of them before it loads its next plan.
+    pub fn forget_programs(&self, programs: &Range<usize>) {
+        self.programs.forget(programs);
     }
 
     /// Returns the number of replicas that were ever started.

@@ -183,6 +183,8 @@ mod tests {
             received_early: 0,
             submissions: 1,
             waits: 1,
+            loads: 1,
+            kernels: 1,
             input: zero,
             upload: zero,
             compute: zero,

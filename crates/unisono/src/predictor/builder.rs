@@ -26,6 +26,8 @@ use crate::{Error, ExportedModel};
 
 /// The name of a run's final model.
 const MODEL: &str = "model.safetensors";
+/// The default number of lengths of samples whose programs are kept.
+const LENGTHS: usize = 64;
 
 /// The settings of a [`Predictor`]. Made by [`Predictor::builder`].
 #[derive(Clone, Debug)]
@@ -38,6 +40,7 @@ pub struct PredictorBuilder {
     mixed: bool,
     deadline: Option<Duration>,
     memory_limit: Option<u64>,
+    lengths: usize,
     weights: Plan,
 }
 
@@ -52,6 +55,7 @@ impl Default for PredictorBuilder {
             mixed: false,
             deadline: None,
             memory_limit: None,
+            lengths: LENGTHS,
             weights: Plan::new(),
         }
     }
@@ -109,6 +113,15 @@ impl PredictorBuilder {
         self
     }
 
+    /// Sets the number of lengths of samples that are ready at the same time, beside the longest. A length is
+    /// compiled when its first sample comes, and takes memory of the host and of each device. When there is
+    /// one too many, that which was not used for the longest time is dropped, and compiled anew if it comes
+    /// again, with the same results. Default: 64.
+    pub fn lengths(mut self, most: usize) -> Self {
+        self.lengths = most;
+        self
+    }
+
     /// Sets what the model's tensors are called in the file. Default: by their own names.
     pub fn weights(mut self, plan: Plan) -> Self {
         self.weights = plan;
@@ -157,6 +170,9 @@ impl PredictorBuilder {
         if self.replicas == Some(0) {
             return Err(Error::setting("replicas", "a prediction needs at least one"));
         }
+        if self.lengths == 0 {
+            return Err(Error::setting("lengths", "one length of samples at least must be ready"));
+        }
         check_shards(shards)?;
         check_batch("batch", batch)?;
         let program = PredictionProgram::trace(&model, precision, &Fields::all(fields))?;
@@ -191,6 +207,7 @@ impl PredictorBuilder {
             programs,
             replicas,
             batch,
+            lengths: self.lengths,
             carries,
             memory,
             clock: Clock::default(),

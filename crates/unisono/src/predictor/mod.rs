@@ -46,11 +46,13 @@ use crate::{Error, MemoryEstimate, Prediction, Predictions};
 pub struct Predictor {
     model: Model,
     precision: Precision,
-    /// The programs: that of the longest samples first, then those of other lengths, with the numbers by
-    /// which replicas know them.
+    /// The programs: that of the longest samples first, then those of other lengths, that which was used last
+    /// at the end, with the numbers by which replicas know them.
     programs: Vec<(PredictionProgram, usize)>,
     replicas: Replicas,
     batch: usize,
+    /// The most programs of other lengths.
+    lengths: usize,
     carries: Carries,
     memory: MemoryEstimate,
     clock: Clock,
@@ -192,14 +194,21 @@ impl Predictor {
         states.iter().zip(all).map(tensor).collect()
     }
 
-    /// Returns the number of the program for samples such as those of a batch. A program for a length that is
-    /// new is compiled.
+    /// Returns the place of the program for samples such as those of a batch. A program for a length that is
+    /// new is compiled, and takes the place of that which was not used for the longest time where there are
+    /// as many as there may be.
     ///
     /// # Errors
     /// The model cannot take this length, or has other parameters then.
     fn program_for(&mut self, batch: &Batch) -> Result<usize, Error> {
-        if let Some(at) = self.programs.iter().position(|(program, _)| program.fields.fit(batch)) {
-            return Ok(at);
+        let last = self.programs.len() - 1;
+        match self.programs.iter().position(|(program, _)| program.fields.fit(batch)) {
+            Some(0) => return Ok(0),
+            Some(at) => {
+                self.programs[at..].rotate_left(1);
+                return Ok(last);
+            }
+            None => {}
         }
         let Ok(fields) = self.programs[0].0.fields.of_length(batch) else { return Ok(0) };
         let cannot = |problem: String| self.programs[0].0.fields.cannot_be(&fields, &problem);
@@ -208,6 +217,10 @@ impl Predictor {
         let index = self.replicas.add_programs(vec![program.program.clone()]);
         let index = index.map_err(|error| cannot(error.to_string()))?;
         self.programs.push((program, index));
+        if last == self.lengths {
+            let (_, oldest) = self.programs.remove(1);
+            self.replicas.forget_programs(oldest..oldest + 1)?;
+        }
         Ok(self.programs.len() - 1)
     }
 }

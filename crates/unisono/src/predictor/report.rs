@@ -69,6 +69,8 @@ pub struct PredictorReport {
     pub p95: Duration,
     /// The longest latency.
     pub longest: Duration,
+    /// The number of lengths of samples that are ready now, the longest among them.
+    pub lengths: usize,
     /// What a batch takes of a device's memory: parameters and statistics, and everything else.
     pub memory: MemoryEstimate,
     /// The replicas, those that left too.
@@ -93,6 +95,7 @@ impl Predictor {
             median: at(0.5),
             p95: at(0.95),
             longest: at(1.0),
+            lengths: self.programs.len(),
             memory: self.memory.clone(),
             replicas: self.replicas.reports(),
         }
@@ -101,7 +104,7 @@ impl Predictor {
 
 impl fmt::Display for PredictorReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { samples, batches, busy, median, p95, longest, memory, replicas } = self;
+        let Self { samples, batches, busy, median, p95, longest, memory, replicas, .. } = self;
         let rate = *samples as f64 / busy.as_secs_f64().max(f64::MIN_POSITIVE);
         let ms = |time: &Duration| 1e3 * time.as_secs_f64();
         writeln!(

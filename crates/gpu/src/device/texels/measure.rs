@@ -1,7 +1,7 @@
 //! How kernels of a device read fastest: it is measured, once a process and adapter, in a few milliseconds.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use unisono_graph::plan::{Access, Kernel};
@@ -117,7 +117,7 @@ struct Lab<'a> {
 
 /// A kernel with its buffers.
 struct Ready {
-    kernel: Compiled,
+    kernel: Arc<Compiled>,
     group: wgpu::BindGroup,
 }
 

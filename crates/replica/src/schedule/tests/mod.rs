@@ -1,10 +1,12 @@
 //! The scheduler among simulated workers: any speeds, losses, joins, late and repeated answers, on a
 //! simulated clock.
 //!
-//! `world.rs` simulates the workers and the host, which check every order; the schedules are here, and in
-//! `memory.rs` those of workers with little memory.
+//! `world.rs` simulates the workers and the host, which check every order; the schedules are here, in
+//! `memory.rs` those of workers with little memory, and in `plans.rs` those of workers that keep few plans.
 
+mod checks;
 mod memory;
+mod plans;
 mod world;
 
 use std::collections::VecDeque;
@@ -80,10 +82,14 @@ fn schedule(seed: u64) -> [usize; 4] {
         short_of_memory: draw.below(2) * draw.below(500),
     };
     let mut world = World::new(workers, policy, fate, draw);
+    world.keeps = world.draw.once_in(2).then(|| 1 + world.draw.below(4));
     let steps = 1 + world.draw.below(6);
     for _ in 0..steps {
         if world.draw.once_in(5) {
             world.join();
+        }
+        if world.draw.once_in(8) {
+            world.forget(0..1);
         }
         let shards = 1 + world.draw.below(20);
         let sizes: Vec<usize> = (0..shards).map(|_| 1 + world.draw.below(4)).collect();

@@ -8,6 +8,8 @@ use unisono_graph::tree;
 
 use super::super::*;
 use super::Draw;
+use super::checks::{Checked, all_summed, covers, ensure, same_sum};
+use super::plans::Plans;
 
 /// The probabilities of faults, in thousandths of the orders.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,6 +49,7 @@ struct Worker {
     committed_in: Option<u64>,
     /// Whether its next run fails.
     fails: bool,
+    plans: Plans,
 }
 
 pub(super) struct World {
@@ -55,6 +58,9 @@ pub(super) struct World {
     pub late: usize,
     pub joined: usize,
     pub committed: usize,
+    pub loads: usize,
+    /// The number of plans that each worker keeps loaded; none if it keeps all.
+    pub keeps: Option<usize>,
     scheduler: Scheduler,
     policy: Policy,
     fate: Fate,
@@ -66,12 +72,6 @@ pub(super) struct World {
     steps: u64,
     gave_up: bool,
     state: u64,
-}
-
-type Checked<T> = Result<T, String>;
-
-fn ensure(holds: bool, what: impl FnOnce() -> String) -> Checked<()> {
-    if holds { Ok(()) } else { Err(what()) }
 }
 
 impl World {
@@ -89,6 +89,8 @@ impl World {
             late: 0,
             joined: 0,
             committed: 0,
+            loads: 0,
+            keeps: None,
             scheduler: Scheduler::new(workers.len(), policy),
             policy,
             fate,
@@ -116,6 +118,17 @@ impl World {
     /// Sets the most shards for which each worker has memory.
     pub fn rooms(&mut self, workers: &[usize]) {
         self.workers.iter_mut().zip(workers).for_each(|(worker, room)| worker.room = Some(*room));
+    }
+
+    /// Forgets programs.
+    pub fn forget(&mut self, programs: Range<usize>) {
+        self.workers.iter_mut().for_each(|worker| worker.plans.forget(&programs));
+        assert_eq!(self.scheduler.on(self.now, Event::Forgotten(programs)), []);
+    }
+
+    /// Returns what the scheduler knows of the workers.
+    pub fn records(&self) -> String {
+        format!("{:?}", self.scheduler.workers)
     }
 
     /// Makes a worker leave.
@@ -160,13 +173,15 @@ impl World {
                 continue;
             };
             match action {
-                Action::Load { worker, ticket, run, .. } => {
+                Action::Load { worker, ticket, program, run } => {
+                    self.load(worker, program, &run)?;
                     let seconds = Duration::from_millis(self.draw.below(2000) as u64);
                     let fits = self.workers[worker].room.is_none_or(|room| run.sizes.len() <= room);
                     let heard = if fits { Heard::Done(seconds) } else { no_room(wanted) };
                     self.take(worker, ticket, seconds, heard)?;
                 }
-                Action::Run { worker, ticket, group, segments, .. } => {
+                Action::Run { worker, ticket, program, group, segments } => {
+                    self.load(worker, program, &group.run)?;
                     self.run(wanted, worker, ticket, &group, &segments)?;
                 }
                 Action::Keep { shards, segments, .. } => {
@@ -283,6 +298,23 @@ impl World {
         ensure(took <= most, || format!("took {took:?}, more than {most:?}"))
     }
 
+    /// Has a worker use a plan. What it has not loaded must not count as loaded, and has time to be.
+    fn load(&mut self, worker: usize, program: usize, run: &Arc<Run>) -> Checked<()> {
+        let of = &mut self.workers[worker];
+        if !of.plans.has(program, run) {
+            self.loads += 1;
+            let workers = &self.scheduler.workers;
+            let known = workers.is_loaded(worker, program, run);
+            ensure(!known, || format!("{worker} has dropped {run:?}, which counts as loaded"))?;
+            let has_time = |order: &Order| order.due - order.since >= self.policy.loading;
+            let has_time = workers.current(worker).is_some_and(has_time);
+            ensure(has_time, || format!("{worker} has no time to load {run:?}"))?;
+        }
+        let fits = of.room.is_none_or(|room| run.sizes.len() <= room);
+        of.plans.take(program, run, self.keeps, fits);
+        Ok(())
+    }
+
     fn run(
         &mut self,
         wanted: &Step,
@@ -342,6 +374,10 @@ impl World {
         let Fate { fails, silent, late, twice, .. } = self.fate;
         let fate = self.draw.below(1000);
         let answer = |heard| Event::Answer { worker, ticket, heard };
+        let plans = std::mem::take(&mut of.plans.dropped);
+        if !plans.is_empty() {
+            self.arrive(spent, Event::Unloaded { worker, plans });
+        }
         if fate < fails {
             self.arrive(spent, answer(Heard::Failed));
         } else if fate < fails + silent {
@@ -393,42 +429,4 @@ impl World {
 /// Returns what a worker answers that has no memory for an order: a step that is made again is a diagnostic.
 fn no_room(wanted: &Step) -> Heard {
     if wanted.job.roles == Roles::Usual { Heard::NoMemory } else { Heard::Cannot }
-}
-
-/// Checks that every cut was summed on the host, unless one worker ran all shards at once and has their sums.
-fn all_summed(
-    wanted: &Step,
-    kept: &BTreeMap<usize, Vec<Range<usize>>>,
-    summed: &BTreeSet<usize>,
-) -> Checked<()> {
-    let all = 0..wanted.job.sizes.len();
-    let is_summed = |cut: &usize| {
-        let groups = kept.get(cut).map_or(&[][..], Vec::as_slice);
-        summed.contains(cut) || groups == std::slice::from_ref(&all)
-    };
-    let missing = (0..wanted.job.segments - 1).find(|cut| !is_summed(cut));
-    ensure(missing.is_none(), || format!("cut {missing:?} is not summed: {kept:?}"))
-}
-
-/// Checks that the blocks of all groups add up to the sum over all shards, to the bit, whatever the groups.
-fn same_sum(groups: &[Range<usize>], shards: usize, leaves: usize) -> Checked<()> {
-    let values: Vec<f32> = (0..shards).map(|s| (s as f32 * 1.7).sin() * 1e3).collect();
-    let blocks = groups.iter().flat_map(|group| tree::blocks(group.clone(), leaves));
-    let held: Vec<_> = blocks.map(|block| (block.clone(), vec![tree::sum(&values[block])])).collect();
-    let zero = [0.0];
-    let find = |range: &Range<usize>| {
-        let block = held.iter().find(|(block, _)| block == range).map(|(_, value)| value.as_slice());
-        block.or((range.start >= shards).then_some(&zero[..]))
-    };
-    let mut total = [0.0];
-    let all = tree::sum_blocks(leaves, &find, &mut total).is_some();
-    let same = all && total[0].to_bits() == tree::sum(&values).to_bits();
-    ensure(same, || format!("{groups:?} of {shards} in {leaves} leaves do not add up"))
-}
-
-/// Checks that every shard is there once.
-fn covers(groups: &[Range<usize>], shards: usize) -> Checked<()> {
-    let all: Vec<usize> = groups.iter().cloned().flatten().collect();
-    let once: BTreeSet<usize> = all.iter().copied().collect();
-    ensure(once.len() == all.len() && all.len() == shards, || format!("{groups:?} of {shards} shards"))
 }
