@@ -12,6 +12,8 @@ pub struct Counters {
     pub submissions: u64,
     /// The number of times that the host waited for the device.
     pub waits: u64,
+    /// The number of query sets that were created for timestamps.
+    pub query_sets: u64,
 }
 
 /// The counts as the device keeps them.
@@ -19,6 +21,7 @@ pub struct Counters {
 pub(crate) struct Counted {
     submissions: AtomicU64,
     waits: AtomicU64,
+    query_sets: AtomicU64,
 }
 
 impl Counted {
@@ -29,14 +32,19 @@ impl Counted {
     pub fn wait(&self) {
         self.waits.fetch_add(1, Ordering::Relaxed);
     }
+
+    pub fn query_set(&self) {
+        self.query_sets.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Device {
-    /// Returns how often the host submitted work and waited for it.
+    /// Returns how often the host submitted work and waited for it, and what it created for that.
     pub fn counters(&self) -> Counters {
         Counters {
             submissions: self.counters.submissions.load(Ordering::Relaxed),
             waits: self.counters.waits.load(Ordering::Relaxed),
+            query_sets: self.counters.query_sets.load(Ordering::Relaxed),
         }
     }
 }

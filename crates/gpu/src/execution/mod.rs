@@ -186,14 +186,15 @@ impl Device {
         let (mut parts, mut first) = (VecDeque::with_capacity(lane.parts.len()), 0);
         for part in &mut lane.parts {
             let own = &steps[first..part.end];
-            let queries = part.timestamps.as_ref().map(|timestamps| &timestamps.queries);
+            let timestamps = part.timestamps.as_ref();
             part.submitted = None;
             for piece in cut(own, 0, most) {
                 if piece.start > 0 {
                     part.submitted.get_or_insert_with(Instant::now);
                     self.send(std::mem::replace(&mut encoder, new_encoder()).finish());
                 }
-                let clocked = Clocked { queries, begins: piece.start == 0, ends: piece.end == own.len() };
+                let (begins, ends) = (piece.start == 0, piece.end == own.len());
+                let clocked = Clocked { timestamps, begins, ends };
                 record(&mut encoder, &own[piece], bound, clocked, kernels);
             }
             record_downloads(&mut encoder, part, bound);
@@ -372,7 +373,7 @@ fn record_uploads(
 /// Which timestamps recorded steps write.
 #[derive(Clone, Copy)]
 struct Clocked<'a> {
-    queries: Option<&'a wgpu::QuerySet>,
+    timestamps: Option<&'a Timestamps>,
     /// Whether the first pass writes the time at which it begins.
     begins: bool,
     /// Whether the last pass writes the time at which it ends.
@@ -418,12 +419,8 @@ fn record(
                 passes_left -= 1;
                 let first = std::mem::take(&mut is_first) && clocked.begins;
                 let last = passes_left == 0 && clocked.ends;
-                let writes = clocked.queries.filter(|_| first || last);
-                let timestamp_writes = writes.map(|query_set| wgpu::ComputePassTimestampWrites {
-                    query_set,
-                    beginning_of_pass_write_index: first.then_some(0),
-                    end_of_pass_write_index: last.then_some(1),
-                });
+                let timestamp_writes =
+                    clocked.timestamps.and_then(|timestamps| timestamps.writes(first, last));
                 let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
                 let mut pass = encoder.begin_compute_pass(&descriptor);
                 let mut set = None;

@@ -116,7 +116,7 @@ impl Device {
             let mut first = 0;
             for part in parts {
                 let own = &steps[first..part.end];
-                let queries = part.timestamps.as_ref().map(|timestamps| &timestamps.queries);
+                let timestamps = part.timestamps.as_ref();
                 let launches = own.iter().filter(|step| step.is_launch()).count();
                 let is_full = launches > 0 && recorded > 0 && recorded.is_multiple_of(most);
                 for (at, piece) in cut(own, recorded, most).into_iter().enumerate() {
@@ -124,7 +124,8 @@ impl Device {
                         let before = std::mem::replace(&mut encoder, new_encoder());
                         self.send(before.finish());
                     }
-                    let clocked = Clocked { queries, begins: piece.start == 0, ends: piece.end == own.len() };
+                    let (begins, ends) = (piece.start == 0, piece.end == own.len());
+                    let clocked = Clocked { timestamps, begins, ends };
                     record(&mut encoder, &own[piece], bound, clocked, kernels);
                 }
                 record_downloads(&mut encoder, part, bound);
