@@ -7,8 +7,8 @@
 //! known difference is moved into these bounds, so no error adds up. Timestamps that contradict themselves
 //! (time that stands still, goes backwards, or is more than has passed) turn the clock off for good.
 //!
-//! All timestamps of a device are in one query set: a process on macOS may have 32 of them, and one more loses
-//! the device. Parts take pairs from it and give them back.
+//! All timestamps of a device are in one query set: a process on macOS may have 32 of them, and one more
+//! loses the device. Parts take pairs from it and give them back.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
