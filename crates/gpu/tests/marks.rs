@@ -50,6 +50,8 @@ struct How {
     whole: bool,
     longest: Option<Duration>,
     shared: bool,
+    /// Whether segment 0 ends with its launch once more, so that copies stand between two passes.
+    twice: bool,
 }
 
 /// Makes three steps and reads the state, with a run of commands from the third step on left out. Returns
@@ -63,6 +65,10 @@ fn with_one_left_out(adapter: &Adapter, how: How, run: u64) -> Result<(), GpuErr
     let mut plan = plan(N);
     if how.shared {
         [A, B, Y, COPIED].into_iter().for_each(|id| plan.buffers[id].role = Role::Shared);
+    }
+    if how.twice {
+        let launch = plan.segments[0].commands[0].clone();
+        plan.segments[0].commands.push(launch);
     }
     let mut step = device.load(&plan).unwrap();
     for number in 0..2 {
@@ -82,14 +88,23 @@ fn with_one_left_out(adapter: &Adapter, how: How, run: u64) -> Result<(), GpuErr
 
 #[test]
 fn whatever_is_dropped_is_found_before_anything_behind_it_is_believed() {
-    let how = |whole, longest, shared| How { whole, longest, shared };
+    let whole = How { whole: true, longest: None, shared: false, twice: false };
+    let segments = How { whole: false, ..whole };
+    let shared = How { shared: true, ..segments };
+    let divided = |how| How { longest: Some(Duration::ZERO), ..how };
+    let twice = |how| How { twice: true, ..how };
     // A step has two passes with copies around them, and the read of the state has a pass between two copies.
     let all_ways = [
-        (how(true, None, false), 5 + 3),
-        (how(true, Some(Duration::ZERO), false), 6 + 3),
-        (how(false, None, false), 6 + 3),
-        (how(false, Some(Duration::ZERO), false), 6 + 3),
-        (how(false, None, true), 6 + 3),
+        (whole, 5 + 3),
+        (divided(whole), 6 + 3),
+        (segments, 6 + 3),
+        (divided(segments), 6 + 3),
+        (shared, 6 + 3),
+        (twice(whole), 7 + 3),
+        (twice(segments), 8 + 3),
+        // Here the first submission ends with copies, and so with a pass that proves them.
+        (divided(twice(whole)), 10 + 3),
+        (divided(twice(segments)), 10 + 3),
     ];
     for adapter in all() {
         for (how, runs) in all_ways {

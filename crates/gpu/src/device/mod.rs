@@ -218,8 +218,8 @@ impl Device {
     }
 
     /// Leaves out one run of commands, as if the driver had dropped it and reported it as done: for drills.
-    /// Copies and clears in a row are a run, and so are the launches of a pass. `run` is the number of the run
-    /// from now on, from 1.
+    /// Copies and clears in a row are a run, and so are the launches of a pass. `run` is the number of the
+    /// run from now on, from 1.
     pub fn leave_out(&self, run: u64) {
         self.faults.leave_out(run);
     }

@@ -2,8 +2,6 @@
 
 use crate::Device;
 use crate::device::clock::Timestamps;
-#[cfg(doc)]
-use crate::device::marks::Marks;
 use crate::device::staging::Staging;
 
 /// Memory at an offset.
@@ -102,8 +100,8 @@ impl<'a> Recorder<'a> {
         marks.recorded()
     }
 
-    /// Returns commands that count a pass if [`Marks::write_number`] was done. So they prove the writes of
-    /// wgpu's own queue before it.
+    /// Returns commands that count a pass if the number was written by wgpu's own queue. So they prove that
+    /// queue's writes before it.
     pub fn proof_of_writes(device: &'a Device) -> wgpu::CommandBuffer {
         let mut recorder = Self::new(device);
         recorder.pass_without_number(None, |_| ());
