@@ -21,7 +21,7 @@ pub struct Options {
     /// Whether the device tells when it worked, where it can: see [`crate::Timing::device`]. Default: true.
     pub clock: bool,
     /// Whether to turn on `enable f16;` in shaders where the adapter has it, for plans that store f16.
-    /// [`Device::target`] says whether it is on. Default: false.
+    /// [`crate::Device::target`] says whether it is on. Default: false.
     pub f16: bool,
     /// Whether compilers are kept from contracting, factoring or reordering float operations: on Vulkan by
     /// SPIR-V that forbids it ([`crate::spirv`]); on other backends, and with `checked`, by operations of
