@@ -57,6 +57,9 @@ pub struct Options {
     pub timeline: bool,
     /// Whether to compile bounds checks into kernels and to turn the driver's validation on. Default: false.
     pub checked: bool,
+    /// Whether devices count their passes, so that a replica whose driver drops commands and reports them as
+    /// done counts as lost: see [`unisono_gpu::Options::marks`]. Default: none, which means on Metal.
+    pub marks: Option<bool>,
     /// A prefix of the names of the run's fault points. It has no effect without the feature `faults`.
     /// Default: empty.
     pub fault_scope: String,
@@ -88,6 +91,7 @@ impl Default for Options {
             owners: None,
             timeline: false,
             checked: false,
+            marks: None,
             fault_scope: String::new(),
         }
     }

@@ -35,6 +35,24 @@ fn a_replica_lost_at_any_segment_of_any_step_leaves_the_same_bytes() {
     }
 }
 
+/// What the host reads then are results of an earlier step.
+#[test]
+fn a_replica_whose_driver_drops_commands_and_says_nothing_is_not_believed() {
+    let segments = train().segments();
+    let whole = run(&mut replicas(1, options()));
+    for at in 1..SAMPLES.len() as u64 {
+        // The first run copies uploads, or only a mark. The second is a pass.
+        let kind = if at % 2 == 0 { "return(drop:1)" } else { "return(drop:2)" };
+        let (lost, segment) = (at as usize % 2, at as usize % segments);
+        let dropping = with(&[(lost, at, segment, kind)]).with(|options| options.marks = Some(true));
+        let mut two = replicas(2, dropping);
+        assert!(run(&mut two) == whole, "step {at}, segment {segment}");
+        let [left] = two.left() else { panic!("{:?}", two.left()) };
+        assert_eq!((left.replica, left.step), (lost, at));
+        assert!(left.why.contains("device lost: the driver reported commands as done"), "{left}");
+    }
+}
+
 #[test]
 fn the_outcome_tells_who_left() {
     let mut two = replicas(2, with(&[(0, 1, 0, "return(lose)")]));

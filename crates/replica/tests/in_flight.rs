@@ -198,6 +198,22 @@ fn a_step_is_one_submission_and_nobody_waits_before_the_next() {
     assert_eq!(replicas.reports()[0].steps, 8);
 }
 
+/// Each step has memory of its own for its results, where those of the step but one before it still lie.
+#[test]
+fn a_step_whose_commands_were_dropped_is_the_end_of_the_last_replica() {
+    let program = program(false);
+    let dropping = with(&[(0, 3, 0, "return(drop:2)")]).with(|options| options.marks = Some(true));
+    let mut replicas = start_with(&program, 1, dropping, 2);
+    assert!(replicas.begin(0, &feed(&program, 0, BATCH, Wrong::Nothing)).unwrap());
+    for step in 1..4 {
+        assert!(replicas.begin(0, &feed(&program, step, BATCH, Wrong::Nothing)).unwrap());
+        assert!(replicas.finish().unwrap().committed);
+    }
+    let error = replicas.finish().unwrap_err();
+    let ReplicaError::NoneLeft { step: 3, left } = &error else { panic!("{error}") };
+    assert!(left[0].why.contains("the driver reported commands as done"), "{error}");
+}
+
 #[test]
 fn steps_in_flight_change_no_byte_and_no_error() {
     let program = program(false);

@@ -7,16 +7,22 @@
 //! known difference is moved into these bounds, so no error adds up. Timestamps that contradict themselves
 //! (time that stands still, goes backwards, or is more than has passed) are dropped, because a clock of 36
 //! bits wraps within an hour or so. Several in a row turn the clock off for good.
+//!
+//! All timestamps of a device are in one query set: a process on macOS may have 32 of them, and one more
+//! loses the device. Parts take pairs from it and give them back.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use unisono_graph::plan::{Slice, Transfer};
 
+use crate::device::fault::{hold, scoped};
 use crate::{Backend, Device, GpuError};
 
 /// The bytes of two timestamps.
 const BYTES: u64 = 2 * wgpu::QUERY_SIZE as u64;
+/// The number of pairs of timestamps that a device has. Parts beyond that have none.
+const PAIRS: u32 = 256;
 /// The seconds by which a device may seem to have worked longer than the host waited: clocks differ by that
 /// much.
 const SLACK: f64 = 50e-6;
@@ -39,6 +45,16 @@ pub(crate) struct Clock {
     period: f64,
     origin: Instant,
     state: Mutex<State>,
+    /// The timestamps of all parts, which are there from the first part on.
+    pairs: Mutex<Option<Pairs>>,
+}
+
+/// The pairs of timestamps of a device.
+#[derive(Debug)]
+struct Pairs {
+    queries: wgpu::QuerySet,
+    /// The pairs that no part has.
+    free: Arc<Mutex<Vec<u32>>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,11 +65,20 @@ struct State {
     doubts: u32,
 }
 
-/// The buffers into which the timestamps of a part are written.
+/// The pair of timestamps of a part, which is given back when it is dropped. A submission that still writes
+/// it has its place in the order of the queue, as has the copy of what it writes.
 #[derive(Debug)]
 pub(crate) struct Timestamps {
-    pub queries: wgpu::QuerySet,
+    queries: wgpu::QuerySet,
+    pair: u32,
+    free: Arc<Mutex<Vec<u32>>>,
     resolved: wgpu::Buffer,
+}
+
+impl Drop for Timestamps {
+    fn drop(&mut self) {
+        hold(&self.free).push(self.pair);
+    }
 }
 
 impl Clock {
@@ -66,7 +91,7 @@ impl Clock {
     }
 
     fn with_period(period: f64, origin: Instant) -> Self {
-        Self { period, origin, state: Mutex::default() }
+        Self { period, origin, state: Mutex::default(), pairs: Mutex::new(None) }
     }
 
     pub fn is_on(&self) -> bool {
@@ -98,19 +123,30 @@ impl Clock {
 }
 
 impl Device {
-    /// Creates the timestamps of a part that launches something. Returns none if the device has no clock.
+    /// Returns timestamps for a part that launches something. Returns none if the device has no clock, or
+    /// other parts have all of its timestamps.
     pub(crate) fn timestamps(&self) -> Result<Option<Timestamps>, GpuError> {
-        if !self.clock.as_ref().is_some_and(Clock::is_on) {
-            return Ok(None);
-        }
-        let queries = crate::device::fault::scoped(&self.raw, "timestamps", BYTES, || {
-            let ty = wgpu::QueryType::Timestamp;
-            self.raw.create_query_set(&wgpu::QuerySetDescriptor { label: None, ty, count: 2 })
-        })?;
+        let Some(clock) = self.clock.as_ref().filter(|clock| clock.is_on()) else { return Ok(None) };
+        let mut pairs = hold(&clock.pairs);
+        let Pairs { queries, free } = match &mut *pairs {
+            Some(pairs) => pairs,
+            none => none.insert(self.create_pairs()?),
+        };
+        let Some(pair) = hold(free).pop() else { return Ok(None) };
         let usage = wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC;
         let descriptor =
             wgpu::BufferDescriptor { label: None, size: BYTES, usage, mapped_at_creation: false };
-        Ok(Some(Timestamps { queries, resolved: self.create("timestamps", &descriptor)? }))
+        let resolved = self.create("timestamps", &descriptor).inspect_err(|_| hold(free).push(pair))?;
+        Ok(Some(Timestamps { queries: queries.clone(), pair, free: Arc::clone(free), resolved }))
+    }
+
+    fn create_pairs(&self) -> Result<Pairs, GpuError> {
+        self.counters.query_set();
+        let (ty, count) = (wgpu::QueryType::Timestamp, 2 * PAIRS);
+        let queries = scoped(&self.raw, "timestamps", u64::from(PAIRS) * BYTES, || {
+            self.raw.create_query_set(&wgpu::QuerySetDescriptor { label: None, ty, count })
+        })?;
+        Ok(Pairs { queries, free: Arc::new(Mutex::new((0..PAIRS).rev().collect())) })
     }
 }
 
@@ -120,9 +156,18 @@ impl Timestamps {
         Transfer { slot: 0, slice: Slice { buffer: usize::MAX, offset: 0, bytes: BYTES } }
     }
 
+    /// Returns what a pass writes of them: the time at which it begins, the one at which it ends, or both.
+    pub fn writes(&self, begins: bool, ends: bool) -> Option<wgpu::ComputePassTimestampWrites<'_>> {
+        (begins || ends).then(|| wgpu::ComputePassTimestampWrites {
+            query_set: &self.queries,
+            beginning_of_pass_write_index: begins.then_some(2 * self.pair),
+            end_of_pass_write_index: ends.then_some(2 * self.pair + 1),
+        })
+    }
+
     /// Records the copy of both timestamps to staging memory.
     pub fn fetch(&self, encoder: &mut wgpu::CommandEncoder, to: &wgpu::Buffer, offset: u64) {
-        encoder.resolve_query_set(&self.queries, 0..2, &self.resolved, 0);
+        encoder.resolve_query_set(&self.queries, 2 * self.pair..2 * self.pair + 2, &self.resolved, 0);
         encoder.copy_buffer_to_buffer(&self.resolved, 0, to, offset, BYTES);
     }
 

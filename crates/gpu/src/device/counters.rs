@@ -16,6 +16,8 @@ pub struct Counters {
     pub loads: u64,
     /// The number of distinct compiled kernels that the device holds now.
     pub kernels: u64,
+    /// The number of query sets that were created for timestamps.
+    pub query_sets: u64,
 }
 
 /// The counts as the device keeps them.
@@ -24,6 +26,7 @@ pub(crate) struct Counted {
     submissions: AtomicU64,
     waits: AtomicU64,
     loads: AtomicU64,
+    query_sets: AtomicU64,
 }
 
 impl Counted {
@@ -38,17 +41,21 @@ impl Counted {
     pub fn load(&self) {
         self.loads.fetch_add(1, Ordering::Relaxed);
     }
+
+    pub fn query_set(&self) {
+        self.query_sets.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Device {
-    /// Returns how often the host submitted work, waited for it and loaded plans, and how many kernels there
-    /// are.
+    /// Returns how often the host submitted work, waited for it and loaded plans, and what there is for that.
     pub fn counters(&self) -> Counters {
         Counters {
             submissions: self.counters.submissions.load(Ordering::Relaxed),
             waits: self.counters.waits.load(Ordering::Relaxed),
             loads: self.counters.loads.load(Ordering::Relaxed),
             kernels: self.kernels() as u64,
+            query_sets: self.counters.query_sets.load(Ordering::Relaxed),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Turns the three ways in which wgpu reports trouble (error scopes, the uncaptured handler, the lost
 //! callback) into one error.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::GpuError;
@@ -14,6 +14,8 @@ pub(crate) struct Faults {
     first: Mutex<Option<GpuError>>,
     lost: Mutex<Option<String>>,
     abandoned: AtomicBool,
+    /// Which run of commands from now on is left out; 0 for none.
+    left_out: AtomicU64,
 }
 
 impl Faults {
@@ -23,6 +25,7 @@ impl Faults {
             first: Mutex::default(),
             lost: Mutex::default(),
             abandoned: AtomicBool::new(false),
+            left_out: AtomicU64::new(0),
         });
         let uncaptured = Arc::clone(&faults);
         device.on_uncaptured_error(Arc::new(move |error| {
@@ -51,6 +54,17 @@ impl Faults {
     /// could hang.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
+    }
+
+    /// Injects a fault: leaves out the commands of a run, the first of which has the number 1.
+    pub fn leave_out(&self, run: u64) {
+        self.left_out.store(run, Ordering::Relaxed);
+    }
+
+    /// Returns whether the commands of the run that begins here are left out.
+    pub fn leaves_out(&self) -> bool {
+        let less = |left: u64| left.checked_sub(1);
+        self.left_out.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) == Ok(1)
     }
 
     pub fn is_abandoned(&self) -> bool {

@@ -7,9 +7,12 @@ pub(crate) mod float_mode;
 mod halves;
 pub(crate) mod interface;
 pub(crate) mod mapped;
+pub(crate) mod marks;
+pub(crate) mod options;
 pub(crate) mod pipeline;
 pub(crate) mod pool;
 mod reads;
+pub(crate) mod record;
 pub(crate) mod spirv;
 pub(crate) mod staging;
 mod state;
@@ -19,7 +22,6 @@ mod wait;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use unisono_graph::target::Target;
 
@@ -30,6 +32,8 @@ use clock::Clock;
 use counters::Counted;
 use fault::{Faults, scoped};
 use mapped::Mapping;
+use marks::Marks;
+use options::Options;
 use pipeline::{Pipelines, Way};
 use pool::Pool;
 use reads::Textures;
@@ -50,6 +54,8 @@ pub struct Device {
     pub(crate) queue: wgpu::Queue,
     pub(crate) faults: Arc<Faults>,
     pub(crate) clock: Option<Clock>,
+    /// The count of its passes, if the device counts them.
+    pub(crate) marks: Option<Marks>,
     pub(crate) pipelines: Pipelines,
     pub(crate) pool: Pool,
     pub(crate) state: State,
@@ -71,80 +77,6 @@ pub struct Device {
 /// The usage of a buffer that kernels and copies can use.
 pub(crate) const STORAGE: wgpu::BufferUsages =
     wgpu::BufferUsages::STORAGE.union(wgpu::BufferUsages::COPY_SRC).union(wgpu::BufferUsages::COPY_DST);
-
-/// How a device is opened.
-///
-/// Make one with [`Options::default`] and [`Options::with`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Options {
-    /// Whether to compile bounds checks and loop limits into every kernel, to turn the driver's own
-    /// validation on, and to do without what is only for speed (memory shared with the host, loads in pairs).
-    /// It is meant for debugging; without it, a kernel that reads or writes beyond its bindings is undefined
-    /// behaviour. Default: false.
-    pub checked: bool,
-    /// How long a wait for a device may take. Time in which the process was stopped does not count. Default:
-    /// 300 s.
-    pub deadline: Duration,
-    /// Whether the device tells when it worked, where it can: see [`crate::Timing::device`]. Default: true.
-    pub clock: bool,
-    /// Whether to turn on `enable f16;` in shaders where the adapter has it, for plans that store f16.
-    /// [`Device::target`] says whether it is on. Default: false.
-    pub f16: bool,
-    /// Whether compilers are kept from contracting, factoring or reordering float operations: on Vulkan by
-    /// SPIR-V that forbids it ([`crate::spirv`]); on other backends, and with `checked`, by operations of
-    /// integers that they cannot see through ([`Target::masks`]). Without it an adapter is of no portable
-    /// class. Default: yes, unless the environment has `UNISONO_UNPROTECTED=1`, which is meant for tests.
-    pub decorate: bool,
-    /// The longest time that a step, or a segment of one, may take in one submission: systems reset a device
-    /// that works longer on one. What took longer when it was last submitted is divided, and what was not
-    /// timed yet is divided into 16. Default: 1 s on Windows, where a device is reset after 2 s, and none
-    /// elsewhere.
-    pub longest_submission: Option<Duration>,
-    /// Whether kernels of a CPU adapter on Vulkan read their buffers as textures, which changes no result.
-    /// Default: none, which means where that is faster.
-    pub texels: Option<bool>,
-    /// The number of threads that compile kernels. Default: none, which means one for each core on a GPU, and
-    /// one on a CPU adapter, where other devices need the other cores, and on GL, which has one lock.
-    pub compile_threads: Option<usize>,
-    /// The number of the device among those that load the same plans at the same time. Each begins to compile
-    /// elsewhere in a plan, so that it finds in the driver's cache what others have compiled by then.
-    /// Default: 0.
-    pub turn: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        let deadline = Duration::from_secs(300);
-        let decorate = !is_unprotected();
-        Self {
-            checked: false,
-            deadline,
-            clock: true,
-            f16: false,
-            decorate,
-            longest_submission: cfg!(windows).then_some(Duration::from_secs(1)),
-            texels: None,
-            compile_threads: None,
-            turn: 0,
-        }
-    }
-}
-
-impl Options {
-    /// Returns these options, changed: `Options::default().with(|options| options.f16 = true)`.
-    #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
-        change(&mut self);
-        self
-    }
-}
-
-/// Returns whether the environment asks for kernels that nothing protects from compilers, for tests:
-/// `UNISONO_UNPROTECTED=1`. See [`Options::decorate`].
-pub fn is_unprotected() -> bool {
-    std::env::var_os("UNISONO_UNPROTECTED").is_some_and(|value| value == "1")
-}
 
 /// The bytes that a device holds for its plans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -217,6 +149,7 @@ impl Device {
             texels,
             options,
             clock: Clock::new(&raw, &queue, adapter.backend),
+            marks: None,
             raw,
             queue,
             faults,
@@ -230,8 +163,12 @@ impl Device {
             capacity: adapter.memory_bytes(),
             instance,
         };
+        if device.options.marks(adapter.backend) {
+            device.marks = Some(Marks::new(&device, way)?);
+        }
         if enabled.contains(wgpu::Features::SHADER_F16) {
             halves::check(&mut device)?;
+            device.drop_unused_kernels();
         }
         Ok(device)
     }
@@ -289,6 +226,13 @@ impl Device {
         if self.unmap_unread().is_ok() {
             self.raw.destroy();
         }
+    }
+
+    /// Leaves out one run of commands, as if the driver had dropped it and reported it as done: for drills.
+    /// Copies and clears in a row are a run, and so are the launches of a pass. `run` is the number of the
+    /// run from now on, from 1.
+    pub fn leave_out(&self, run: u64) {
+        self.faults.leave_out(run);
     }
 
     /// Checks that there is memory for so many bytes more.

@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 
 use unisono_graph::plan::{Plan, Role};
 
+use crate::device::record::Recorder;
 use crate::{Device, GpuError};
 
 #[derive(Debug, Default)]
@@ -56,20 +57,24 @@ impl Device {
             }
             grown.push((rank, self.create_storage("scratch", bytes)?));
         }
-        let mut encoder = None;
-        for (rank, new) in grown {
-            if let Some(old) = self.pool.buffers.get(rank) {
-                let descriptor = wgpu::CommandEncoderDescriptor::default();
-                let encoder = encoder.get_or_insert_with(|| self.raw.create_command_encoder(&descriptor));
-                encoder.copy_buffer_to_buffer(old, 0, &new, 0, old.size());
-                self.pool.buffers[rank] = new;
-                self.pool.generation += 1;
-            } else {
-                self.pool.buffers.push(new);
+        let old = |rank: usize| self.pool.get(rank);
+        if grown.iter().any(|(rank, _)| old(*rank).is_some()) {
+            let mut recorder = Recorder::new(self);
+            for (rank, new) in &grown {
+                if let Some(old) = old(*rank) {
+                    recorder.copy((old, 0), (new, 0), old.size());
+                }
             }
+            self.queue.submit([recorder.finish()]);
         }
-        if let Some(encoder) = encoder {
-            self.queue.submit([encoder.finish()]);
+        for (rank, new) in grown {
+            match self.pool.buffers.get_mut(rank) {
+                Some(old) => {
+                    *old = new;
+                    self.pool.generation += 1;
+                }
+                None => self.pool.buffers.push(new),
+            }
         }
         self.faults.check()
     }

@@ -69,6 +69,11 @@ impl Staging {
         self.blocks.iter().map(|block| block.buffer.size()).sum()
     }
 
+    /// Returns whether the host reads it.
+    pub fn is_read(&self) -> bool {
+        self.mode == wgpu::MapMode::Read
+    }
+
     /// Returns whether all blocks are mapped; an error if one never will be.
     pub fn ready(&self) -> Result<bool, ()> {
         let states = || self.blocks.iter().map(|block| block.state.load(Ordering::Acquire));

@@ -3,6 +3,7 @@
 
 use unisono_graph::plan::{Slice, StateLayout, Transfer};
 
+use crate::device::record::{Place, Recorder};
 use crate::device::staging::Staging;
 use crate::{Device, GpuError};
 
@@ -173,28 +174,31 @@ impl Device {
     /// Returns staging of one block that takes a chunk of a tensor of so many bytes.
     fn chunk(&self, known: Option<Staging>, bytes: u64, mode: wgpu::MapMode) -> Result<Staging, GpuError> {
         let bytes = bytes.min(CHUNK_BYTES);
-        match known.filter(|staging| staging.bytes() >= bytes) {
+        // The count of passes is behind what is read.
+        let room = |staging: &Staging| match staging.places.get(1) {
+            Some(Some((_, offset))) => *offset,
+            _ => staging.bytes(),
+        };
+        match known.filter(|staging| room(staging) >= bytes) {
             Some(staging) => Ok(staging),
             None => {
                 let slice = Slice { buffer: 0, offset: 0, bytes };
-                Staging::new(self, &[Transfer { slot: 0, slice }], |_| false, mode)
+                let count = self.count_transfer().filter(|_| mode == wgpu::MapMode::Read);
+                let transfers: Vec<_> = std::iter::once(Transfer { slot: 0, slice }).chain(count).collect();
+                Staging::new(self, &transfers, |_| false, mode)
             }
         }
     }
 
     /// Copies, and waits until that is done and the staging is mapped again.
-    fn copy(
-        &self,
-        staging: &Staging,
-        (from, from_offset): (&wgpu::Buffer, u64),
-        (to, to_offset): (&wgpu::Buffer, u64),
-        bytes: u64,
-    ) -> Result<(), GpuError> {
-        let mut encoder = self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        encoder.copy_buffer_to_buffer(from, from_offset, to, to_offset, bytes);
-        staging.map_after(&encoder);
-        let index = self.send(encoder.finish());
+    fn copy(&self, staging: &Staging, from: Place<'_>, to: Place<'_>, bytes: u64) -> Result<(), GpuError> {
+        let mut recorder = Recorder::new(self);
+        recorder.copy(from, to, bytes);
+        let count = staging.is_read().then(|| recorder.stamp(staging));
+        recorder.map(staging);
+        let index = self.send(recorder.finish());
         self.faults.check()?;
-        self.until(Some(&index), || staging.ready())
+        self.until(Some(&index), || staging.ready())?;
+        count.map_or(Ok(()), |count| self.check_count(staging, count))
     }
 }

@@ -10,6 +10,7 @@ use crate::device::fault::{Faults, scoped};
 use crate::device::mapped::Loan;
 use crate::device::pipeline::Compiled;
 use crate::device::pool::ranks;
+use crate::device::record::Recorder;
 use crate::device::staging::{ALIGNMENT, Staging};
 use crate::{Device, GpuError};
 
@@ -93,6 +94,16 @@ pub(crate) struct Part {
     /// The timestamps of the device's clock. Their place in `download` is the one after those of the
     /// downloads.
     pub timestamps: Option<Timestamps>,
+    /// The count of passes that the newest submission is to leave at the last place in `download`, if the
+    /// device counts them.
+    pub count: u32,
+}
+
+impl Part {
+    /// Returns the block and the offset of the timestamps in `download`.
+    pub fn clock_place(&self) -> Option<(usize, u64)> {
+        self.timestamps.as_ref().and_then(|_| *self.download.places.get(self.downloads.len())?)
+    }
 }
 
 /// A command of a plan with its bind group looked up.
@@ -171,9 +182,9 @@ impl Device {
             let launch = |command: &Command| matches!(command, Command::Launch(_));
             let launches = segment.commands[std::mem::replace(&mut first, end)..end].iter().any(launch);
             let timestamps = if launches { self.timestamps()? } else { None };
-            let places = with_clock(&downloads, timestamps.as_ref());
+            let places = self.places(&downloads, timestamps.as_ref());
             let download = self.staging(plan, &places, wgpu::MapMode::Read)?;
-            Ok(Part { end, downloads, download, unread: false, submitted: None, timestamps })
+            Ok(Part { end, downloads, download, unread: false, submitted: None, timestamps, count: 0 })
         };
         split(plan, segment, PART_BYTES).into_iter().map(part).collect()
     }
@@ -186,14 +197,21 @@ impl Device {
             let parts = first.parts.iter().map(|part| {
                 let timestamps = if part.timestamps.is_some() { self.timestamps()? } else { None };
                 let (end, downloads) = (part.end, part.downloads.clone());
-                let places = with_clock(&downloads, timestamps.as_ref());
+                let places = self.places(&downloads, timestamps.as_ref());
                 let download = Staging::new(self, &places, |_| false, wgpu::MapMode::Read)?;
-                Ok(Part { end, downloads, download, unread: false, submitted: None, timestamps })
+                Ok(Part { end, downloads, download, unread: false, submitted: None, timestamps, count: 0 })
             });
             let parts = parts.collect::<Result<Vec<_>, GpuError>>()?;
             loaded.lanes.push(Lane { upload, loans: Vec::new(), parts, last: None, serial: 0 });
         }
         Ok(())
+    }
+
+    /// Returns what has a place in the staging of a part: its downloads, then the clock's timestamps, then
+    /// the count of passes.
+    fn places(&self, downloads: &[Transfer], timestamps: Option<&Timestamps>) -> Vec<Transfer> {
+        let timestamps = timestamps.map(|_| Timestamps::transfer());
+        downloads.iter().cloned().chain(timestamps).chain(self.count_transfer()).collect()
     }
 
     /// Creates staging for all transfers but those whose buffers the host shares.
@@ -234,8 +252,14 @@ impl Device {
         // The first devices begin at 0, 1/2, 1/4, 3/4, 1/8 ... of the kernels.
         let first = (self.options.turn.reverse_bits() as u128 * parts.len() as u128) >> usize::BITS;
         parts.rotate_left(first as usize);
+        if let Some(marks) = &self.marks {
+            marks.write_number(&self.queue);
+        }
         let what = "the first use of the plan's buffers";
         scoped(&self.raw, what, self.pool.bytes(), || self.queue.submit(parts))?;
+        if self.marks.is_some() {
+            self.queue.submit([Recorder::proof_of_writes(self)]);
+        }
         self.faults.check()
     }
 
@@ -264,11 +288,6 @@ impl Device {
         };
         (0..plan.buffers.len()).map(source).collect()
     }
-}
-
-/// Returns the downloads of a part, with those of the clock behind them.
-fn with_clock(downloads: &[Transfer], timestamps: Option<&Timestamps>) -> Vec<Transfer> {
-    downloads.iter().cloned().chain(timestamps.map(|_| Timestamps::transfer())).collect()
 }
 
 /// Returns a segment, or an error if there is no such one.

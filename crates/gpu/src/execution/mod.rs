@@ -2,6 +2,7 @@
 
 mod bind;
 mod check;
+mod commands;
 pub(crate) mod executable;
 mod lend;
 mod part;
@@ -17,10 +18,11 @@ use crate::device::clock::{Stretch, Timestamps};
 use crate::device::float_mode;
 use crate::device::mapped::Mapping;
 use crate::device::pipeline::Compiled;
-use crate::device::staging::Staging;
+use crate::device::record::Recorder;
 use crate::{Device, GpuError, MappedDownload, Writer};
 
 use bind::Bound;
+use commands::{Clocked, record, record_downloads, record_uploads};
 use executable::{Executable, Kernels, Lane, LoadedSegment, Part, Source, Step, segment_of};
 use whole::cut;
 
@@ -180,25 +182,24 @@ impl Device {
         (bound, kernels): (&Bound, &[Arc<Compiled>]),
         most: usize,
     ) -> VecDeque<wgpu::SubmissionIndex> {
-        let new_encoder = || self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        let mut encoder = new_encoder();
-        record_uploads(&mut encoder, uploads, &lane.upload, bound);
+        let mut recorder = Recorder::new(self);
+        record_uploads(&mut recorder, uploads, &lane.upload, bound);
         let (mut parts, mut first) = (VecDeque::with_capacity(lane.parts.len()), 0);
         for part in &mut lane.parts {
             let own = &steps[first..part.end];
-            let queries = part.timestamps.as_ref().map(|timestamps| &timestamps.queries);
             part.submitted = None;
             for piece in cut(own, 0, most) {
                 if piece.start > 0 {
                     part.submitted.get_or_insert_with(Instant::now);
-                    self.send(std::mem::replace(&mut encoder, new_encoder()).finish());
+                    self.send(std::mem::replace(&mut recorder, Recorder::new(self)).finish());
                 }
-                let clocked = Clocked { queries, begins: piece.start == 0, ends: piece.end == own.len() };
-                record(&mut encoder, &own[piece], bound, clocked, kernels);
+                let (begins, ends) = (piece.start == 0, piece.end == own.len());
+                let clocked = Clocked { timestamps: part.timestamps.as_ref(), begins, ends };
+                record(&mut recorder, &own[piece], bound, clocked, kernels);
             }
-            record_downloads(&mut encoder, part, bound);
+            record_downloads(&mut recorder, part, bound);
             part.submitted.get_or_insert_with(Instant::now);
-            let index = self.send(std::mem::replace(&mut encoder, new_encoder()).finish());
+            let index = self.send(std::mem::replace(&mut recorder, Recorder::new(self)).finish());
             lane.last = Some(index.clone());
             parts.push_back(index);
             (part.unread, first) = (true, part.end);
@@ -266,6 +267,7 @@ impl Device {
         let start = Instant::now();
         self.until(Some(index), || Ok(part.download.ready()? && upload.ready()?))?;
         let done = Instant::now();
+        self.check_count(&part.download, part.count)?;
         let mut mapping = Mapping::of(part.download.blocks.clone());
         let read = self.read(part, bound, index, &mut mapping, download);
         self.keep_mapped(mapping);
@@ -305,9 +307,7 @@ impl Device {
             let view = view.map_err(|error| self.blame(&what(transfer), error))?;
             download(transfer, MappedDownload::new(view, mapping));
         }
-        let (Some(_), Some(&Some((block, offset)))) = (&part.timestamps, part.download.places.last()) else {
-            return Ok(None);
-        };
+        let Some((block, offset)) = part.clock_place() else { return Ok(None) };
         let view = part.download.blocks[block].buffer.get_mapped_range(Timestamps::range(offset));
         Ok(Timestamps::read(&view.map_err(|error| self.blame("timestamps", error))?))
     }
@@ -351,91 +351,5 @@ impl Device {
     fn own(&self, executable: &Executable) -> Result<(), GpuError> {
         let own = Arc::ptr_eq(&executable.owner, &self.faults);
         if own { Ok(()) } else { Err(GpuError::plan("executable", "belongs to another device")) }
-    }
-}
-
-/// Records the copies from staging to the buffers of the uploads, after which the staging is mapped again.
-fn record_uploads(
-    encoder: &mut wgpu::CommandEncoder,
-    uploads: &[Transfer],
-    staging: &Staging,
-    bound: &Bound,
-) {
-    for (Transfer { slice, .. }, place) in uploads.iter().zip(&staging.places) {
-        let &Some((block, offset)) = place else { continue };
-        let (from, to) = (&staging.blocks[block].buffer, &bound.buffers[slice.buffer]);
-        encoder.copy_buffer_to_buffer(from, offset, to, slice.offset, slice.bytes);
-    }
-    staging.map_after(encoder);
-}
-
-/// Which timestamps recorded steps write.
-#[derive(Clone, Copy)]
-struct Clocked<'a> {
-    queries: Option<&'a wgpu::QuerySet>,
-    /// Whether the first pass writes the time at which it begins.
-    begins: bool,
-    /// Whether the last pass writes the time at which it ends.
-    ends: bool,
-}
-
-/// Records the copies of a part's timestamps and downloads to staging, after which the staging is mapped.
-fn record_downloads(encoder: &mut wgpu::CommandEncoder, part: &Part, bound: &Bound) {
-    if let (Some(timestamps), Some(&Some((block, offset)))) = (&part.timestamps, part.download.places.last())
-    {
-        timestamps.fetch(encoder, &part.download.blocks[block].buffer, offset);
-    }
-    for (Transfer { slice, .. }, place) in part.downloads.iter().zip(&part.download.places) {
-        let &Some((block, offset)) = place else { continue };
-        let (from, to) = (&bound.buffers[slice.buffer], &part.download.blocks[block].buffer);
-        encoder.copy_buffer_to_buffer(from, slice.offset, to, offset, slice.bytes);
-    }
-    part.download.map_after(encoder);
-}
-
-/// Records all steps in as few passes as copies and clears allow. The queries get the time at which the first
-/// pass began and the time at which the last one ended.
-fn record(
-    encoder: &mut wgpu::CommandEncoder,
-    steps: &[Step],
-    bound: &Bound,
-    clocked: Clocked<'_>,
-    kernels: &[Arc<Compiled>],
-) {
-    let mut passes_left =
-        steps.chunk_by(|a, b| a.is_launch() && b.is_launch()).filter(|steps| steps[0].is_launch()).count();
-    let mut is_first = true;
-    for steps in steps.chunk_by(|a, b| a.is_launch() && b.is_launch()) {
-        match steps {
-            [Step::Copy { from, to }] => {
-                let (source, target) = (&bound.buffers[from.buffer], &bound.buffers[to.buffer]);
-                encoder.copy_buffer_to_buffer(source, from.offset, target, to.offset, from.bytes);
-            }
-            [Step::Clear(slice)] => {
-                encoder.clear_buffer(&bound.buffers[slice.buffer], slice.offset, Some(slice.bytes));
-            }
-            launches => {
-                passes_left -= 1;
-                let first = std::mem::take(&mut is_first) && clocked.begins;
-                let last = passes_left == 0 && clocked.ends;
-                let writes = clocked.queries.filter(|_| first || last);
-                let timestamp_writes = writes.map(|query_set| wgpu::ComputePassTimestampWrites {
-                    query_set,
-                    beginning_of_pass_write_index: first.then_some(0),
-                    end_of_pass_write_index: last.then_some(1),
-                });
-                let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
-                let mut pass = encoder.begin_compute_pass(&descriptor);
-                let mut set = None;
-                for step in launches {
-                    let Step::Launch { kernel, group, grid: [x, y, z] } = step else { continue };
-                    if set.replace(*kernel) != Some(*kernel) {
-                        pass.set_pipeline(&kernels[*kernel].pipeline);
-                    }
-                    pass.set_bind_group(0, &bound.groups[*group], &[]);
-                    pass.dispatch_workgroups(*x, *y, *z);
-                }
-            }
-        }
     }
 }

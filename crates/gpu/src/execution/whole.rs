@@ -10,11 +10,12 @@ use unisono_graph::plan::Transfer;
 use crate::device::clock::Stretch;
 use crate::device::mapped::Mapping;
 use crate::device::pipeline::Compiled;
+use crate::device::record::Recorder;
 use crate::{Device, GpuError, Timing, Writer};
 
 use super::bind::Bound;
+use super::commands::{Clocked, record, record_downloads, record_uploads};
 use super::executable::{Executable, Kernels, Lane, LoadedSegment, Step};
-use super::{Clocked, record, record_downloads, record_uploads};
 
 /// The number of submissions for a step that was not timed yet, where a submission may take too long.
 const UNTIMED: usize = 16;
@@ -108,32 +109,30 @@ impl Device {
         kernels: &[Arc<Compiled>],
         most: usize,
     ) -> wgpu::CommandBuffer {
-        let new_encoder = || self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        let (mut encoder, mut recorded) = (new_encoder(), 0_usize);
+        let (mut recorder, mut recorded) = (Recorder::new(self), 0_usize);
         for LoadedSegment { uploads, lanes, steps, .. } in segments {
             let Lane { upload, parts, .. } = &mut lanes[lane];
             upload.unmap();
-            record_uploads(&mut encoder, uploads, upload, bound);
+            record_uploads(&mut recorder, uploads, upload, bound);
             let mut first = 0;
             for part in parts {
                 let own = &steps[first..part.end];
-                let queries = part.timestamps.as_ref().map(|timestamps| &timestamps.queries);
                 let launches = own.iter().filter(|step| step.is_launch()).count();
                 let is_full = launches > 0 && recorded > 0 && recorded.is_multiple_of(most);
                 for (at, piece) in cut(own, recorded, most).into_iter().enumerate() {
                     if at > 0 || is_full {
-                        let before = std::mem::replace(&mut encoder, new_encoder());
-                        self.send(before.finish());
+                        self.send(std::mem::replace(&mut recorder, Recorder::new(self)).finish());
                     }
-                    let clocked = Clocked { queries, begins: piece.start == 0, ends: piece.end == own.len() };
-                    record(&mut encoder, &own[piece], bound, clocked, kernels);
+                    let (begins, ends) = (piece.start == 0, piece.end == own.len());
+                    let clocked = Clocked { timestamps: part.timestamps.as_ref(), begins, ends };
+                    record(&mut recorder, &own[piece], bound, clocked, kernels);
                 }
-                record_downloads(&mut encoder, part, bound);
+                record_downloads(&mut recorder, part, bound);
                 recorded += launches;
                 (part.submitted, part.unread, first) = (Some(Instant::now()), true, part.end);
             }
         }
-        encoder.finish()
+        recorder.finish()
     }
 
     /// Waits for a step and hands out its downloads, segment by segment and in order.
@@ -163,6 +162,9 @@ impl Device {
         self.until(Some(&index), || segments.iter().try_fold(true, |all, loaded| Ok(all && ready(loaded)?)))?;
         let done = Instant::now();
         timing.wait += done - start;
+        for part in segments.iter().flat_map(|loaded| &loaded.lanes[lane].parts) {
+            self.check_count(&part.download, part.count)?;
+        }
         for part in segments.iter_mut().flat_map(|loaded| &mut loaded.lanes[lane].parts) {
             let mut mapping = Mapping::of(part.download.blocks.clone());
             let read = self.read(part, bound, &index, &mut mapping, &mut |transfer, bytes| {
@@ -185,7 +187,8 @@ impl Device {
     /// Returns the number of submissions for a step, or a segment, that took so long last time: more than one
     /// if it nears the time after which the system resets a device, or if it was not timed yet.
     pub(super) fn pieces(&self, took: Option<Duration>) -> usize {
-        let Some(longest) = self.options.longest_submission else { return 1 };
+        let longest = self.options.longest_submission(self.adapter.kind);
+        let Some(longest) = longest else { return 1 };
         let Some(took) = took else { return UNTIMED };
         let longest = longest.max(Duration::from_nanos(1));
         took.as_nanos().div_ceil(longest.as_nanos()).clamp(1, 1 << 10) as usize

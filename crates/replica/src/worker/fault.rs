@@ -16,6 +16,7 @@
 //! | fault | what happens |
 //! | --- | --- |
 //! | `lose` | the device is lost |
+//! | `drop:2` | the driver drops the second run of commands (copies in a row, or a pass) and reports it as done |
 //! | `panic` | the thread panics |
 //! | `abort` | the process ends, as if it were killed |
 //! | `out-of-memory` | the device has no memory left |
@@ -38,6 +39,7 @@ use unisono_gpu::Backend;
 #[cfg_attr(not(any(test, feature = "faults")), expect(dead_code, reason = "nothing goes wrong on purpose"))]
 pub(crate) enum Fault {
     Lose,
+    Drop(u64),
     Panic,
     Abort,
     OutOfMemory,
@@ -56,6 +58,7 @@ impl Fault {
         let (name, value) = text.split_once(':').unwrap_or((text, ""));
         Some(match name {
             "lose" => Self::Lose,
+            "drop" => Self::Drop(value.parse().ok()?),
             "panic" => Self::Panic,
             "abort" => Self::Abort,
             "out-of-memory" => Self::OutOfMemory,
@@ -142,6 +145,7 @@ mod tests {
     #[test]
     fn faults_go_by_their_names() {
         assert_eq!(Fault::parse("lose"), Some(Fault::Lose));
+        assert_eq!(Fault::parse("drop:2"), Some(Fault::Drop(2)));
         assert_eq!(Fault::parse("abort"), Some(Fault::Abort));
         assert_eq!(Fault::parse("slow:2.5"), Some(Fault::Slow(2.5)));
         assert_eq!(Fault::parse("state:3"), Some(Fault::State(3)));

@@ -117,6 +117,7 @@ impl Worker {
         let time = Timeline::new();
         let how = unisono_gpu::Options::default().with(|device| {
             device.checked = options.checked;
+            device.marks = options.marks;
             device.deadline = options.deadline;
             device.f16 = programs.store_f16();
             device.turn = replica;
@@ -339,6 +340,7 @@ impl Worker {
             Fault::Panic => resume_unwind(Box::new("on purpose")),
             Fault::Abort => std::process::abort(),
             Fault::Lose => self.device.lose(),
+            Fault::Drop(run) => self.device.leave_out(run),
             Fault::OutOfMemory => {
                 return Err(GpuError::OutOfMemory { what: "on purpose".into(), bytes: 1 << 40 }.into());
             }

@@ -1,0 +1,123 @@
+//! How a device is opened.
+
+use std::time::Duration;
+
+use crate::{Backend, Kind};
+
+/// How a device is opened.
+///
+/// Make one with [`Options::default`] and [`Options::with`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Whether to compile bounds checks and loop limits into every kernel, to turn the driver's own
+    /// validation on, and to do without what is only for speed (memory shared with the host, loads in pairs).
+    /// It is meant for debugging; without it, a kernel that reads or writes beyond its bindings is undefined
+    /// behaviour. Default: false.
+    pub checked: bool,
+    /// How long a wait for a device may take. Time in which the process was stopped does not count. Default:
+    /// 300 s.
+    pub deadline: Duration,
+    /// Whether the device tells when it worked, where it can: see [`crate::Timing::device`]. Default: true.
+    pub clock: bool,
+    /// Whether to turn on `enable f16;` in shaders where the adapter has it, for plans that store f16.
+    /// [`crate::Device::target`] says whether it is on. Default: false.
+    pub f16: bool,
+    /// Whether compilers are kept from contracting, factoring or reordering float operations: on Vulkan by
+    /// SPIR-V that forbids it ([`crate::spirv`]); on other backends, and with `checked`, by operations of
+    /// integers that they cannot see through ([`unisono_graph::target::Target::masks`]). Without it an
+    /// adapter is of no portable class. Default: yes, unless the environment has `UNISONO_UNPROTECTED=1`,
+    /// which is meant for tests.
+    pub decorate: bool,
+    /// The longest time that a step, or a segment of one, may take in one submission: systems reset a device,
+    /// or drop its commands, if it works longer on one. What took longer when it was last submitted is
+    /// divided, and what was not timed yet is divided into 16. Default: none, which means without an end on
+    /// CPU adapters, 250 ms on macOS, which drops commands that keep the screen waiting and does not say
+    /// after how long, and 1 s elsewhere: Windows resets a device after 2 s, Linux after 2 or 10 s.
+    pub longest_submission: Option<Duration>,
+    /// Whether the device counts its passes, so that commands which the driver dropped and reports as done
+    /// are [`crate::GpuError::Lost`] and nothing of theirs is believed. It takes a launch of one thread for
+    /// each pass, of which a step has few. Default: none, which means on Metal. On Vulkan and DX12 a driver
+    /// says that a device whose commands fail is lost.
+    pub marks: Option<bool>,
+    /// Whether kernels of a CPU adapter on Vulkan read their buffers as textures, which changes no result.
+    /// Default: none, which means where that is faster.
+    pub texels: Option<bool>,
+    /// The number of threads that compile kernels. Default: none, which means one for each core on a GPU, and
+    /// one on a CPU adapter, where other devices need the other cores, and on GL, which has one lock.
+    pub compile_threads: Option<usize>,
+    /// The number of the device among those that load the same plans at the same time. Each begins to compile
+    /// elsewhere in a plan, so that it finds in the driver's cache what others have compiled by then.
+    /// Default: 0.
+    pub turn: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let deadline = Duration::from_secs(300);
+        let decorate = !is_unprotected();
+        Self {
+            checked: false,
+            deadline,
+            clock: true,
+            f16: false,
+            decorate,
+            longest_submission: None,
+            marks: None,
+            texels: None,
+            compile_threads: None,
+            turn: 0,
+        }
+    }
+}
+
+impl Options {
+    /// Returns these options, changed: `Options::default().with(|options| options.f16 = true)`.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// Returns whether a device of this backend counts its passes.
+    pub(crate) fn marks(&self, backend: Backend) -> bool {
+        self.marks.unwrap_or(backend == Backend::Metal)
+    }
+
+    /// Returns the longest time for one submission to a device of this kind.
+    pub(crate) fn longest_submission(&self, kind: Kind) -> Option<Duration> {
+        self.longest_submission.or_else(|| longest(std::env::consts::OS, kind))
+    }
+}
+
+/// Returns the longest time for one submission on a system of this name.
+fn longest(system: &str, kind: Kind) -> Option<Duration> {
+    match (kind, system) {
+        (Kind::Cpu, _) => None,
+        (_, "macos") => Some(Duration::from_millis(250)),
+        _ => Some(Duration::from_secs(1)),
+    }
+}
+
+/// Returns whether the environment asks for kernels that nothing protects from compilers, for tests:
+/// `UNISONO_UNPROTECTED=1`. See [`Options::decorate`].
+pub fn is_unprotected() -> bool {
+    std::env::var_os("UNISONO_UNPROTECTED").is_some_and(|value| value == "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn systems_and_backends_that_drop_commands_have_their_own_defaults() {
+        let of = |kind| ["linux", "windows", "macos"].map(|system| longest(system, kind));
+        let second = Some(Duration::from_secs(1));
+        assert_eq!(of(Kind::Discrete), [second, second, Some(Duration::from_millis(250))]);
+        assert_eq!(of(Kind::Cpu), [None; 3]);
+        let all = [Backend::Vulkan, Backend::Metal, Backend::Dx12, Backend::Gl];
+        assert_eq!(all.map(|backend| Options::default().marks(backend)), [false, true, false, false]);
+        let on = Options::default().with(|options| options.marks = Some(true));
+        assert!(all.iter().all(|backend| on.marks(*backend)));
+    }
+}
