@@ -1,8 +1,8 @@
 //! Whether a device keeps the smallest numbers of f16.
 //!
-//! Kernels store f32 that f16 holds as f16 and load them again, subnormal ones included. Vulkan leaves it to a
-//! driver whether its conversions take those for 0 (without the execution mode `DenormPreserve`), and then a
-//! step with f16 would have other bits than on other devices of its class, which no probe of f32 sees.
+//! Kernels store f32 that f16 holds as f16 and load them again, subnormal ones included. Vulkan leaves it to
+//! a driver whether its conversions take those for 0 (without the execution mode `DenormPreserve`), and then
+//! a step with f16 would have other bits than on other devices of its class, which no probe of f32 sees.
 
 use unisono_graph::plan::{
     Access, Buffer, Command, Kernel, Launch, Plan, Role, Segment, Slice, Transfer, Work,

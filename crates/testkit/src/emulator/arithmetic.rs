@@ -7,12 +7,12 @@ use naga::{BinaryOperator, MathFunction, Scalar, ScalarKind, UnaryOperator};
 pub struct Choices {
     /// Whether `fma` rounds once. Default: it rounds the product and the sum.
     pub fused: bool,
-    /// Whether the device is as different from the default as WGSL allows. The default is IEEE 754 to the last
-    /// bit, and memory that nobody wrote holds zeros. The other one takes subnormal operands and results for
-    /// 0, quotients and roots are off by up to two units in the last place, a NaN has other bits, the lesser
-    /// of a number and a NaN is the NaN, an integer that becomes f32 is cut off, a number that no integer
-    /// holds becomes some integer, a shift by 32 and more gives 0, a quotient by 0 is all ones, and memory
-    /// that nobody wrote holds a NaN.
+    /// Whether the device is as different from the default as WGSL allows. The default is IEEE 754 to the
+    /// last bit, and memory that nobody wrote holds zeros. The other one takes subnormal operands and results
+    /// for 0, quotients and roots are off by up to two units in the last place, a NaN has other bits, the
+    /// lesser of a number and a NaN is the NaN, an integer that becomes f32 is cut off, a number that no
+    /// integer holds becomes some integer, a shift by 32 and more gives 0, a quotient by 0 is all ones, and
+    /// memory that nobody wrote holds a NaN.
     pub otherwise: bool,
 }
 

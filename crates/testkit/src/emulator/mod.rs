@@ -1,15 +1,14 @@
-//! A device that is not there: it runs a plan's kernels from their naga IR, invocation by invocation, and sees
-//! what no driver tells.
+//! A device that is not there: it runs a plan's kernels from their naga IR, invocation by invocation, and
+//! sees what no driver tells.
 //!
 //! A software adapter takes the invocations of a workgroup in one order, and workgroups one after the other.
-//! So a barrier that is missing, a launch whose workgroups read what others write, or a read behind the end of
-//! a buffer can go unnoticed there, and give wrong numbers on a GPU. The emulator reports these as faults:
+//! So a barrier that is missing, a launch whose workgroups read what others write, or a read behind the end
+//! of a buffer can go unnoticed there, and give wrong numbers on a GPU. The emulator reports these as faults:
 //!
-//! * two invocations touch a cell of storage or of the workgroup's memory, at least one of them writes it, and
-//!   no barrier of their workgroup is between;
-//! * a barrier to which not all invocations of a workgroup come;
-//! * a read or write behind the end of a binding or an array;
-//! * a loop that does not end, and what is not emulated.
+//! * two invocations touch a cell of storage or of the workgroup's memory, at least one of them writes it,
+//! and   no barrier of their workgroup is between; * a barrier to which not all invocations of a workgroup
+//! come; * a read or write behind the end of a binding or an array; * a loop that does not end, and what is
+//! not emulated.
 //!
 //! [`Choices`] says how the device computes where WGSL leaves it a choice. What a kernel promises to be the
 //! same on all devices has the same bits whatever the choices are.
@@ -46,8 +45,8 @@ pub struct Emulated {
     pub faults: Vec<String>,
 }
 
-/// Runs all segments of a plan of all shards, on the values of an interpreter's feed. `subgroup` is the number
-/// of lanes that the plan's target has.
+/// Runs all segments of a plan of all shards, on the values of an interpreter's feed. `subgroup` is the
+/// number of lanes that the plan's target has.
 pub fn emulate(program: &Program, plan: &Plan, feed: &Feed, subgroup: u32, choices: Choices) -> Emulated {
     let mut emulator = Emulator::new(plan, subgroup, choices);
     let layout = program.state_layout();

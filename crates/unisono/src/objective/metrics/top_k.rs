@@ -9,8 +9,8 @@ use super::accuracy::mean_of_counted;
 /// Top-k accuracy: the share of labels whose logit is one of the k largest (Keras's
 /// `SparseTopKCategoricalAccuracy`, scikit-learn's `top_k_accuracy_score`, torchmetrics'
 /// `MulticlassAccuracy(top_k=k, average="micro")`). Of equal logits the first counts as the largest, so that
-/// k = 1 is [`Accuracy`](struct@crate::Accuracy); Keras counts a tie as right. A label that is no class counts
-/// as wrong. It is the mean over samples of the share of each, weighted as in the loss.
+/// k = 1 is [`Accuracy`](struct@crate::Accuracy); Keras counts a tie as right. A label that is no class
+/// counts as wrong. It is the mean over samples of the share of each, weighted as in the loss.
 ///
 /// Shapes: logits `[B, ..., classes]` with i32 labels `[B, ...]`. Errors: other shapes, k = 0, or k above the
 /// number of classes.
