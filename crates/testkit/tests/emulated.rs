@@ -1,6 +1,6 @@
 //! The kernels of GPUs on the emulator: no invocation reads what another one writes without a barrier
 //! between, every access lies inside its memory, and the bits are the same whatever WGSL leaves to a device.
-//! Every barrier that is taken out is missed.
+//! A barrier that is taken out shows as a fault.
 
 use std::collections::BTreeSet;
 

@@ -1,14 +1,15 @@
 //! The floating-point mode in which a software driver computes: subnormal operands and results are zeros.
 //!
 //! Mesa's software drivers compute in the mode of the thread that submits work, or of a thread that they
-//! started, which has the mode of the thread that started it. SwiftShader sets this mode by itself. In it the
+//! started, which has the mode of the thread that started it (on Linux; on Windows each thread begins in the
+//! processor's own mode, so software drivers there may keep subnormal numbers). SwiftShader sets this mode by itself. In it the
 //! partial sums of a product are the same on both: no kernel can flush those without paying for it in its
 //! inner loop.
 
 use crate::{Adapter, Kind};
 
 /// Runs `work`, on a CPU adapter in the mode in which subnormal numbers are zeros. Threads that `work` starts
-/// keep that mode.
+/// keep that mode on Linux.
 pub(crate) fn for_adapter<T>(adapter: &Adapter, work: impl FnOnce() -> T) -> T {
     let _mode = (adapter.kind == Kind::Cpu).then(Mode::flushing);
     work()
@@ -96,7 +97,10 @@ mod tests {
         let mode = Mode::flushing();
         let (here, there) = (half().to_bits(), std::thread::spawn(move || half().to_bits()).join());
         drop(mode);
-        assert_eq!((here, there.ok()), (0, Some(0)));
+        assert_eq!(here, 0);
+        if cfg!(not(windows)) {
+            assert_eq!(there.ok(), Some(0));
+        }
         assert!(half() > 0.0);
     }
 }

@@ -6,9 +6,10 @@
 //! of a buffer can go unnoticed there, and give wrong numbers on a GPU. The emulator reports these as faults:
 //!
 //! * two invocations touch a cell of storage or of the workgroup's memory, at least one of them writes it,
-//! and   no barrier of their workgroup is between; * a barrier to which not all invocations of a workgroup
-//! come; * a read or write behind the end of a binding or an array; * a loop that does not end, and what is
-//! not emulated.
+//!   and no barrier of their workgroup is between;
+//! * a barrier to which not all invocations of a workgroup come;
+//! * a read or write behind the end of a binding or an array;
+//! * a loop that does not end, and what is not emulated.
 //!
 //! [`Choices`] says how the device computes where WGSL leaves it a choice. What a kernel promises to be the
 //! same on all devices has the same bits whatever the choices are.
