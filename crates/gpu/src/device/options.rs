@@ -85,7 +85,7 @@ impl Options {
     }
 
     /// Returns the longest time for one submission to a device of this kind.
-    pub(crate) fn longest_submission(&self, kind: Kind) -> Option<Duration> {
+    pub(crate) fn longest_for(&self, kind: Kind) -> Option<Duration> {
         self.longest_submission.or_else(|| longest(std::env::consts::OS, kind))
     }
 }

@@ -187,7 +187,7 @@ impl Device {
     /// Returns the number of submissions for a step, or a segment, that took so long last time: more than one
     /// if it nears the time after which the system resets a device, or if it was not timed yet.
     pub(super) fn pieces(&self, took: Option<Duration>) -> usize {
-        let longest = self.options.longest_submission(self.adapter.kind);
+        let longest = self.options.longest_for(self.adapter.kind);
         let Some(longest) = longest else { return 1 };
         let Some(took) = took else { return UNTIMED };
         let longest = longest.max(Duration::from_nanos(1));
