@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use unisono::checkpoint::list;
 use unisono::data::{ContentHash, Coverage, DataError, FieldSpec, Loader, Memory, Sample, Source};
-use unisono::{Dense, Error, Observer, SavedRun, Sequential, Sgd, Step, Stop, Trainer};
+use unisono::{BestBy, Dense, Error, Observer, SavedRun, Saving, Sequential, Sgd, Step, Stop, Trainer};
 
 /// Samples of which the quick fingerprint says nothing.
 #[derive(Clone)]
@@ -154,6 +154,31 @@ fn a_resumed_run_trains_on_while_its_data_are_hashed_and_is_saved_then() {
     assert!(saved.iter().all(|name| **name >= *"step-00000007"), "{saved:?}");
     assert_eq!((trainer.saved_step(), steps(dir.path()).last()), (Some(40), Some(&40)));
     assert_eq!(notes.with("the steps after step 2 are saved once the data are found to be those"), 1);
+}
+
+/// The checkpoint of an epoch that may be the best is not one that a later step can stand for.
+#[test]
+fn a_resumed_run_waits_with_an_epoch_that_may_be_the_best() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = hashed(0.1);
+    first_epoch(dir.path(), &data);
+    data.gate.shut.store(true, Ordering::SeqCst);
+    let notes = Notes::default();
+    let mut trainer = build(0.1, None, &notes);
+    let saving = Saving::new(dir.path()).every(1).keep_last(100).keep_best(BestBy::Lowest("loss".into()));
+    trainer.save_to(saving).unwrap();
+    assert_eq!(trainer.resume().unwrap().unwrap().step, 2);
+    let (gate, told) = (data.gate.clone(), notes.clone());
+    let opened = spawn(move || {
+        while told.with("waits until its data are hashed") == 0 {
+            sleep(Duration::from_millis(20));
+        }
+        gate.shut.store(false, Ordering::SeqCst);
+    });
+    trainer.fit(&data.loader(), None, 3).unwrap();
+    opened.join().unwrap();
+    let steps = steps(dir.path());
+    assert!(steps.contains(&4) && !steps.contains(&3), "{steps:?}");
 }
 
 #[test]

@@ -32,7 +32,8 @@ fn collect(device: &Device, step: &mut Executable, flight: InFlight, first: f32)
 #[test]
 fn two_steps_in_flight_are_two_submissions_and_give_what_each_was_given() {
     for adapter in all() {
-        let mut device = Device::open(&adapter).unwrap();
+        let options = Options::default().with(|options| options.longest_submission = Some(Duration::MAX));
+        let mut device = Device::open_with(&adapter, options).unwrap();
         let mut step = device.load(&plan(N)).unwrap();
         let mut state = 0.0;
         let mut before = submit(&device, &mut step, 0, 0.0).unwrap();
@@ -79,9 +80,9 @@ fn a_segment_is_divided_unless_it_is_known_to_be_short() {
     twice.segments[0].commands.insert(0, launch);
     for adapter in all() {
         for (longest, expected) in
-            [(Some(Duration::ZERO), [2, 2, 2]), (Some(Duration::MAX), [2, 1, 1]), (None, [1, 1, 1])]
+            [(Duration::ZERO, [2, 2, 2]), (Duration::from_secs(900), [2, 1, 1]), (Duration::MAX, [1, 1, 1])]
         {
-            let options = Options::default().with(|options| options.longest_submission = longest);
+            let options = Options::default().with(|options| options.longest_submission = Some(longest));
             let mut device = Device::open_with(&adapter, options).unwrap();
             let mut executable = device.load(&twice).unwrap();
             let submissions = expected.map(|_| {

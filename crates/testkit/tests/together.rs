@@ -258,7 +258,7 @@ const FAULTS: [[&str; 3]; 9] = [
     ["columns[", "for (var bits = c; bits % 2u == 1u;", "for (var bits = c; bits % 2u == 3u;"],
     ["columns[", "lane / 64u * params.chunks + c", "lane / 64u + 4u * c"],
     ["_chunks", "(q >> level) % 2u == 1u", "(q >> level) % 2u == 3u"],
-    ["_chunks", "first + at) + x)", "first + at) + x * 1.0000001)"],
+    ["_chunks", "canonical(b + rows[1])", "canonical(b + rows[1] * 1.0000001)"],
     ["beside[", "(group.x - params.end0)", "(group.x + params.end0)"],
     ["beside[", "params.part1.", "params.part0."],
 ];

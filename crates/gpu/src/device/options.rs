@@ -34,6 +34,7 @@ pub struct Options {
     /// divided, and what was not timed yet is divided into 16. Default: none, which means without an end on
     /// CPU adapters, 250 ms on macOS, which drops commands that keep the screen waiting and does not say
     /// after how long, and 1 s elsewhere: Windows resets a device after 2 s, Linux after 2 or 10 s.
+    /// [`Duration::MAX`] divides nothing.
     pub longest_submission: Option<Duration>,
     /// Whether the device counts its passes, so that commands which the driver dropped and reports as done
     /// are [`crate::GpuError::Lost`] and nothing of theirs is believed. It takes a launch of one thread for

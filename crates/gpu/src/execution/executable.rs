@@ -306,6 +306,15 @@ impl LoadedSegment {
         self.steps.iter().filter(|step| step.is_launch()).count()
     }
 
+    /// Returns the parts of a lane, each with whether it has launches.
+    pub fn parts_with_launches(&mut self, lane: usize) -> impl Iterator<Item = (&mut Part, bool)> {
+        let (steps, mut first) = (&self.steps, 0);
+        self.lanes[lane].parts.iter_mut().map(move |part| {
+            let own = &steps[std::mem::replace(&mut first, part.end)..part.end];
+            (part, own.iter().any(Step::is_launch))
+        })
+    }
+
     /// Returns whether the host maps buffers of kernels for a transfer of the segment. Such memory is there
     /// once, so only one submission is in flight.
     pub fn shares_memory(&self) -> bool {

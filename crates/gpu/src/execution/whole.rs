@@ -119,7 +119,11 @@ impl Device {
                 let own = &steps[first..part.end];
                 let launches = own.iter().filter(|step| step.is_launch()).count();
                 let is_full = launches > 0 && recorded > 0 && recorded.is_multiple_of(most);
+                part.submitted = None;
                 for (at, piece) in cut(own, recorded, most).into_iter().enumerate() {
+                    if at > 0 {
+                        part.submitted.get_or_insert_with(Instant::now);
+                    }
                     if at > 0 || is_full {
                         self.send(std::mem::replace(&mut recorder, Recorder::new(self)).finish());
                     }
@@ -129,7 +133,8 @@ impl Device {
                 }
                 record_downloads(&mut recorder, part, bound);
                 recorded += launches;
-                (part.submitted, part.unread, first) = (Some(Instant::now()), true, part.end);
+                part.submitted.get_or_insert_with(Instant::now);
+                (part.unread, first) = (true, part.end);
             }
         }
         recorder.finish()
@@ -165,7 +170,8 @@ impl Device {
         for part in segments.iter().flat_map(|loaded| &loaded.lanes[lane].parts) {
             self.check_count(&part.download, part.count)?;
         }
-        for part in segments.iter_mut().flat_map(|loaded| &mut loaded.lanes[lane].parts) {
+        let mut is_timed = true;
+        for (part, launches) in segments.iter_mut().flat_map(|loaded| loaded.parts_with_launches(lane)) {
             let mut mapping = Mapping::of(part.download.blocks.clone());
             let read = self.read(part, bound, &index, &mut mapping, &mut |transfer, bytes| {
                 download(transfer, &bytes);
@@ -173,12 +179,15 @@ impl Device {
             self.keep_mapped(mapping);
             let device = self.clock.as_ref().zip(read?).zip(part.submitted);
             let device = device.and_then(|((clock, ticks), submitted)| clock.stretch(ticks, submitted, done));
+            is_timed &= device.is_some() || !launches;
             timing.device = match (timing.device, device) {
                 (Some(first), Some(last)) => Some(Stretch { from: first.from, to: last.to }),
                 (first, last) => first.or(last),
             };
             part.unread = false;
         }
+        // Half of a step's time is not its time.
+        timing.device = timing.device.filter(|_| is_timed);
         timing.download += done.elapsed();
         *took = Some(timing.device.map_or(timing.submit + timing.wait, |stretch| stretch.to - stretch.from));
         Ok(timing)
@@ -188,7 +197,7 @@ impl Device {
     /// if it nears the time after which the system resets a device, or if it was not timed yet.
     pub(super) fn pieces(&self, took: Option<Duration>) -> usize {
         let longest = self.options.longest_for(self.adapter.kind);
-        let Some(longest) = longest else { return 1 };
+        let Some(longest) = longest.filter(|longest| *longest < Duration::MAX) else { return 1 };
         let Some(took) = took else { return UNTIMED };
         let longest = longest.max(Duration::from_nanos(1));
         took.as_nanos().div_ceil(longest.as_nanos()).clamp(1, 1 << 10) as usize

@@ -231,6 +231,9 @@ impl<'a> Group<'a, '_> {
                     again.append(&mut own.continued);
                     again.sort_unstable();
                     active = self.block(frame, continuing, again, &mut own);
+                    if active.is_empty() {
+                        break;
+                    }
                     if let Some(condition) = break_if {
                         let condition = frame.value(*condition).clone();
                         let (out, on) =

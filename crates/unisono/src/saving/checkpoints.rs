@@ -199,6 +199,11 @@ impl Checkpoints {
         (is_asked || self.saving.is_due(step, history)) && self.saved != Some(step)
     }
 
+    /// Returns whether it is this step that is to be saved, and not any of those around it.
+    pub fn is_due_itself(&self, step: u64, history: &History) -> bool {
+        self.saving.is_due_itself(step, history)
+    }
+
     /// Notes that an epoch ended after a step. A checkpoint of that step lacks the epoch's end, so the step
     /// is saved again.
     pub fn epoch_ended(&mut self, step: u64) {

@@ -158,7 +158,18 @@ impl Saving {
     /// measured.
     pub(super) fn is_due(&self, step: u64, history: &History) -> bool {
         let interval = self.every > 0 && step.is_multiple_of(self.every);
-        interval || self.best.is_some() && history.last().is_some_and(|epoch| epoch.steps == step)
+        interval || self.is_measured(step, history)
+    }
+
+    /// Whether it is this step that is saved, and not any of those around it: what is measured at it may be
+    /// the best, or it is one of the steps that are kept.
+    pub(super) fn is_due_itself(&self, step: u64, history: &History) -> bool {
+        let is_kept = self.keep_every > 0 && step.is_multiple_of(self.keep_every);
+        is_kept || self.is_measured(step, history)
+    }
+
+    fn is_measured(&self, step: u64, history: &History) -> bool {
+        self.best.is_some() && history.last().is_some_and(|epoch| epoch.steps == step)
     }
 
     /// Returns which of some steps was the best by a run's history, the earliest one of equals.

@@ -213,6 +213,9 @@ impl Trainer {
         let source = self.data_hash.job.as_ref().and_then(Hashing::source);
         let error = match source.filter(|_| tries < MOST_TRIES).map(Hashing::start) {
             Some(Ok(job)) => {
+                if self.data_hash.put_off {
+                    job.hurry();
+                }
                 self.watch.note(&format!("warning: the data are hashed once more: {error}"));
                 self.data_hash.job = Some(job);
                 return Ok(());
@@ -336,6 +339,11 @@ impl DataHash {
     /// The difference that was found.
     fn check(&self) -> Result<(), Error> {
         self.problem.as_ref().map_or(Ok(()), |problem| Err(Error::setting("data", problem)))
+    }
+
+    /// Whether a save that was due is not made yet.
+    pub(super) fn puts_off(&self) -> bool {
+        self.put_off
     }
 }
 

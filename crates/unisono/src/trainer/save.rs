@@ -173,8 +173,9 @@ impl Trainer {
     }
 
     /// Hands the run over to be written, if that is due or a callback has asked for it. A run whose data are
-    /// not yet found to be its own trains on, and is handed over when they are; only the end of a fit waits
-    /// for that. Observers are told what became of earlier saves.
+    /// not yet found to be its own trains on, and is handed over when they are. Where it is this step that is
+    /// to be saved and no later one will do, it waits: at the end of a fit, where a callback asks, and for
+    /// the best epochs and the steps that are kept. Observers are told what became of earlier saves.
     fn hand_over_when_due(&mut self, end: bool, is_asked: bool) -> Result<(), Error> {
         if end {
             self.content_at_end()?;
@@ -186,7 +187,8 @@ impl Trainer {
             Ok(due) => (due, Ok(())),
             Err(error) => (false, Err(error)),
         };
-        if !self.agree_on_saving(due, saves)? || (!end && self.puts_save_off()) {
+        let may_wait = !end && !is_asked && self.is_due_by_interval_alone();
+        if !self.agree_on_saving(due, saves)? || (may_wait && self.puts_save_off()) {
             return Ok(());
         }
         let saved = match self.save_behind() {
@@ -200,6 +202,12 @@ impl Trainer {
             true => saved,
             false => self.agree_on_saving(false, saved).map(drop),
         }
+    }
+
+    /// Returns whether a later step would do as well as this one for what is to be saved.
+    fn is_due_by_interval_alone(&self) -> bool {
+        let (step, history) = (self.steps(), &self.state.history);
+        self.saver.as_ref().is_none_or(|saver| !saver.is_due_itself(step, history))
     }
 
     /// Returns whether this step is to be saved. Observers are told what became of earlier saves.

@@ -140,6 +140,7 @@ impl Trainer {
             && !self.crew.is_comparison_due(done)
             && !self.is_over()
             && !saves
+            && !self.data_hash.puts_off()
     }
 
     /// Waits for a step that was started, judges it and records it.
