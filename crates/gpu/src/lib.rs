@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod adapter;
+mod cache;
 mod device;
 mod error;
 mod execution;
@@ -8,6 +9,7 @@ mod execution;
 pub use adapter::environment::prepare_environment;
 pub use adapter::select::select;
 pub use adapter::{Adapter, Backend, Features, Kind, Limits, adapters};
+pub use cache::Cache;
 pub use device::clock::Stretch;
 pub use device::counters::Counters;
 pub use device::mapped::{MappedDownload, MappedUpload, UploadPart};

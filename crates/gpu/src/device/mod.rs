@@ -132,10 +132,13 @@ impl Device {
         let (raw, queue) =
             float_mode::for_adapter(adapter, request).map_err(|error| failed(error.to_string()))?;
         let faults = Faults::watch(adapter.label(), &raw);
-        let threads = options.compile_threads.unwrap_or_else(|| match adapter.kind {
-            Kind::Cpu => 1,
-            _ if adapter.backend == Backend::Gl => 1,
-            _ => std::thread::available_parallelism().map_or(1, usize::from),
+        let threads = options.compile_threads.unwrap_or_else(|| {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            match (adapter.backend, adapter.kind) {
+                (Backend::Gl, _) => 1,
+                (_, Kind::Cpu) => cores / options.devices.max(1),
+                _ => cores,
+            }
         });
         let way = way(plain, enabled);
         let texels = texels(adapter, &options, &raw, &queue, way);

@@ -44,10 +44,13 @@ pub struct Options {
     /// Whether kernels of a CPU adapter on Vulkan read their buffers as textures, which changes no result.
     /// Default: none, which means where that is faster.
     pub texels: Option<bool>,
-    /// The number of threads that compile kernels. Default: none, which means one for each core on a GPU, and
-    /// one on a CPU adapter, where other devices need the other cores, and on GL, which has one lock.
+    /// The number of threads that compile kernels. Default: none, which means one for each core on a GPU, the
+    /// device's part of the cores on a CPU adapter (see `devices`), and one on GL, which has one lock.
     pub compile_threads: Option<usize>,
-    /// The number of the device among those that load the same plans at the same time. Each begins to compile
+    /// The number of devices that load the same plans at the same time, which on CPU adapters share the
+    /// cores. Default: 1.
+    pub devices: usize,
+    /// The number of the device among those, from 0. Each begins to compile
     /// elsewhere in a plan, so that it finds in the driver's cache what others have compiled by then.
     /// Default: 0.
     pub turn: usize,
@@ -67,6 +70,7 @@ impl Default for Options {
             marks: None,
             texels: None,
             compile_threads: None,
+            devices: 1,
             turn: 0,
         }
     }

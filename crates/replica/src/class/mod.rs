@@ -12,7 +12,6 @@ use unisono_gpu::{Adapter, is_unprotected};
 
 use crate::worker::fault;
 use crate::{Digest, Feed, Options, ReplicaError, Replicas, Verdict};
-use cache::Cache;
 
 /// The version of the arithmetic: of what kernels compute, to the bit. It grows with every change of a
 /// result's bits, and checkpoints carry it. Version 1 is that of all versions that did not record one.
@@ -179,12 +178,12 @@ pub fn probe(adapter: &Adapter) -> Result<Class, ReplicaError> {
     if fault::at_probe(adapter.backend) {
         return probe_now(adapter);
     }
-    let cache = Cache::of_user();
-    if let Some(known) = cache.read(adapter) {
+    let cache = cache::of_user();
+    if let Some(known) = cache::read(&cache, adapter) {
         return Ok(known);
     }
     let class = probe_now(adapter)?;
-    cache.write(adapter, &class);
+    cache::write(&cache, adapter, &class);
     Ok(class)
 }
 

@@ -27,6 +27,8 @@ const KEPT: usize = 16;
 /// The arguments of a worker thread.
 pub(crate) struct Start {
     pub replica: usize,
+    /// The number of replicas of this process, with this one.
+    pub devices: usize,
     /// The ticket under which it answers once its device is open.
     pub ticket: u64,
     pub adapter: Adapter,
@@ -59,8 +61,9 @@ pub(super) struct Worker {
 /// Runs the thread: opens the device, answers whether that succeeded, and then serves orders until the
 /// coordinator closes the queue.
 pub(crate) fn serve(start: Start) {
-    let Start { replica, ticket, adapter, programs, options, holding, orders, answers } = start;
-    let opened = guarded(|| Worker::open(replica, &adapter, programs, options, holding, answers.clone()));
+    let Start { replica, devices, ticket, adapter, programs, options, holding, orders, answers } = start;
+    let place = [replica, devices];
+    let opened = guarded(|| Worker::open(place, &adapter, programs, options, holding, answers.clone()));
     let (mut worker, result, spans) = match opened {
         Ok(mut worker) => {
             worker.time.until_now(Activity::Loading);
@@ -107,7 +110,7 @@ fn guarded<T>(f: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
 
 impl Worker {
     fn open(
-        replica: usize,
+        [replica, devices]: [usize; 2],
         adapter: &Adapter,
         programs: Programs,
         options: Options,
@@ -120,6 +123,7 @@ impl Worker {
             device.marks = options.marks;
             device.deadline = options.deadline;
             device.f16 = programs.store_f16();
+            device.devices = devices;
             device.turn = replica;
         });
         let mut device = Device::open_with(adapter, how)?;

@@ -49,12 +49,13 @@ impl Threads {
         }
     }
 
-    /// Starts a thread, which opens its device and then answers under `ticket`.
-    pub fn start(&mut self, adapter: &Adapter, ticket: u64) {
+    /// Starts a thread, which opens its device, one of `devices`, and then answers under `ticket`.
+    pub fn start(&mut self, adapter: &Adapter, devices: usize, ticket: u64) {
         let replica = self.members.len();
         let (orders, inbox) = unbounded();
         let start = Start {
             replica,
+            devices,
             ticket,
             adapter: adapter.clone(),
             programs: self.programs.clone(),

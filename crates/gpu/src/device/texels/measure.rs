@@ -1,17 +1,22 @@
-//! How kernels of a device read fastest: it is measured, once a process and adapter, in a few milliseconds.
+//! How kernels of a device read fastest: it is measured in a few milliseconds, and kept for the next process.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use unisono_graph::plan::{Access, Kernel};
 
 use super::Texels;
+use crate::adapter::environment::processor;
 use crate::device::pipeline::{Compiled, Pipelines, Way};
 use crate::device::reads::Textures;
-use crate::{Adapter, GpuError};
+use crate::{Adapter, Cache, GpuError};
 
-/// What was measured in this process, by the adapter's label and its driver.
+/// The version of the measurement. What an older one found is not believed.
+const MEASUREMENT: u32 = 1;
+
+/// What is known in this process, by the adapter's label and its driver.
 static KNOWN: Mutex<BTreeMap<(String, String), Reading>> = Mutex::new(BTreeMap::new());
 
 /// The bytes of each of the two buffers.
@@ -21,7 +26,7 @@ const INVOCATIONS: u64 = 512;
 /// The loads of an invocation.
 const LOADS: u32 = 128;
 /// How often each way is measured; the least time counts.
-const TIMES: usize = 4;
+const TIMES: usize = 8;
 
 /// How kernels of a device read their buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +43,22 @@ impl Reading {
     pub fn textures(pairs: bool) -> Self {
         Self { textures: Textures::ALL, pairs }
     }
+
+    /// Returns the reading that was printed so.
+    fn parse(text: &str) -> Option<Self> {
+        let both = [false, true];
+        let all = both.iter().flat_map(|&vectors| both.map(|words| Textures { vectors, words }));
+        let mut all = all.flat_map(|textures| both.map(|pairs| Self { textures, pairs }));
+        all.find(|reading| reading.to_string() == text)
+    }
+}
+
+/// Prints all of it in a line.
+impl fmt::Display for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { textures: Textures { vectors, words }, pairs } = self;
+        writeln!(f, "textures for vectors {vectors}, for words {words}; pairs {pairs}")
+    }
 }
 
 /// Returns how kernels read fastest on this device, which has 64-bit integers or not.
@@ -52,9 +73,32 @@ pub(crate) fn fastest(
     // It is held while one device measures, so that others do not disturb it.
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let pairs = adapter.loads_pairs();
-    let measured = || measure(&Lab { device, queue, texels, way }, pairs);
+    let measured = || measure(&Lab { device, queue, texels, way }, pairs).ok();
+    let found = || match title(adapter, processor()) {
+        Some(title) => remembered(&Cache::of_user("reads"), &title, measured),
+        None => measured(),
+    };
     // A driver that refuses textures over buffers reads the buffers.
-    *known.entry(key).or_insert_with(|| measured().unwrap_or(Reading { pairs, ..Reading::default() }))
+    *known.entry(key).or_insert_with(|| found().unwrap_or(Reading { pairs, ..Reading::default() }))
+}
+
+/// Returns what a measurement holds for: the adapter and its driver, the processor, this crate and its
+/// measurement. It is `None` where one of them is not known.
+fn title(adapter: &Adapter, processor: Option<String>) -> Option<String> {
+    let (label, driver, processor) = (adapter.label(), adapter.driver_info.trim(), processor?);
+    let pairs = if adapter.loads_pairs() { "pairs" } else { "no pairs" };
+    let version = env!("CARGO_PKG_VERSION");
+    let title = format!("{label} {driver} {pairs}, unisono {version}, reads {MEASUREMENT}, {processor}");
+    (!driver.is_empty()).then_some(title)
+}
+
+/// Returns what the cache has under this title, or else what is measured now, which it keeps.
+fn remembered(cache: &Cache, title: &str, measured: impl FnOnce() -> Option<Reading>) -> Option<Reading> {
+    cache.read(title).and_then(|text| Reading::parse(&text)).or_else(|| {
+        let reading = measured()?;
+        cache.write(title, &reading.to_string());
+        Some(reading)
+    })
 }
 
 /// What a kernel does that is measured: it loads numbers of this type, of so many bytes, and stores as many
@@ -178,5 +222,40 @@ impl Lab<'_> {
         let waited = self.device.poll(wgpu::PollType::wait_indefinitely());
         let took = start.elapsed();
         waited.map(|_| took).map_err(|error| GpuError::plan("a wait", error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_measured_is_measured_once_for_an_adapter_and_a_processor() {
+        let folder = std::env::temp_dir().join(format!("unisono-reads-{}", std::process::id()));
+        let cache = Cache::at(&folder);
+        let found = Reading { textures: Textures { vectors: true, words: false }, pairs: true };
+        let again = || panic!("measured twice");
+        assert_eq!(remembered(&cache, "one", || None), None);
+        assert_eq!(remembered(&cache, "one", || Some(found)), Some(found));
+        assert_eq!(remembered(&cache, "one", again), Some(found));
+        assert_eq!(remembered(&cache, "two", || None), None);
+        cache.write("one", "textures for all\n");
+        assert_eq!(
+            remembered(&cache, "one", || Some(Reading::textures(false))),
+            Some(Reading::textures(false))
+        );
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_title_tells_processors_and_drivers_apart() {
+        let adapter = crate::adapters(&[]).pop().expect("no adapter");
+        let adapter = Adapter { driver_info: "1.0".into(), ..adapter };
+        let newer = Adapter { driver_info: "1.1".into(), ..adapter.clone() };
+        let silent = Adapter { driver_info: " ".into(), ..adapter.clone() };
+        let title = |adapter: &Adapter, processor: &str| title(adapter, Some(processor.to_owned()));
+        assert_ne!(title(&adapter, "A fma"), title(&adapter, "A fma avx512f"));
+        assert_ne!(title(&adapter, "A"), title(&newer, "A"));
+        assert_eq!([title(&silent, "A"), super::title(&adapter, None)], [None, None]);
     }
 }
