@@ -60,6 +60,9 @@ const FUNCTIONS: [(&str, &str); 10] = [
     ("fused sigmoid", "fd609a1de3f12db2"),
 ];
 
+/// The environment variable that says on vectors of how many bits Mesa's software drivers compute.
+const WIDTH: &str = "LP_NATIVE_VECTOR_WIDTH";
+
 /// Returns the adapters whose `fma` rounds twice and whose class may be that of other machines. They are
 /// software adapters, and all are of the class above.
 fn software() -> Vec<(Adapter, Class)> {
@@ -67,6 +70,10 @@ fn software() -> Vec<(Adapter, Class)> {
     let probed = all.map(|adapter| (adapter.clone(), probe_now(&adapter).unwrap()));
     let found: Vec<_> =
         probed.filter(|(_, class)| class.rounding == Rounding::Split && class.is_portable).collect();
+    let has_width = |name: &str, width| !name.contains("llvmpipe") || name.contains(&format!("{width} bits"));
+    if let Ok(width) = std::env::var(WIDTH) {
+        assert!(found.iter().all(|(adapter, _)| has_width(&adapter.name, &width)), "the width has no effect");
+    }
     if found.is_empty() {
         unisono_testkit::left_out("no golden bits are compared: this machine has no software adapter");
     }
@@ -183,6 +190,20 @@ fn runs_end_in_the_states_of_this_version() {
         }
         found.push(("tokens", run(adapter, tokens(), ids())));
         check(&found, &expected);
+    }
+}
+
+/// With vectors of 128, 256 and 512 bits a subgroup has 4, 8 and 16 lanes, so that products have other tiles.
+#[test]
+fn bits_do_not_depend_on_the_width_of_the_drivers_vectors() {
+    for width in
+        ["128", "256", "512"].into_iter().filter(|&width| Ok(width) != std::env::var(WIDTH).as_deref())
+    {
+        let mut tests = std::process::Command::new(std::env::current_exe().unwrap());
+        tests.args(["the_class_of_software_adapters", "runs_end_in_the_states"]).env(WIDTH, width);
+        let found = tests.output().unwrap();
+        let said = String::from_utf8_lossy(&found.stdout);
+        assert!(found.status.success() && said.contains("2 passed"), "{width} bits: {said}");
     }
 }
 
