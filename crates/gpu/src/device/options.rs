@@ -47,12 +47,11 @@ pub struct Options {
     /// The number of threads that compile kernels. Default: none, which means one for each core on a GPU, the
     /// device's part of the cores on a CPU adapter (see `devices`), and one on GL, which has one lock.
     pub compile_threads: Option<usize>,
-    /// The number of devices that load the same plans at the same time, which on CPU adapters share the
-    /// cores. Default: 1.
+    /// The number of devices that load the same plans at the same time. On CPU adapters they share the cores.
+    /// Each begins to compile with other kernels, so that it finds in the driver's cache what others have
+    /// compiled by then. Default: 1.
     pub devices: usize,
-    /// The number of the device among those, from 0. Each begins to compile
-    /// elsewhere in a plan, so that it finds in the driver's cache what others have compiled by then.
-    /// Default: 0.
+    /// The number of the device among those, from 0. Default: 0.
     pub turn: usize,
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use naga::valid::Capabilities;
 use unisono_graph::plan::{Access, Kernel};
@@ -61,6 +62,8 @@ pub(crate) struct Compiled {
     pub interface: Interface,
     /// The indices of the bindings that the kernel reads through textures, with the textures' numbers.
     pub textures: Vec<(usize, usize)>,
+    /// How long the driver took to create it.
+    pub took: Duration,
 }
 
 impl Pipelines {
@@ -163,6 +166,7 @@ impl Pipelines {
         let text = Kernel { name: name.clone(), wgsl: reads.wgsl.clone(), bindings: bindings.clone() };
         // Two scopes: a pipeline made of a broken module would only say that the module is broken.
         let (module, interface) = scoped(device, &what, 0, || module(device, &text, self.way))??;
+        let start = Instant::now();
         let pipeline = scoped(device, &what, 0, || {
             device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: Some(&kernel.name),
@@ -176,8 +180,9 @@ impl Pipelines {
                 cache: None,
             })
         })?;
+        let took = start.elapsed();
         let textures = reads.textures.iter().copied().zip(1 + bindings.len()..).collect();
-        Ok(Compiled { pipeline, layout: layout.group.clone(), interface, textures })
+        Ok(Compiled { pipeline, layout: layout.group.clone(), interface, textures, took })
     }
 }
 

@@ -1,5 +1,6 @@
 //! An executable: a plan made ready on a device, so that running it compiles nothing and allocates nothing.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -227,7 +228,7 @@ impl Device {
     /// Submits one launch of no workgroups for each kernel with each of its bindings. This finds a launch
     /// that does not fit its bindings and reports it by the kernel's name, it has fresh buffers zeroed, and
     /// it makes a driver that puts off compiling until a kernel's first launch start with that while the host
-    /// goes on. See [`Options::turn`](crate::Options::turn) for the kernel that comes first.
+    /// goes on, in an order that spares devices each other's work ([`dealt`]).
     fn rehearse(
         &self,
         plan: &[Kernel],
@@ -235,7 +236,8 @@ impl Device {
         groups: &Groups,
         bound: &Bound,
     ) -> Result<(), GpuError> {
-        let part = |(id, kernel): (usize, &Arc<Compiled>)| {
+        let part = |id: usize| {
+            let kernel = &kernels[id];
             scoped(&self.raw, &format!("kernel {}", plan[id].name), 0, || {
                 let mut encoder = self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
                 let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
@@ -248,10 +250,9 @@ impl Device {
                 encoder.finish()
             })
         };
-        let mut parts = kernels.iter().enumerate().map(part).collect::<Result<Vec<_>, _>>()?;
-        // The first devices begin at 0, 1/2, 1/4, 3/4, 1/8 ... of the kernels.
-        let first = (self.options.turn.reverse_bits() as u128 * parts.len() as u128) >> usize::BITS;
-        parts.rotate_left(first as usize);
+        let took: Vec<Duration> = kernels.iter().map(|kernel| kernel.took).collect();
+        let order = dealt(&took, self.options.turn, self.options.devices.max(1));
+        let parts = order.into_iter().map(part).collect::<Result<Vec<_>, _>>()?;
         if let Some(marks) = &self.marks {
             marks.write_number(&self.queue);
         }
@@ -288,6 +289,18 @@ impl Device {
         };
         (0..plan.buffers.len()).map(source).collect()
     }
+}
+
+/// Returns the order in which device number `turn` of several has its driver compile kernels that it took so
+/// long to create. Software drivers translate a kernel then and compile it at its first launch, which takes
+/// some ten times as long, and find in a cache what another device has compiled by then. So the slowest
+/// kernels come first and are dealt out to the devices, and each device has its own hand before the others'.
+fn dealt(took: &[Duration], turn: usize, devices: usize) -> Vec<usize> {
+    let mut slowest: Vec<usize> = (0..took.len()).collect();
+    slowest.sort_by_key(|&kernel| Reverse(took[kernel]));
+    let hand = |device: usize| slowest.iter().copied().skip(device % devices).step_by(devices);
+    let turn = turn % devices;
+    (turn..turn + devices).flat_map(hand).collect()
 }
 
 /// Returns a segment, or an error if there is no such one.
@@ -346,5 +359,22 @@ impl Executable {
     /// Returns the number of launches of all segments.
     pub fn launches(&self) -> usize {
         self.segments.iter().map(LoadedSegment::launches).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_kernels_are_dealt_out_to_the_devices() {
+        let took = [3, 50, 7, 20, 20].map(Duration::from_millis);
+        assert_eq!(dealt(&took, 0, 1), [1, 3, 4, 2, 0]);
+        assert_eq!(dealt(&took, 0, 2), [1, 4, 0, 3, 2]);
+        assert_eq!(dealt(&took, 1, 2), [3, 2, 1, 4, 0]);
+        // Replicas that came later have greater numbers, and there may be more devices than kernels.
+        assert_eq!(dealt(&took, 7, 2), dealt(&took, 1, 2));
+        assert_eq!(dealt(&took, 6, 9), [1, 3, 4, 2, 0]);
+        assert_eq!(dealt(&[], 1, 2), []);
     }
 }
