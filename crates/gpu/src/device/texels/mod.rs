@@ -27,5 +27,5 @@ pub(crate) const WIDTH: u64 = 1 << 14;
 const TEXEL: u64 = 16;
 /// The bytes of a row.
 const ROW: u64 = WIDTH * TEXEL;
-/// The most bytes of a buffer that a texture covers.
-pub(crate) const MOST_BYTES: u64 = WIDTH * ROW;
+/// The most bytes of a buffer that a texture covers, which has fewer rows than a row has texels.
+pub(crate) const MOST_BYTES: u64 = (WIDTH - 1) * ROW;

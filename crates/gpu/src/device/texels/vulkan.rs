@@ -14,8 +14,9 @@ use crate::device::STORAGE;
 
 /// The format of a texel.
 const FORMAT: wgpu::TextureFormat = wgpu::TextureFormat::Rgba32Uint;
-/// The rows of a block, of which drivers take a whole number.
-const BLOCK: u64 = 4;
+/// The most rows of a texture behind the last one that begins in its buffer: two that [`rows`] adds, and
+/// three to the end of a block of four, since drivers end images at whole blocks.
+const BEHIND: u64 = 5;
 
 /// The memories of a device that are buffer and texture, by the driver's handle of the buffer.
 #[derive(Debug, Default)]
@@ -100,8 +101,8 @@ impl Texels {
         // SAFETY: the handles are used to look up, and for calls that create objects.
         let (hal, handle) = unsafe { (device.as_hal::<Vulkan>()?, buffer.as_hal::<Vulkan>()?.raw_handle()) };
         let memory = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&handle)?.upgrade()?;
-        let texels = buffer.size().checked_sub(offset)?.div_ceil(TEXEL).max(1);
-        let (width, height) = (texels.min(WIDTH) as u32, texels.div_ceil(WIDTH) as u32);
+        let texels = buffer.size().checked_sub(offset)?.div_ceil(TEXEL);
+        let (width, height) = (WIDTH as u32, rows(texels) as u32);
         let info = vk::ImageCreateInfo::default()
             .image_type(vk::ImageType::TYPE_2D)
             .format(vk::Format::R32G32B32A32_UINT)
@@ -116,7 +117,7 @@ impl Texels {
         // SAFETY: the numbers are within the limits that `MOST_BYTES` stands for.
         let image = unsafe { raw.create_image(&info, None) }.ok()?;
         // SAFETY: the image is new, of this device, and the memory is held by what is dropped with it.
-        let bound = unsafe { bind(&raw, image, &memory, offset, height) };
+        let bound = unsafe { bind(&raw, image, &memory, offset) };
         let destroy = move || {
             // SAFETY: it is called once, when nothing uses the image any more.
             unsafe { raw.destroy_image(image, None) };
@@ -162,6 +163,14 @@ impl Texels {
     }
 }
 
+/// Returns the rows of a texture over so many texels. They are no power of two, and the texels of a row are
+/// one: Mesa's llvmpipe compiles a kernel once more for a texture that differs in this from the one before,
+/// though it makes no difference to what the kernel does.
+fn rows(texels: u64) -> u64 {
+    let rows = texels.div_ceil(WIDTH).max(3);
+    rows + u64::from(rows.is_power_of_two())
+}
+
 /// Allocates memory for a buffer and binds it. Returns it with its bytes.
 ///
 /// # Safety
@@ -172,8 +181,8 @@ unsafe fn allocate(device: &ash::Device, buffer: vk::Buffer) -> Option<(vk::Devi
         let needs = device.get_buffer_memory_requirements(buffer);
         // A CPU adapter has one kind of memory, or takes any of those it allows.
         let kind = needs.memory_type_bits.trailing_zeros();
-        // Drivers end images at whole blocks. Memory that nobody touches takes no room.
-        let bytes = needs.size + BLOCK * ROW;
+        // A texture may begin inside of a row. Memory that nobody touches takes no room.
+        let bytes = needs.size + (1 + BEHIND) * ROW;
         let info = vk::MemoryAllocateInfo::default().allocation_size(bytes).memory_type_index(kind);
         let memory = device.allocate_memory(&info, None).ok()?;
         if device.bind_buffer_memory(buffer, memory, 0).is_err() {
@@ -188,23 +197,32 @@ unsafe fn allocate(device: &ash::Device, buffer: vk::Buffer) -> Option<(vk::Devi
 ///
 /// # Safety
 /// The image is of this device and not bound.
-unsafe fn bind(
-    device: &ash::Device,
-    image: vk::Image,
-    memory: &Memory,
-    offset: u64,
-    height: u32,
-) -> Option<()> {
+unsafe fn bind(device: &ash::Device, image: vk::Image, memory: &Memory, offset: u64) -> Option<()> {
     // SAFETY: see above.
     unsafe {
         let needs = device.get_image_memory_requirements(image);
         let whole = vk::ImageSubresource::default().aspect_mask(vk::ImageAspectFlags::COLOR);
         let rows = device.get_image_subresource_layout(image, whole);
-        let plain = rows.offset == 0 && (height == 1 || rows.row_pitch == ROW);
+        let plain = rows.offset == 0 && rows.row_pitch == ROW;
         let fits = offset.is_multiple_of(needs.alignment) && offset + needs.size <= memory.bytes;
         if !plain || !fits {
             return None;
         }
         device.bind_image_memory(image, memory.raw, offset).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_texture_has_a_power_of_two_of_rows_nor_too_many() {
+        let most = super::super::MOST_BYTES / TEXEL;
+        for texels in [0, 1, WIDTH, 3 * WIDTH, 4 * WIDTH - 1, 4 * WIDTH, 5 * WIDTH, 1 << 24, most] {
+            let (rows, needed) = (rows(texels), texels.div_ceil(WIDTH));
+            assert!(!rows.is_power_of_two() && rows <= WIDTH, "{texels}: {rows}");
+            assert!(rows >= needed && rows <= needed.max(1) + 2, "{texels}: {rows}");
+        }
     }
 }
