@@ -8,12 +8,12 @@
 
 alias Tile = array<array<array<vec4<f32>, COLUMNS>, 4>, ROWS>;
 
-fn multiply(own: Part, i0: u32, j0: u32) -> Tile {
+fn multiply(own: Part, i0: u32, j0: u32, sums: ptr<function, Tile>) {
     var rows: array<ARows, ROWS>;
     var columns: array<BColumns, COLUMNS>;
     for (var g = 0u; g < ROWS; g++) { rows[g] = a_rows(own, i0 + 4u * g); }
     for (var h = 0u; h < COLUMNS; h++) { columns[h] = b_columns(own, j0 + 4u * h); }
-    var sums: Tile;
+    *sums = Tile();
     for (var p = own.start; p < own.end; p += 4u) {
         var x: array<mat4x4<f32>, ROWS>;
         var y: array<mat4x4<f32>, COLUMNS>;
@@ -22,38 +22,27 @@ fn multiply(own: Part, i0: u32, j0: u32) -> Tile {
         for (var g = 0u; g < ROWS; g++) {
             for (var r = 0u; r < 4u; r++) {
                 for (var h = 0u; h < COLUMNS; h++) {
-                    sums[g][r][h] = four_steps(x[g][r], y[h], sums[g][r][h]);
+                    (*sums)[g][r][h] = four_steps(x[g][r], y[h], (*sums)[g][r][h]);
                 }
             }
         }
     }
-    return sums;
 }
 
-fn add(a: Tile, b: Tile) -> Tile {
-    var sum: Tile;
+fn add(to: ptr<function, Tile>, tile: ptr<function, Tile>) {
     for (var g = 0u; g < ROWS; g++) {
         for (var r = 0u; r < 4u; r++) {
-            for (var h = 0u; h < COLUMNS; h++) { sum[g][r][h] = a[g][r][h] + b[g][r][h]; }
+            for (var h = 0u; h < COLUMNS; h++) { (*to)[g][r][h] += canonical((*tile)[g][r][h]); }
         }
     }
-    return sum;
 }
 
-fn clean(a: Tile) -> Tile {
-    var tile: Tile;
+fn put(own: Part, i0: u32, j0: u32, tile: ptr<function, Tile>) {
     for (var g = 0u; g < ROWS; g++) {
         for (var r = 0u; r < 4u; r++) {
-            for (var h = 0u; h < COLUMNS; h++) { tile[g][r][h] = canonical(a[g][r][h]); }
-        }
-    }
-    return tile;
-}
-
-fn put(own: Part, i0: u32, j0: u32, tile: Tile) {
-    for (var g = 0u; g < ROWS; g++) {
-        for (var r = 0u; r < 4u; r++) {
-            for (var h = 0u; h < COLUMNS; h++) { put_row(own, i0 + 4u * g + r, j0 + 4u * h, tile[g][r][h]); }
+            for (var h = 0u; h < COLUMNS; h++) {
+                put_row(own, i0 + 4u * g + r, j0 + 4u * h, (*tile)[g][r][h]);
+            }
         }
     }
 }
@@ -64,5 +53,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i0 = t / params.columns * 4u * ROWS;
     let j0 = t % params.columns * 4u * COLUMNS;
     if i0 >= params.m { return; }
-    put(target_part(id.z), i0, j0, layer_tile(id.z, i0, j0));
+    var tile: Tile;
+    layer_tile(id.z, i0, j0, &tile);
+    put(target_part(id.z), i0, j0, &tile);
 }

@@ -97,7 +97,7 @@ fn put_block(to: u32, block: mat4x4<f32>) {
     for (var d = 0u; d < 4u; d++) { slab[to + d * FOURS] = block[d]; }
 }
 
-fn multiply(own: Part, i0: u32, j0: u32) -> Tile {
+fn multiply(own: Part, i0: u32, j0: u32, sums: ptr<function, Tile>) {
     // The block that this invocation reads: four rows or columns, four steps.
     let block = t % TILE / 4u;
     let steps = t % 4u * 4u;
@@ -117,20 +117,7 @@ fn multiply(own: Part, i0: u32, j0: u32) -> Tile {
         read = read_block(own, rows, columns, p + SLAB + steps, is_a);
         for (var q = 0u; q < SLAB; q += 4u) { tile = four_of(tile, q); }
     }
-    return tile;
-}
-
-fn add(a: Tile, b: Tile) -> Tile {
-    return Tile(
-        a.c0 + b.c0, a.d0 + b.d0,
-        a.c1 + b.c1, a.d1 + b.d1,
-        a.c2 + b.c2, a.d2 + b.d2,
-        a.c3 + b.c3, a.d3 + b.d3,
-        a.c4 + b.c4, a.d4 + b.d4,
-        a.c5 + b.c5, a.d5 + b.d5,
-        a.c6 + b.c6, a.d6 + b.d6,
-        a.c7 + b.c7, a.d7 + b.d7,
-    );
+    *sums = tile;
 }
 
 fn clean(a: Tile) -> Tile {
@@ -143,6 +130,21 @@ fn clean(a: Tile) -> Tile {
         canonical(a.c5), canonical(a.d5),
         canonical(a.c6), canonical(a.d6),
         canonical(a.c7), canonical(a.d7),
+    );
+}
+
+fn add(to: ptr<function, Tile>, tile: ptr<function, Tile>) {
+    let a = *to;
+    let b = clean(*tile);
+    *to = Tile(
+        a.c0 + b.c0, a.d0 + b.d0,
+        a.c1 + b.c1, a.d1 + b.d1,
+        a.c2 + b.c2, a.d2 + b.d2,
+        a.c3 + b.c3, a.d3 + b.d3,
+        a.c4 + b.c4, a.d4 + b.d4,
+        a.c5 + b.c5, a.d5 + b.d5,
+        a.c6 + b.c6, a.d6 + b.d6,
+        a.c7 + b.c7, a.d7 + b.d7,
     );
 }
 

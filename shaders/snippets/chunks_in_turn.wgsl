@@ -102,7 +102,8 @@ fn whole_tile(layer: u32, i0: u32, j0: u32) -> Tile {
     let j = j0 + t % LANES * 4u;
     var tile: Tile;
     for (var q = 0u; q < params.chunks; q++) {
-        tile = clean(multiply(turn_part(layer, q), i0, j0));
+        multiply(turn_part(layer, q), i0, j0, &tile);
+        tile = clean(tile);
         let is_last = q + 1u == params.chunks;
         for (var level = 0u; level < LEVELS; level++) {
             if (q >> level) % 2u == 1u {
