@@ -25,12 +25,10 @@ fn four_steps(x: vec4<f32>, y: mat4x4<f32>, sums: vec4<f32>) -> vec4<f32> {
     return fma(x.wwww, y[3], fma(x.zzzz, y[2], fma(x.yyyy, y[1], fma(x.xxxx, y[0], sums))));
 }
 
-// Returns the tile moved up by four rows, with others at the end. After eight turns it is where it was. An
-// index that changes from turn to turn would move the tile out of registers, and eight copies of what is done
-// with each four would take long to compile.
-fn turned(tile: Tile, last: Four) -> Tile {
-    var moved: Tile;
-    for (var g = 1u; g < 8u; g++) { moved[g - 1u] = tile[g]; }
-    moved[7] = last;
-    return moved;
+// Moves the tile up by four rows, and puts others at its end. After eight turns it is where it was. An index
+// that changes from turn to turn would move the tile out of registers, and eight copies of what is done with
+// each four would take long to compile. So would copies of the tile: functions have pointers to it.
+fn turn(tile: ptr<function, Tile>, last: Four) {
+    for (var g = 1u; g < 8u; g++) { (*tile)[g - 1u] = (*tile)[g]; }
+    (*tile)[7] = last;
 }

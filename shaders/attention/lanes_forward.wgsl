@@ -13,7 +13,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
     var top = vec4<f32>(LOWEST);
     var total = vec4<f32>();
     for (var first = 0u; first < end; first += BLOCK) {
-        var tile = scores_k_q(first, own);
+        var tile: Tile;
+        scores_k_q(first, own, &tile);
         var highest = top;
         for (var g = 0u; g < 8u; g++) {
             var four: Four;
@@ -21,7 +22,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
                 four[r] = select(vec4<f32>(LOWEST), tile[0][r], seen4(own, first + 4u * g + r));
                 highest = max_of(highest, four[r]);
             }
-            tile = turned(tile, four);
+            turn(&tile, four);
         }
         let fade = exp4(top - highest);
         // Four keys are added one by one, and then the fours one by one.
@@ -35,7 +36,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
                 four_sum += four[r];
             }
             sum += four_sum;
-            tile = turned(tile, four);
+            turn(&tile, four);
         }
         total = fma(total, fade, sum);
         top = highest;
@@ -47,7 +48,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
                 sums = out_so_far(own, c);
                 for (var i = 0u; i < 4u; i++) { sums[i] = canonical(sums[i] * fade); }
             }
-            sums = spread_v(tile, first, c, sums);
+            sums = spread_v(&tile, first, c, sums);
             if is_last {
                 for (var i = 0u; i < 4u; i++) { sums[i] = canonical(sums[i] * share); }
             }

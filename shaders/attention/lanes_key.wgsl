@@ -10,21 +10,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
     let start = select(0u, min(group.x * 4u * LANES, T - 1u) / BLOCK * BLOCK, CAUSAL);
     for (var first = start; first < T; first += BLOCK) {
         let is_last = first + BLOCK >= T;
-        var tile = scores_q_k(first, own);
+        var tile: Tile;
+        scores_q_k(first, own, &tile);
         for (var g = 0u; g < 8u; g++) {
             var four: Four;
             for (var r = 0u; r < 4u; r++) {
                 let row = first + 4u * g + r;
                 four[r] = select(vec4<f32>(), exp4(tile[0][r] - lse_at(row)), sees4(own, row));
             }
-            tile = turned(tile, four);
+            turn(&tile, four);
         }
         //IF V
         {
             for (var c = 0u; c < E; c += 4u) {
                 var sums: mat4x4<f32>;
                 if first > start { sums = dv_so_far(own, c); }
-                sums = spread_dy(tile, first, c, sums);
+                sums = spread_dy(&tile, first, c, sums);
                 if is_last {
                     for (var i = 0u; i < 4u; i++) { sums[i] = canonical(sums[i]); }
                 }
@@ -34,17 +35,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
         //END V
         //IF K
         {
-            let slopes = scores_dy_v(first, own);
             var gradients: Tile;
+            scores_dy_v(first, own, &gradients);
             for (var g = 0u; g < 8u; g++) {
                 for (var r = 0u; r < 4u; r++) {
-                    gradients[g][r] = tile[g][r] * (slopes[g][r] - delta_at(first + 4u * g + r));
+                    gradients[g][r] = tile[g][r] * (gradients[g][r] - delta_at(first + 4u * g + r));
                 }
             }
             for (var c = 0u; c < D; c += 4u) {
                 var sums: mat4x4<f32>;
                 if first > start { sums = dk_so_far(own, c); }
-                sums = spread_q(gradients, first, c, sums);
+                sums = spread_q(&gradients, first, c, sums);
                 if is_last {
                     for (var i = 0u; i < 4u; i++) { sums[i] = canonical(sums[i]); }
                 }

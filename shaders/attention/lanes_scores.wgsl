@@ -1,6 +1,6 @@
-// Returns the products of rows first to first + 31 of ROWS with the four own places from `own` on of OWN.
-fn scores_ROWS_OWN(first: u32, own: u32) -> Tile {
-    var sums: Tile;
+// Computes the products of rows first to first + 31 of ROWS with the four own places from `own` on of OWN.
+fn scores_ROWS_OWN(first: u32, own: u32, sums: ptr<function, Tile>) {
+    *sums = Tile();
     for (var c = 0u; c < WIDTH; c += 4u) {
         var x: array<mat4x4<f32>, HELD>;
         for (var h = 0u; h < HELD; h++) {
@@ -12,10 +12,10 @@ fn scores_ROWS_OWN(first: u32, own: u32) -> Tile {
         for (var h = 0u; h < HELD; h++) {
             for (var s = 0u; s < READERS; s++) {
                 for (var r = 0u; r < 4u; r++) {
-                    sums[h * READERS + s][r] = four_steps(subgroupShuffle(x[h][r], s), y, sums[h * READERS + s][r]);
+                    let g = h * READERS + s;
+                    (*sums)[g][r] = four_steps(subgroupShuffle(x[h][r], s), y, (*sums)[g][r]);
                 }
             }
         }
     }
-    return sums;
 }

@@ -80,6 +80,7 @@ impl<'a> Group<'a, '_> {
         let is_atomic = self.is_atomic(frame, pointer);
         let variable = match node.root {
             Some(Root::Local(local)) => return own(&frame.locals[local.index()]),
+            Some(Root::Argument(index)) => return own(&frame.lent[index as usize]),
             Some(Root::Global(variable)) => variable,
             None => {
                 self.fault(at, "this pointer is not emulated");
@@ -162,6 +163,7 @@ impl<'a> Group<'a, '_> {
         };
         let variable = match root {
             Some(Root::Local(local)) => return own(&mut frame.locals[local.index()]),
+            Some(Root::Argument(index)) => return own(&mut frame.lent[index as usize]),
             Some(Root::Global(variable)) => variable,
             None => return self.fault(at, "this pointer is not emulated"),
         };

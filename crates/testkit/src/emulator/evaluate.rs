@@ -22,6 +22,7 @@ impl<'a> Group<'a, '_> {
             found.unwrap_or(0)
         };
         let found = match body.function.expressions[handle] {
+            Expression::FunctionArgument(_) if node.root.is_some() => Value::same(vec![0]),
             Expression::FunctionArgument(index) => frame.arguments[index as usize].clone(),
             Expression::GlobalVariable(_) | Expression::LocalVariable(_) => Value::same(vec![0]),
             Expression::Compose { ref components, .. } => {

@@ -6,7 +6,7 @@ use naga::{AddressSpace, Barrier, Block, BuiltIn, Expression, Handle, Span, Stat
 
 use super::arithmetic::Choices;
 use super::memory::{Buffer, Cell};
-use super::module::{Body, Prepared};
+use super::module::{Body, Prepared, Root};
 use super::value::Value;
 use crate::products::quote;
 use unisono_graph::plan::Slice;
@@ -57,6 +57,8 @@ pub(super) struct Frame<'a> {
     pub values: Vec<Option<Value>>,
     pub arguments: Vec<Value>,
     pub locals: Vec<Vec<u64>>,
+    /// What each argument that is a pointer points to: the caller's variable, until the function returns.
+    pub lent: Vec<Vec<u64>>,
     returned: Vec<u64>,
 }
 
@@ -98,7 +100,7 @@ impl<'a> Group<'a, '_> {
         let arguments = entry.function.arguments.iter();
         let arguments = arguments.map(|argument| group.built_in(argument.binding.as_ref())).collect();
         let all: Vec<u32> = (0..lanes as u32).collect();
-        group.call(body, arguments, &all);
+        group.call(body, arguments, Vec::new(), &all);
     }
 
     /// Returns a built-in value of the entry point.
@@ -140,12 +142,20 @@ impl<'a> Group<'a, '_> {
         self.launch.faults.insert(format!("{}: {text}{what}", self.launch.name));
     }
 
-    fn call(&mut self, body: &'a Body<'a>, arguments: Vec<Value>, active: &[u32]) -> Value {
+    /// Runs a function. Returns its result, and what became of the variables that were lent to it.
+    fn call(
+        &mut self,
+        body: &'a Body<'a>,
+        arguments: Vec<Value>,
+        lent: Vec<Vec<u64>>,
+        active: &[u32],
+    ) -> (Value, Vec<Vec<u64>>) {
         let mut frame = Frame {
             body,
             values: body.constants.clone(),
             arguments,
             locals: body.locals.iter().map(|leaves| vec![0; leaves.len() * self.lanes]).collect(),
+            lent,
             returned: Vec::new(),
         };
         for (handle, expression) in body.function.expressions.iter() {
@@ -168,7 +178,43 @@ impl<'a> Group<'a, '_> {
             }
         }
         self.block(&mut frame, &body.function.body, active.to_vec(), &mut Left::default());
-        Value::each(frame.returned, self.lanes)
+        (Value::each(frame.returned, self.lanes), frame.lent)
+    }
+
+    /// Calls a function with arguments of another. A variable to which an argument points is the callee's
+    /// until it returns; no two arguments point to one.
+    fn call_with(
+        &mut self,
+        frame: &mut Frame<'a>,
+        callee: &'a Body<'a>,
+        arguments: &[Handle<Expression>],
+        active: &[u32],
+        at: Span,
+    ) -> Value {
+        let lanes = self.lanes;
+        let globals = &self.launch.code.module.global_variables;
+        let is_lent = |argument: &Handle<Expression>| match frame.body.nodes[argument.index()].root {
+            Some(Root::Local(_) | Root::Argument(_)) => true,
+            Some(Root::Global(variable)) => globals[variable].space == AddressSpace::Private,
+            None => false,
+        };
+        let pointers: Vec<_> =
+            arguments.iter().map(|argument| Some(*argument).filter(|_| is_lent(argument))).collect();
+        let mut lent = Vec::new();
+        for pointer in &pointers {
+            let all = pointer.map(|pointer| self.load(frame, pointer, active, at));
+            let leaves = pointer.map_or(0, |pointer| frame.body.nodes[pointer.index()].leaves.len());
+            let slots = (0..leaves * lanes).map(|slot| (slot / lanes, slot % lanes));
+            lent.push(slots.map(|(leaf, lane)| all.as_ref().map_or(0, |all| all.get(leaf, lane))).collect());
+        }
+        let values = arguments.iter().map(|argument| frame.value(*argument).clone()).collect();
+        let (result, lent) = self.call(callee, values, lent, active);
+        for (pointer, lent) in pointers.into_iter().zip(lent) {
+            if let Some(pointer) = pointer {
+                self.store(frame, pointer, &Value::each(lent, lanes), active, false, at);
+            }
+        }
+        result
     }
 
     /// Runs a block, and returns the invocations that come to its end.
@@ -283,9 +329,8 @@ impl<'a> Group<'a, '_> {
                 self.atomic(frame, *pointer, fun, *value, *result, &active, at);
             }
             Statement::Call { function, arguments, result } => {
-                let arguments = arguments.iter().map(|argument| frame.value(*argument).clone()).collect();
-                let code = self.launch.code;
-                let value = self.call(&code.bodies[function.index()], arguments, &active);
+                let callee = &self.launch.code.bodies[function.index()];
+                let value = self.call_with(frame, callee, arguments, &active, at);
                 if let Some(result) = result {
                     frame.values[result.index()] = Some(value);
                 }

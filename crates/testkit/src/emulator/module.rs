@@ -23,6 +23,8 @@ pub(super) struct Leaf {
 pub(super) enum Root {
     Global(Handle<GlobalVariable>),
     Local(Handle<LocalVariable>),
+    /// What a pointer that is an argument points to, by the argument's number: a variable of the caller's.
+    Argument(u32),
 }
 
 /// What is known of an expression before a kernel runs.
@@ -133,6 +135,7 @@ fn body<'a>(module: &'a Module, function: &'a Function, info: &FunctionInfo) -> 
         match *expression {
             Expression::GlobalVariable(variable) => node.root = Some(Root::Global(variable)),
             Expression::LocalVariable(variable) => node.root = Some(Root::Local(variable)),
+            Expression::FunctionArgument(index) if is_lent(inner) => node.root = Some(Root::Argument(index)),
             Expression::Access { base, .. } | Expression::AccessIndex { base, .. } => {
                 node.root = nodes[base.index()].root;
                 let bytes = node.root.is_some_and(|root| counts_bytes(module, root));
@@ -187,6 +190,12 @@ fn bits(literal: Literal) -> u64 {
         Literal::U16(x) => x.into(),
         Literal::I16(x) => u64::from(x as u16),
     }
+}
+
+/// Returns whether an argument of this type is a pointer to a variable of one invocation.
+fn is_lent(inner: &TypeInner) -> bool {
+    let own = [Some(AddressSpace::Function), Some(AddressSpace::Private)];
+    own.contains(&inner.pointer_space())
 }
 
 /// Returns the type behind a pointer, or the type itself.

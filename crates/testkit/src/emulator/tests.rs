@@ -176,6 +176,24 @@ fn another_device_shows_in_what_wgsl_leaves_open() {
 }
 
 #[test]
+fn functions_change_what_they_are_given_pointers_to() {
+    let (words, faults) = run(
+        &format!(
+            "var<private> own: array<u32, 3>;
+             fn twice(of: ptr<function, array<u32, 2>>, by: u32) {{ for (var k = 0u; k < 2u; k++) {{ add(of, k, by); }} }}
+             fn add(to: ptr<function, array<u32, 2>>, k: u32, by: u32) {{ if by > 2u {{ (*to)[k] += by * 10u; }} }}
+             fn set(to: ptr<private, array<u32, 3>>, by: u32) {{ (*to)[by % 3u] = by; }}
+             {}",
+            main_of("var both = array<u32, 2>(1u, 2u); twice(&both, i); set(&own, i); x[i] = both[0] + both[1] + own[i % 3u];")
+        ),
+        Choices::default(),
+    );
+    assert_eq!(faults, [""; 0]);
+    let expected: Vec<u32> = (0..16).map(|i| 3 + i + if i > 2 { 20 * i } else { 0 }).collect();
+    assert_eq!(words, expected);
+}
+
+#[test]
 fn subgroups_hand_values_round() {
     let body = "x[i] = subgroupShuffle(x[i], (t + 1u) % 4u);";
     let (words, faults) = run_body(body);
