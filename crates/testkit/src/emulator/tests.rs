@@ -180,11 +180,11 @@ fn functions_change_what_they_are_given_pointers_to() {
     let (words, faults) = run(
         &format!(
             "var<private> own: array<u32, 3>;
-             fn twice(of: ptr<function, array<u32, 2>>, by: u32) {{ for (var k = 0u; k < 2u; k++) {{ add(of, k, by); }} }}
+             fn twice(pair: ptr<function, array<u32, 2>>, by: u32) {{ for (var k = 0u; k < 2u; k++) {{ add(pair, k, by); }} }}
              fn add(to: ptr<function, array<u32, 2>>, k: u32, by: u32) {{ if by > 2u {{ (*to)[k] += by * 10u; }} }}
-             fn set(to: ptr<private, array<u32, 3>>, by: u32) {{ (*to)[by % 3u] = by; }}
+             fn keep(to: ptr<private, array<u32, 3>>, by: u32) {{ (*to)[by % 3u] = by; }}
              {}",
-            main_of("var both = array<u32, 2>(1u, 2u); twice(&both, i); set(&own, i); x[i] = both[0] + both[1] + own[i % 3u];")
+            main_of("var both = array<u32, 2>(1u, 2u); twice(&both, i); keep(&own, i); x[i] = both[0] + both[1] + own[i % 3u];")
         ),
         Choices::default(),
     );
