@@ -15,7 +15,7 @@ use syn::{Attribute, Item, UseTree};
 const ROOMS: [(&str, &[&str]); 8] = [
     ("crates/checkpoint", &["tensors", "disk", "model", "store", "saver", "inspect"]),
     ("crates/data", &["sample", "transforms", "sources", "compose", "order", "loading"]),
-    ("crates/gpu", &["error", "adapter", "device", "execution"]),
+    ("crates/gpu", &["error", "adapter", "cache", "device", "execution"]),
     (
         "crates/graph",
         &["values", "plan", "trace", "ops", "autodiff", "reference", "passes", "fuse", "codegen", "program"],
