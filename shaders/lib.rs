@@ -76,6 +76,8 @@ snippets! {
     /// Tiles of products, all chunks of which one workgroup computes, for
     /// [`MATMUL_TILES`](crate::MATMUL_TILES).
     CHUNKS_IN_TURN = "chunks_in_turn";
+    /// Sums so far, which no compiler may take apart. Needs a param `zero`.
+    KEPT = "kept";
     /// Exponential, logarithm, hyperbolic tangent, error function and sigmoid, with stated error bounds.
     /// Needs [`QUOTIENT`].
     ELEMENTARY = "elementary";
@@ -91,7 +93,7 @@ snippets! {
     INNER_SHARD = "inner_shard";
     /// The counter-based generator Philox 4x32-10.
     PHILOX = "philox";
-    /// Sizes of a product, and its operands in blocks. Needs [`SUM_QUADS`], constants, `a_load`, `b_load` and
+    /// Sizes of a product, and its operands in blocks. Needs [`SUM_QUADS`], [`KEPT`], constants, `a_load`, `b_load` and
     /// what these are given, `put_quad`, `inner_range`, `finish`.
     PRODUCT = "product";
     /// Functions for two f32 in a u64.
@@ -217,8 +219,9 @@ pub fn with_own_quotients(module: &str) -> String {
 }
 
 /// What [`with_masks`] replaces: how [`snippets::FLUSH`], [`snippets::SUM`] and [`snippets::SUM_QUADS`]
-/// choose between a number and +0, by a select and by a mask of integers.
-pub const MASKS: [[&str; 2]; 2] = [
+/// choose between a number and +0, by a select and by a mask of integers, and how [`snippets::KEPT`] keeps a
+/// sum.
+pub const MASKS: [[&str; 2]; 3] = [
     [
         "select(bits, 0u, bitcast<i32>(bits & 0x7fffffffu) <= 0x00800000)",
         "bits & bitcast<u32>(bitcast<i32>(0x00800000u - (bits & 0x7fffffffu)) >> 31u)",
@@ -227,13 +230,17 @@ pub const MASKS: [[&str; 2]; 2] = [
         "select(bits, vec4<u32>(), magnitude <= vec4<i32>(0x00800000))",
         "bits & bitcast<vec4<u32>>((vec4<i32>(0x00800000) - magnitude) >> vec4<u32>(31u))",
     ],
+    [
+        "fn kept(x: vec4<f32>) -> vec4<f32> {\n    return x;",
+        "fn kept(x: vec4<f32>) -> vec4<f32> {\n    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(x) ^ vec4<u32>(params.zero));",
+    ],
 ];
 
 /// Returns a module for a compiler that nothing forbids to change float operations: numbers are made
-/// canonical by a mask in place of a select. The bits of results are the same.
+/// canonical by a mask in place of a select, and sums are kept by an operation of integers. The bits of results are the same.
 ///
 /// A select is no barrier to a compiler whose values have no types: Mesa takes `select(x * 3, 0, c) * 5` for
-/// `select(x * 15, 0, c)`. It cannot move a product over an operation of integers.
+/// `select(x * 15, 0, c)`. It cannot move a product over an operation of integers, nor an addition.
 pub fn with_masks(module: &str) -> String {
     MASKS.iter().fold(module.to_owned(), |text, [select, mask]| text.replace(select, mask))
 }

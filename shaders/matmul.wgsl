@@ -32,7 +32,9 @@ fn multiply(own: Part, i0: u32, j0: u32, sums: ptr<function, Tile>) {
 fn add(to: ptr<function, Tile>, tile: ptr<function, Tile>) {
     for (var g = 0u; g < ROWS; g++) {
         for (var r = 0u; r < 4u; r++) {
-            for (var h = 0u; h < COLUMNS; h++) { (*to)[g][r][h] += canonical((*tile)[g][r][h]); }
+            for (var h = 0u; h < COLUMNS; h++) {
+                (*to)[g][r][h] = kept((*to)[g][r][h]) + canonical((*tile)[g][r][h]);
+            }
         }
     }
 }

@@ -28,7 +28,7 @@ fn multiply(own: Part, i: u32, j: u32, sums: ptr<function, Tile>) {
 
 fn add(to: ptr<function, Tile>, tile: ptr<function, Tile>) {
     for (var s = 0u; s < LANES; s++) {
-        for (var r = 0u; r < 4u; r++) { (*to)[s][r] += canonical((*tile)[s][r]); }
+        for (var r = 0u; r < 4u; r++) { (*to)[s][r] = kept((*to)[s][r]) + canonical((*tile)[s][r]); }
     }
 }
 

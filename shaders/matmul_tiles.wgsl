@@ -137,14 +137,14 @@ fn add(to: ptr<function, Tile>, tile: ptr<function, Tile>) {
     let a = *to;
     let b = clean(*tile);
     *to = Tile(
-        a.c0 + b.c0, a.d0 + b.d0,
-        a.c1 + b.c1, a.d1 + b.d1,
-        a.c2 + b.c2, a.d2 + b.d2,
-        a.c3 + b.c3, a.d3 + b.d3,
-        a.c4 + b.c4, a.d4 + b.d4,
-        a.c5 + b.c5, a.d5 + b.d5,
-        a.c6 + b.c6, a.d6 + b.d6,
-        a.c7 + b.c7, a.d7 + b.d7,
+        kept(a.c0) + b.c0, kept(a.d0) + b.d0,
+        kept(a.c1) + b.c1, kept(a.d1) + b.d1,
+        kept(a.c2) + b.c2, kept(a.d2) + b.d2,
+        kept(a.c3) + b.c3, kept(a.d3) + b.d3,
+        kept(a.c4) + b.c4, kept(a.d4) + b.d4,
+        kept(a.c5) + b.c5, kept(a.d5) + b.d5,
+        kept(a.c6) + b.c6, kept(a.d6) + b.d6,
+        kept(a.c7) + b.c7, kept(a.d7) + b.d7,
     );
 }
 

@@ -191,6 +191,8 @@ params! {
         c_offset,
         /// The elements from one shard's result to the next.
         c_batch,
+        /// Zero, which a compiler cannot know: for bit patterns that must not be constants.
+        zero,
     }
 
     /// The params of `finite.wgsl`.

@@ -9,7 +9,7 @@
 // Grid: one invocation for each pair and each four columns, the columns fastest; params.width invocations in
 // a row of the grid. Only the first pair of a sum goes on. The time depends on n, not on rows.
 // Constants: CHUNK; JOIN: whether c has the sum over the shards; SHARDS: whether positions are those of
-// samples in shards. Functions from other files: b_quad, put_quad, shard_range; or generated: close(sum,
+// samples in shards. Functions from other files: kept, b_quad, put_quad, shard_range; or generated: close(sum,
 // level) and total(sum), which hold the sums of the complete left subtrees of each level.
 
 @group(0) @binding(1) var<storage, read> order: array<vec2<u32>>;
@@ -56,7 +56,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     // A loop is left at its head: some compilers lose what an invocation that leaves elsewhere has computed.
     var goes_on = true;
     while goes_on {
-        sum += b_quad(params.b_offset + position * params.columns + column, last);
+        sum = kept(sum) + b_quad(params.b_offset + position * params.columns + column, last);
         at++;
         let next = order[min(at, params.n - 1u)];
         goes_on = at < params.n && next.x == own.x && next.y < end;

@@ -33,9 +33,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
             for (var r = 0u; r < 4u; r++) {
                 let score = tile[0][r];
                 four[r] = select(exp4(score - highest), vec4<f32>(), score == vec4<f32>(LOWEST));
-                four_sum += four[r];
+                four_sum = kept(four_sum) + four[r];
             }
-            sum += four_sum;
+            sum = kept(sum) + four_sum;
             turn(&tile, four);
         }
         total = fma(total, fade, sum);

@@ -35,11 +35,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
         //END V
         //IF K
         {
+            var slopes: Tile;
+            scores_dy_v(first, own, &slopes);
             var gradients: Tile;
-            scores_dy_v(first, own, &gradients);
             for (var g = 0u; g < 8u; g++) {
                 for (var r = 0u; r < 4u; r++) {
-                    gradients[g][r] = tile[g][r] * (gradients[g][r] - delta_at(first + 4u * g + r));
+                    gradients[g][r] = tile[g][r] * (slopes[g][r] - delta_at(first + 4u * g + r));
                 }
             }
             for (var c = 0u; c < D; c += 4u) {

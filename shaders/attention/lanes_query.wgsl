@@ -18,10 +18,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
             }
             turn(&tile, four);
         }
+        var slopes: Tile;
+        scores_v_dy(first, own, &slopes);
         var gradients: Tile;
-        scores_v_dy(first, own, &gradients);
         for (var g = 0u; g < 8u; g++) {
-            for (var r = 0u; r < 4u; r++) { gradients[g][r] = tile[g][r] * (gradients[g][r] - delta); }
+            for (var r = 0u; r < 4u; r++) { gradients[g][r] = tile[g][r] * (slopes[g][r] - delta); }
         }
         for (var c = 0u; c < D; c += 4u) {
             var sums: mat4x4<f32>;

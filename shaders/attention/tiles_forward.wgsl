@@ -32,7 +32,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         var sum = vec4<f32>();
         for (var r = 0u; r < 4u; r++) {
             four[r] = select(exp4(four[r] - highest), vec4<f32>(), four[r] == vec4<f32>(LOWEST));
-            sum += four[r];
+            sum = kept(sum) + four[r];
         }
         let fade = exp4(top - highest);
         row_slab[t] = sum;
@@ -40,7 +40,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         put_tile(four);
         workgroupBarrier();
         sum = vec4<f32>();
-        for (var g = 0u; g < 8u; g++) { sum += row_slab[g * 16u + t % 16u]; }
+        for (var g = 0u; g < 8u; g++) { sum = kept(sum) + row_slab[g * 16u + t % 16u]; }
         total = fma(total, fade, sum);
         top = highest;
         //EACH if first > 0u { outN = scaled(outN, factors[t / 16u * 2u], factors[t / 16u * 2u + 1u]); }

@@ -1,6 +1,6 @@
-//! Every assembled module is valid WGSL in which no product reaches an addition. This holds for generated
-//! modules too, for GPUs, and for software adapters without subgroups and with subgroups of 4, 8 and 16
-//! lanes.
+//! Every assembled module is valid WGSL in which no product reaches an addition, and, for compilers that may
+//! change the order of additions, no sum does. This holds for generated modules too, for GPUs, and for
+//! software adapters without subgroups and with subgroups of 4, 8 and 16 lanes.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use unisono_testkit::{prepare, products};
 const MACHINES: [(Machine, u32); 5] =
     [(Machine::Cpu, 0), (Machine::Cpu, 4), (Machine::Cpu, 8), (Machine::Cpu, 16), (Machine::Gpu, 0)];
 
-/// Returns all modules of a program's plans on all machines, for short shards and for long ones.
+/// Returns all modules of a program's plans on all machines, for short shards and for long ones, with masks.
 fn modules(program: &Program) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (machine, subgroup) in MACHINES {
@@ -32,6 +32,7 @@ fn modules(program: &Program) -> BTreeSet<String> {
                 max_buffer_bytes: u64::MAX,
                 f16: true,
                 pairs: machine == Machine::Cpu,
+                masks: true,
                 ..Target::default()
             };
             let plan = program.plan(&Run::whole(&sizes), &target).unwrap();
@@ -43,14 +44,14 @@ fn modules(program: &Program) -> BTreeSet<String> {
 
 fn check(name: &str, program: &Program) {
     for module in modules(program) {
-        if let Err(problems) = products::check(&module) {
-            panic!("{name}: {}\n{module}", problems.join("\n"));
+        for found in [products::check(&module), products::check_sums(&module)] {
+            found.unwrap_or_else(|problems| panic!("{name}: {}\n{module}", problems.join("\n")));
         }
     }
 }
 
 #[test]
-fn no_product_reaches_an_addition_in_any_op() {
+fn no_product_and_no_sum_reaches_an_addition_in_any_op() {
     for entry in REGISTRY.iter().flat_map(|part| part.iter()) {
         for case in (entry.cases)() {
             let prepared = prepare(&case, &[3, 2]).unwrap();
@@ -65,7 +66,7 @@ fn fields() -> Vec<FieldSpec> {
 }
 
 #[test]
-fn no_product_reaches_an_addition_in_whole_models() {
+fn no_product_and_no_sum_reaches_an_addition_in_whole_models() {
     let model =
         || Sequential::new().add(Dense::new(8)).add(Gelu).add(Dropout::new(0.1)).add(Dense::new(5)).add(Tanh);
     let trainer =
@@ -82,7 +83,7 @@ fn no_product_reaches_an_addition_in_whole_models() {
 }
 
 #[test]
-fn no_product_reaches_an_addition_in_mixed_precision() {
+fn no_product_and_no_sum_reaches_an_addition_in_mixed_precision() {
     let data = Memory::labelled(vec![0.0; 72], [1, 6, 6], vec![0; 2]).unwrap();
     let fields = Loader::new(data).fields().unwrap();
     for stored in [true, false] {
@@ -145,4 +146,24 @@ fn the_check_catches_a_product_that_slips_through_fusion() {
     tape.output("z", &(x.apply(Liar) + y));
     let program = Program::compile(&tape.finish().unwrap()).unwrap();
     assert!(modules(&program).iter().any(|m| products::check(m).is_err()));
+}
+
+/// Without masks sums stand as they are, in the kernels of lookups' gradients, attention, and products of
+/// shards.
+#[test]
+fn the_check_catches_sums_that_are_not_kept() {
+    let unmasked = |module: &String| {
+        unisono_shaders::MASKS.iter().fold(module.clone(), |text, [select, mask]| text.replace(mask, select))
+    };
+    let mut found = BTreeSet::new();
+    for entry in REGISTRY.iter().flat_map(|part| part.iter()) {
+        for case in (entry.cases)() {
+            let program = Program::compile(&prepare(&case, &[3, 2]).unwrap().graph).unwrap();
+            let caught = modules(&program).iter().any(|m| products::check_sums(&unmasked(m)).is_err());
+            found.extend(caught.then_some(entry.name));
+        }
+    }
+    for name in ["attention", "embed", "matmul"] {
+        assert!(found.iter().any(|op| op.contains(name)), "{name} is not in {found:?}");
+    }
 }

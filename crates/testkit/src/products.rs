@@ -19,7 +19,7 @@ use naga::valid::{Capabilities, FunctionInfo, ModuleInfo, ValidationFlags, Valid
 use naga::{BinaryOperator, Expression, Function, Handle, Module, ScalarKind, Span, Statement, TypeInner};
 
 use builtins::{Math, math};
-use taint::Taint;
+use taint::{Kind, Taint};
 
 /// Parses, validates and checks WGSL.
 ///
@@ -27,12 +27,30 @@ use taint::Taint;
 /// One message for each addition that a product may reach, with function, line and text of the addition and
 /// of the product; or the parser's or validator's message.
 pub fn check(wgsl: &str) -> Result<(), Vec<String>> {
+    look_for(Kind::Products, wgsl)
+}
+
+/// Parses, validates and checks WGSL that is handed to a compiler which may add numbers in another order:
+/// finds every float sum that may reach an operand of a float `+` or `-` before it is rebuilt from its bits.
+/// It errs on the side of finding as [`check`] does.
+///
+/// # Errors
+/// As of [`check`], for sums.
+pub fn check_sums(wgsl: &str) -> Result<(), Vec<String>> {
+    look_for(Kind::Sums, wgsl)
+}
+
+fn look_for(kind: Kind, wgsl: &str) -> Result<(), Vec<String>> {
     let module = naga::front::wgsl::parse_str(wgsl).map_err(|error| vec![error.emit_to_string(wgsl)])?;
     let info = Validator::new(ValidationFlags::all(), Capabilities::all())
         .validate(&module)
         .map_err(|error| vec![error.emit_to_string(wgsl)])?;
     let functions = Body::all(&module, &info);
-    let taint = Taint::of(&module, &functions);
+    let taint = Taint::of(&module, &functions, kind);
+    let (what, instead) = match kind {
+        Kind::Products => ("product", "use fma()"),
+        Kind::Sums => ("sum", "rebuild it from its bits before"),
+    };
     let mut found: Vec<(u32, String)> = Vec::new();
     for (index, body) in functions.iter().enumerate() {
         body.additions(|at, operands| {
@@ -43,11 +61,11 @@ pub fn check(wgsl: &str) -> Result<(), Vec<String>> {
                     else {
                         return;
                     };
-                    format!("adds the product {}", quote(origin, wgsl))
+                    format!("adds the {what} {}", quote(origin, wgsl))
                 }
             };
             let line = at.location(wgsl).line_number;
-            found.push((line, format!("{}: {} {reason}; use fma()", body.name, quote(at, wgsl))));
+            found.push((line, format!("{}: {} {reason}; {instead}", body.name, quote(at, wgsl))));
         });
     }
     found.sort();

@@ -56,7 +56,7 @@ impl Plant {
 
 fn unguarded(wgsl: &str) -> String {
     use unisono_shaders::snippets::{FLUSH, OWN_QUOTIENT, OWN_ROOT};
-    let [[select, mask], _] = unisono_shaders::MASKS;
+    let [[select, mask], ..] = unisono_shaders::MASKS;
     wgsl.replace(mask, select)
         .replace(FLUSH.text(), "fn flush(x: f32) -> f32 { return x; }\n")
         .replace(OWN_QUOTIENT.text(), "fn quotient(a: f32, b: f32) -> f32 { return a / b; }\n")

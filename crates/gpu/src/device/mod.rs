@@ -203,7 +203,10 @@ impl Device {
     /// Returns the largest buffer that kernels can use, in bytes.
     fn most_buffer_bytes(&self) -> u64 {
         let most = self.adapter.limits.buffer_bytes;
-        if self.texels.is_some() { most.min(texels::MOST_BYTES) } else { most }
+        if self.texels.is_none() {
+            return most;
+        }
+        most.saturating_sub(texels::BEHIND).min(texels::MOST_BYTES)
     }
 
     /// Returns the bytes that are held for plans.

@@ -252,7 +252,9 @@ impl Device {
         };
         let took: Vec<Duration> = kernels.iter().map(|kernel| kernel.took).collect();
         let order = dealt(&took, self.options.turn, self.options.devices.max(1));
-        let parts = order.into_iter().map(part).collect::<Result<Vec<_>, _>>()?;
+        // An error is that of the first kernel in the plan.
+        let mut parts = (0..kernels.len()).map(|id| part(id).map(Some)).collect::<Result<Vec<_>, _>>()?;
+        let parts: Vec<_> = order.into_iter().filter_map(|id| parts[id].take()).collect();
         if let Some(marks) = &self.marks {
             marks.write_number(&self.queue);
         }

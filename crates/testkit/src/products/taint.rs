@@ -11,8 +11,16 @@ use super::{Body, Math, math, statements};
 /// The origin of a product; once it is set, it stays.
 type Origin = Option<Span>;
 
-/// The values of each function that may be products.
+/// What is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Products,
+    Sums,
+}
+
+/// The values of each function that may be products, or sums.
 pub(super) struct Taint {
+    kind: Kind,
     functions: Vec<Marks>,
     globals: Vec<Origin>,
     changed: bool,
@@ -35,7 +43,7 @@ enum Place {
 
 impl Taint {
     /// Computes the fixpoint for all functions of a module; `bodies` are in the order of [`Body::all`].
-    pub(super) fn of(module: &Module, bodies: &[Body<'_>]) -> Self {
+    pub(super) fn of(module: &Module, bodies: &[Body<'_>], kind: Kind) -> Self {
         let marks = |Body { function, .. }: &Body<'_>| Marks {
             expressions: vec![None; function.expressions.len()],
             locals: vec![None; function.local_variables.len()],
@@ -44,7 +52,7 @@ impl Taint {
         };
         let functions = bodies.iter().map(marks).collect();
         let mut taint =
-            Taint { functions, globals: vec![None; module.global_variables.len()], changed: true };
+            Taint { kind, functions, globals: vec![None; module.global_variables.len()], changed: true };
         while taint.changed {
             taint.changed = false;
             for (index, body) in bodies.iter().enumerate() {
@@ -57,6 +65,14 @@ impl Taint {
     /// Returns the origin of the product that an expression of a function may be.
     pub(super) fn expression(&self, function: usize, expression: Handle<Expression>) -> Origin {
         self.functions[function].expressions[expression.index()]
+    }
+
+    /// Returns whether an operation of floats gives what is looked for.
+    fn makes(&self, op: BinaryOperator) -> bool {
+        match self.kind {
+            Kind::Products => op == BinaryOperator::Multiply,
+            Kind::Sums => matches!(op, BinaryOperator::Add | BinaryOperator::Subtract),
+        }
     }
 
     fn visit(&mut self, index: usize, body: &Body<'_>) {
@@ -83,7 +99,10 @@ impl Taint {
             }
             Statement::SubgroupCollectiveOperation { op, argument, result, .. } => {
                 let origin = match op {
-                    SubgroupOperation::Mul if body.is_float(argument) => Some(at),
+                    SubgroupOperation::Mul if body.is_float(argument) && self.kind == Kind::Products => {
+                        Some(at)
+                    }
+                    SubgroupOperation::Add if body.is_float(argument) && self.kind == Kind::Sums => Some(at),
                     SubgroupOperation::Min | SubgroupOperation::Max => self.expression(index, argument),
                     _ => None,
                 };
@@ -103,9 +122,10 @@ impl Taint {
         let of = |operand| self.expression(index, operand);
         let here = Some(body.function.expressions.get_span(handle));
         match *expression {
-            Expression::Binary { op: BinaryOperator::Multiply, .. } if body.is_float(handle) => here,
+            Expression::Binary { op, .. } if body.is_float(handle) && self.makes(op) => here,
             Expression::Math { fun, arg, arg1, arg2, .. } if body.is_float(arg) => match math(fun) {
-                Math::Product => here,
+                Math::Product if self.kind == Kind::Products => here,
+                Math::Product => None,
                 Math::Passes => of(arg).or(arg1.and_then(of)).or(arg2.and_then(of)),
                 Math::Hides | Math::Adds | Math::Rounds => None,
             },

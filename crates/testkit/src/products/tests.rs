@@ -1,4 +1,4 @@
-use super::check;
+use super::{check, check_sums};
 
 const ELEMENTARY: &str = concat!(
     include_str!("../../../../shaders/snippets/elementary.wgsl"),
@@ -145,4 +145,34 @@ fn the_elementary_functions_pass_and_take_products() {
     assert_ne!(sabotaged, ELEMENTARY);
     let found = catches(&sabotaged, calls);
     assert!(found.len() == 1 && found[0].starts_with("exp_: "), "{found:?}");
+}
+
+#[test]
+fn sums_are_found_until_they_are_rebuilt_from_their_bits() {
+    let kept = "fn kept(x: f32, zero: u32) -> f32 { return bitcast<f32>(bitcast<u32>(x) ^ zero); }";
+    let add = "fn add(to: ptr<function, f32>, x: f32) { *to += x; }";
+    for body in [
+        "data[0] = a + b - c;",
+        "let s = a + b; data[0] = c + s;",
+        "var s = 0.0; for (var i = 0u; i < n; i++) { s += data[i]; } data[0] = s;",
+        "data[0] = c - max(-(a - b), 0.0);",
+        "var s = 0.0; add(&s, a); add(&s, b); data[0] = s;",
+        "own = a + b; data[0] = own + c;",
+    ] {
+        let found = check_sums(&kernel(add, body)).expect_err(body);
+        assert!(
+            found.iter().all(|message| message.ends_with("rebuild it from its bits before")),
+            "{found:?}"
+        );
+    }
+    for body in [
+        "data[0] = a + b;",
+        "data[0] = kept(a + b, n) - c;",
+        "var s = 0.0; for (var i = 0u; i < n; i++) { s = kept(s, n) + data[i]; } data[0] = s;",
+        "data[0] = fma(a, b, c) + a;",
+        "data[n + 1u + n] = a + b;",
+        "tile[n] = a + b; data[0] = tile[n] + c;",
+    ] {
+        check_sums(&kernel(kept, body)).unwrap_or_else(|found| panic!("{body}: {found:?}"));
+    }
 }

@@ -27,5 +27,9 @@ pub(crate) const WIDTH: u64 = 1 << 14;
 const TEXEL: u64 = 16;
 /// The bytes of a row.
 const ROW: u64 = WIDTH * TEXEL;
+/// The bytes of memory behind a buffer for the last rows of its textures: for one that begins inside of the
+/// buffer, two that a texture may have so that they are no power of two, and three to the end of a block of
+/// four, since drivers end images at whole blocks.
+pub(crate) const BEHIND: u64 = 6 * ROW;
 /// The most bytes of a buffer that a texture covers, which has fewer rows than a row has texels.
 pub(crate) const MOST_BYTES: u64 = (WIDTH - 1) * ROW;

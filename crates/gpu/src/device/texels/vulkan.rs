@@ -9,15 +9,11 @@ use ash::vk;
 use wgpu::hal::api::Vulkan;
 use wgpu::hal::vulkan::{Buffer, TextureMemory};
 
-use super::{ROW, TEXEL, WIDTH};
+use super::{BEHIND, ROW, TEXEL, WIDTH};
 use crate::device::STORAGE;
 
 /// The format of a texel.
 const FORMAT: wgpu::TextureFormat = wgpu::TextureFormat::Rgba32Uint;
-/// The most rows of a texture behind the last one that begins in its buffer: two that [`rows`] adds, and
-/// three to the end of a block of four, since drivers end images at whole blocks.
-const BEHIND: u64 = 5;
-
 /// The memories of a device that are buffer and texture, by the driver's handle of the buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Texels(Mutex<HashMap<vk::Buffer, Weak<Memory>>>);
@@ -181,8 +177,8 @@ unsafe fn allocate(device: &ash::Device, buffer: vk::Buffer) -> Option<(vk::Devi
         let needs = device.get_buffer_memory_requirements(buffer);
         // A CPU adapter has one kind of memory, or takes any of those it allows.
         let kind = needs.memory_type_bits.trailing_zeros();
-        // A texture may begin inside of a row. Memory that nobody touches takes no room.
-        let bytes = needs.size + (1 + BEHIND) * ROW;
+        // Memory that nobody touches takes no room.
+        let bytes = needs.size + BEHIND;
         let info = vk::MemoryAllocateInfo::default().allocation_size(bytes).memory_type_index(kind);
         let memory = device.allocate_memory(&info, None).ok()?;
         if device.bind_buffer_memory(buffer, memory, 0).is_err() {

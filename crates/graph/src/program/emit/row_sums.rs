@@ -165,6 +165,7 @@ impl Emitter<'_> {
             b_offset: sums.from.inside as u32,
             c_offset: to.offset as u32,
             c_batch: if sums.has_shards { to.batch.unwrap_or_default() } else { 0 } as u32,
+            zero: 0,
         };
         let mut bindings = vec![sums.order, self.all(sums.from.store), self.all(to.store)];
         self.touch(sums.order.store);
@@ -198,6 +199,7 @@ impl RowSumsKernel {
         let rows = [[B_WORDS, B_QUADS], [B_HALF_WORDS, B_HALF_QUADS]];
         let shared = [
             SUM_QUADS,
+            KEPT,
             rows[usize::from(self.half)][usize::from(self.reads_quads)],
             if self.writes_quads { C_QUADS } else { C_WORDS },
             if self.has_shards { SHARD_RANGE } else { SHARD_RANGE_NONE },

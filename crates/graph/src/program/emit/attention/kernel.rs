@@ -48,7 +48,7 @@ pub(super) struct AttentionKernel {
 
 impl AttentionKernel {
     pub(super) fn build(&self) -> Kernel {
-        let shared = [snippets::SUM_QUADS, snippets::QUOTIENT, snippets::ELEMENTARY];
+        let shared = [snippets::SUM_QUADS, snippets::KEPT, snippets::QUOTIENT, snippets::ELEMENTARY];
         let declaration = AttentionParams::declaration(self.memories.len());
         let half = self.memories.iter().any(|memory| memory.is_half);
         let enable = if half { "enable f16;\n" } else { "" };

@@ -159,6 +159,7 @@ impl ProductKernel<'_> {
         let writes = [[C_WORDS, C_QUADS], [C_HALF_WORDS, C_HALF_QUADS]];
         let mut shared = vec![
             SUM_QUADS,
+            KEPT,
             writes[usize::from(shape.rounds)][usize::from(self.result.quads)],
             if shape.contract { INNER_SHARD } else { INNER_ALL },
             PRODUCT,
