@@ -35,7 +35,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
                 four[r] = select(exp4(score - highest), vec4<f32>(), score == vec4<f32>(LOWEST));
                 four_sum = kept(four_sum) + four[r];
             }
-            sum = kept(sum) + four_sum;
+            sum = kept(sum) + kept(four_sum);
             turn(&tile, four);
         }
         total = fma(total, fade, sum);
