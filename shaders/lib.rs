@@ -93,8 +93,8 @@ snippets! {
     INNER_SHARD = "inner_shard";
     /// The counter-based generator Philox 4x32-10.
     PHILOX = "philox";
-    /// Sizes of a product, and its operands in blocks. Needs [`SUM_QUADS`], [`KEPT`], constants, `a_load`, `b_load` and
-    /// what these are given, `put_quad`, `inner_range`, `finish`.
+    /// Sizes of a product, and its operands in blocks. Needs [`SUM_QUADS`], [`KEPT`], constants, `a_load`,
+    /// `b_load` and what these are given, `put_quad`, `inner_range`, `finish`.
     PRODUCT = "product";
     /// Functions for two f32 in a u64.
     PAIRS = "pairs";
@@ -237,7 +237,8 @@ pub const MASKS: [[&str; 2]; 3] = [
 ];
 
 /// Returns a module for a compiler that nothing forbids to change float operations: numbers are made
-/// canonical by a mask in place of a select, and sums are kept by an operation of integers. The bits of results are the same.
+/// canonical by a mask in place of a select, and sums are kept by an operation of integers. The bits of
+/// results are the same.
 ///
 /// A select is no barrier to a compiler whose values have no types: Mesa takes `select(x * 3, 0, c) * 5` for
 /// `select(x * 15, 0, c)`. It cannot move a product over an operation of integers, nor an addition.

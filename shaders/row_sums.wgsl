@@ -9,8 +9,8 @@
 // Grid: one invocation for each pair and each four columns, the columns fastest; params.width invocations in
 // a row of the grid. Only the first pair of a sum goes on. The time depends on n, not on rows.
 // Constants: CHUNK; JOIN: whether c has the sum over the shards; SHARDS: whether positions are those of
-// samples in shards. Functions from other files: kept, b_quad, put_quad, shard_range; or generated: close(sum,
-// level) and total(sum), which hold the sums of the complete left subtrees of each level.
+// samples in shards. Functions from other files: kept, b_quad, put_quad, shard_range; or generated:
+// close(sum, level) and total(sum), which hold the sums of the complete left subtrees of each level.
 
 @group(0) @binding(1) var<storage, read> order: array<vec2<u32>>;
 
