@@ -148,6 +148,36 @@ fn the_check_catches_a_product_that_slips_through_fusion() {
     assert!(modules(&program).iter().any(|m| products::check(m).is_err()));
 }
 
+/// Two additions in one op: of which the first is kept, or not.
+#[derive(Debug, Serialize)]
+struct Twice<const KEPT: bool>;
+
+impl<const KEPT: bool> Pointwise for Twice<KEPT> {
+    const NAME: &'static str = "twice";
+    const ARITY: usize = 1;
+    const WGSL: &'static str = if KEPT { "flush($0 + 1.0) + 2.0" } else { "$0 + 1.0 + 2.0" };
+    const SNIPPETS: &'static [unisono_shaders::Snippet] = &[unisono_shaders::snippets::FLUSH];
+    const CASES: &'static [&'static [f64]] = &[&[1.0]];
+    fn reference(&self, x: &[f64]) -> f64 {
+        x[0] + 3.0
+    }
+    fn gradient(&self, _: &Io<'_>) -> Vec<Option<Var>> {
+        vec![None]
+    }
+}
+
+#[test]
+fn an_own_op_can_keep_its_sums() {
+    let program = |twice: fn(&Var) -> Var| {
+        let tape = Tape::new();
+        tape.output("y", &twice(&tape.input("x", Type::sample(&[4]))));
+        Program::compile(&tape.finish().unwrap()).unwrap()
+    };
+    check("kept", &program(|x| x.apply(Twice::<true>)));
+    let loose = modules(&program(|x| x.apply(Twice::<false>)));
+    assert!(loose.iter().all(|module| products::check_sums(module).is_err()));
+}
+
 /// Without masks sums stand as they are, in the kernels of lookups' gradients, attention, and products of
 /// shards.
 #[test]
