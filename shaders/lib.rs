@@ -118,7 +118,7 @@ snippets! {
     STAGED = "staged";
     /// Addition as every sum adds, and the larger of two numbers.
     SUM = "sum";
-    /// Sine and cosine.
+    /// Sine and cosine. Needs a param `zero`.
     TRIGONOMETRY = "trigonometry";
     /// The functions of [`SUM`] for four numbers at once.
     SUM_QUADS = "sum_quads";

@@ -1,7 +1,7 @@
 // sin_, cos_: sine and cosine for |x| up to 12,000, within about 2 units in the last place of 1.
 // x = k pi/2 + r with |r| <= pi/4. pi/2 is subtracted in three parts whose products with k are exact, so that
 // no two nested fma share a factor (Mesa would factor them). The polynomials are those of Cephes' sinf and
-// cosf.
+// cosf. Needs params.zero.
 
 fn quarter_turns(x: f32) -> i32 {
     return i32(round(x * 0.63661975));
@@ -19,8 +19,10 @@ fn sine_part(r: f32) -> f32 {
     return fma(r * z, tail, r);
 }
 
+// The square is rebuilt from its bits, so that it is squared in turn where a compiler may multiply in another
+// order.
 fn cosine_part(r: f32) -> f32 {
-    let z = r * r;
+    let z = bitcast<f32>(bitcast<u32>(r * r) ^ params.zero);
     let tail = fma(fma(2.443315711809948e-5, z, -1.388731625493765e-3), z, 4.166664568298827e-2);
     return fma(z * z, tail, fma(z, -0.5, 1.0));
 }

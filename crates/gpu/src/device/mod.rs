@@ -201,7 +201,7 @@ impl Device {
     }
 
     /// Returns the largest buffer that kernels can use, in bytes.
-    fn most_buffer_bytes(&self) -> u64 {
+    pub(crate) fn most_buffer_bytes(&self) -> u64 {
         let most = self.adapter.limits.buffer_bytes;
         if self.texels.is_none() {
             return most;

@@ -8,13 +8,14 @@ use crate::{Adapter, GpuError};
 /// The most words that a uniform may hold.
 const MAX_PARAMS: usize = 64;
 
-pub(crate) fn check(plan: &Plan, adapter: &Adapter) -> Result<(), GpuError> {
+/// Checks a plan for a device whose buffers may have so many bytes.
+pub(crate) fn check(plan: &Plan, adapter: &Adapter, most_bytes: u64) -> Result<(), GpuError> {
     let limits = &adapter.limits;
     for kernel in &plan.kernels {
         let what = || format!("kernel {}: storage buffers", kernel.name);
         within(what, kernel.bindings.len() as u64, u64::from(limits.storage_buffers))?;
     }
-    (0..plan.buffers.len()).try_for_each(|id| check_buffer(plan, id, limits.buffer_bytes))?;
+    (0..plan.buffers.len()).try_for_each(|id| check_buffer(plan, id, most_bytes))?;
     for (number, segment) in plan.segments.iter().enumerate() {
         let written = check_segment(plan, number, segment, adapter)?;
         let is_state = |slice: &&&Slice| matches!(plan.buffers[slice.buffer].role, Role::State(_));

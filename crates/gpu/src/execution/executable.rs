@@ -128,7 +128,7 @@ impl Device {
     /// was, except that kernels were compiled and memory has grown.
     pub fn load(&mut self, plan: &Plan) -> Result<Executable, GpuError> {
         self.faults.check()?;
-        check(plan, &self.adapter)?;
+        check(plan, &self.adapter, self.most_buffer_bytes())?;
         let kernels = self.pipelines.compile(&self.raw, &plan.kernels)?;
         let launches =
             plan.segments.iter().flat_map(|segment| &segment.commands).filter_map(|command| match command {
