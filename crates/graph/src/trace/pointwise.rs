@@ -41,8 +41,8 @@ pub trait Pointwise: Identity + Debug + Send + Sync {
     const NAME: &'static str;
     /// The number of operands.
     const ARITY: usize;
-    /// The expression in WGSL. In it `$0`, `$1`, ... stand for the operands' elements. On Metal a compiler may
-    /// take several additions, or several multiplications, of one expression in another order. To keep it
+    /// The expression in WGSL. In it `$0`, `$1`, ... stand for the operands' elements. On Metal a compiler
+    /// may take several additions, or several multiplications, of one expression in another order. To keep it
     /// from that, put `flush(...)` round each but the last, with [`unisono_shaders::snippets::FLUSH`] among
     /// `SNIPPETS`. It makes numbers up to 2^-126 zeros, as an op of its own does.
     const WGSL: &'static str;
