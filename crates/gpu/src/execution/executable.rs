@@ -251,7 +251,7 @@ impl Device {
             })
         };
         let took: Vec<Duration> = kernels.iter().map(|kernel| kernel.took).collect();
-        let order = dealt(&took, self.options.turn, self.options.devices.max(1));
+        let order = dealt(&took, self.options.turn, self.options.devices);
         // An error is that of the first kernel in the plan.
         let mut parts = (0..kernels.len()).map(|id| part(id).map(Some)).collect::<Result<Vec<_>, _>>()?;
         let parts: Vec<_> = order.into_iter().filter_map(|id| parts[id].take()).collect();
@@ -300,8 +300,9 @@ impl Device {
 fn dealt(took: &[Duration], turn: usize, devices: usize) -> Vec<usize> {
     let mut slowest: Vec<usize> = (0..took.len()).collect();
     slowest.sort_by_key(|&kernel| Reverse(took[kernel]));
-    let hand = |device: usize| slowest.iter().copied().skip(device % devices).step_by(devices);
+    let devices = devices.clamp(1, took.len().max(1));
     let turn = turn % devices;
+    let hand = |device: usize| slowest.iter().copied().skip(device % devices).step_by(devices);
     (turn..turn + devices).flat_map(hand).collect()
 }
 
@@ -376,7 +377,8 @@ mod tests {
         assert_eq!(dealt(&took, 1, 2), [3, 2, 1, 4, 0]);
         // Replicas that came later have greater numbers, and there may be more devices than kernels.
         assert_eq!(dealt(&took, 7, 2), dealt(&took, 1, 2));
-        assert_eq!(dealt(&took, 6, 9), [1, 3, 4, 2, 0]);
+        assert_eq!(dealt(&took, 6, 9), [3, 4, 2, 0, 1]);
+        assert_eq!(dealt(&took, usize::MAX, usize::MAX), dealt(&took, 0, 5));
         assert_eq!(dealt(&[], 1, 2), []);
     }
 }
