@@ -28,6 +28,7 @@ enum Wanted {
     Metal,
     Dx12,
     Gl,
+    Cpu,
     All,
 }
 
@@ -98,7 +99,8 @@ impl Wanted {
             Self::Metal => vec![Backend::Metal],
             Self::Dx12 => vec![Backend::Dx12],
             Self::Gl => vec![Backend::Gl],
-            Self::All => vec![Backend::Vulkan, Backend::Metal, Backend::Dx12, Backend::Gl],
+            Self::Cpu => vec![Backend::Cpu],
+            Self::All => Backend::ALL.to_vec(),
         }
     }
 }

@@ -4,15 +4,15 @@ use std::io::Write;
 
 use unisono_gpu::{Adapter, Backend};
 
-/// Returns every adapter of the machine: those of Vulkan, Metal or DX12, and those of GL.
+/// Returns every adapter of the machine: those of Vulkan, Metal or DX12, those of GL, and the processor.
 ///
 /// # Panics
 /// There is none, so that a test without an adapter fails.
 pub fn adapters() -> Vec<Adapter> {
     let mut found = unisono_gpu::adapters(&[]);
-    for gl in unisono_gpu::adapters(&[Backend::Gl]) {
-        if !found.contains(&gl) {
-            found.push(gl);
+    for other in unisono_gpu::adapters(&[Backend::Gl, Backend::Cpu]) {
+        if !found.contains(&other) {
+            found.push(other);
         }
     }
     assert!(!found.is_empty(), "no adapter: cargo xtask test installs one");

@@ -51,6 +51,23 @@ pub(crate) fn enumerate(instance: &wgpu::Instance, backends: &[Backend]) -> Vec<
     found
 }
 
+/// Returns the processor as an adapter that computes on so many threads.
+#[cfg(feature = "cpu")]
+pub(crate) fn raw_processor(threads: usize) -> Option<wgpu::Adapter> {
+    let begin = crate::device::float_mode::flush;
+    Some(unisono_cpu::adapter(unisono_cpu::Options { threads, begin }))
+}
+
+#[cfg(not(feature = "cpu"))]
+pub(crate) fn raw_processor(_: usize) -> Option<wgpu::Adapter> {
+    None
+}
+
+/// Returns the description of the processor as an adapter.
+pub(crate) fn processor() -> Option<Adapter> {
+    raw_processor(1).as_ref().and_then(describe)
+}
+
 pub(crate) fn raw_backends(backends: &[Backend]) -> wgpu::Backends {
     backends.iter().fold(wgpu::Backends::empty(), |set, backend| {
         set | match backend {
@@ -58,6 +75,8 @@ pub(crate) fn raw_backends(backends: &[Backend]) -> wgpu::Backends {
             Backend::Metal => wgpu::Backends::METAL,
             Backend::Dx12 => wgpu::Backends::DX12,
             Backend::Gl => wgpu::Backends::GL,
+            // wgpu does not list it.
+            Backend::Cpu => wgpu::Backends::empty(),
         }
     })
 }
@@ -73,6 +92,7 @@ fn describe(raw: &wgpu::Adapter) -> Option<Adapter> {
         wgpu::Backend::Metal => Backend::Metal,
         wgpu::Backend::Dx12 => Backend::Dx12,
         wgpu::Backend::Gl => Backend::Gl,
+        wgpu::Backend::Noop => Backend::Cpu,
         _ => return None,
     };
     let (mut driver, mut driver_info) = (info.driver, info.driver_info);

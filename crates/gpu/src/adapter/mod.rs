@@ -8,7 +8,7 @@ use std::fmt;
 
 use unisono_graph::target::{Machine, Target};
 
-use enumerate::{enumerate, instance, raw_backends};
+use enumerate::{enumerate, instance, processor, raw_backends};
 use environment::host_memory;
 
 /// An adapter as it was listed: plain data that can be shown, compared, sent to a thread and opened there.
@@ -49,25 +49,31 @@ pub enum Backend {
     Dx12,
     /// OpenGL, the last resort: it is loaded only when it is asked for, or when there is nothing else.
     Gl,
+    /// No graphics interface: the processor computes the kernels' own machine code ([`unisono_cpu`]).
+    Cpu,
 }
 
 impl Backend {
     /// All backends, in the order in which they are preferred.
-    pub const ALL: [Self; 4] = [Self::Vulkan, Self::Metal, Self::Dx12, Self::Gl];
+    pub const ALL: [Self; 5] = [Self::Vulkan, Self::Metal, Self::Dx12, Self::Gl, Self::Cpu];
 
     /// Returns whether this build has the backend: its feature is on, and it exists on this operating system.
     pub fn is_compiled(self) -> bool {
-        wgpu::Instance::enabled_backend_features().contains(raw_backends(&[self]))
+        match self {
+            Self::Cpu => cfg!(feature = "cpu"),
+            _ => wgpu::Instance::enabled_backend_features().contains(raw_backends(&[self])),
+        }
     }
 
-    /// Returns the name of the feature of this crate that the backend needs: `vulkan`, `metal`, `dx12` or
-    /// `gles`.
+    /// Returns the name of the feature of this crate that the backend needs: `vulkan`, `metal`, `dx12`,
+    /// `gles` or `cpu`.
     pub fn feature(self) -> &'static str {
         match self {
             Self::Vulkan => "vulkan",
             Self::Metal => "metal",
             Self::Dx12 => "dx12",
             Self::Gl => "gles",
+            Self::Cpu => "cpu",
         }
     }
 }
@@ -145,11 +151,17 @@ pub fn adapters(backends: &[Backend]) -> Vec<Adapter> {
 }
 
 fn list(backends: &[Backend]) -> Vec<Adapter> {
-    let compiled: Vec<Backend> = backends.iter().copied().filter(|backend| backend.is_compiled()).collect();
-    if compiled.is_empty() {
-        return Vec::new();
+    let is_driver = |backend: &Backend| *backend != Backend::Cpu && backend.is_compiled();
+    let drivers: Vec<Backend> = backends.iter().copied().filter(is_driver).collect();
+    let mut found: Vec<Adapter> = if drivers.is_empty() {
+        Vec::new()
+    } else {
+        enumerate(&instance(&drivers, false), &drivers).into_iter().map(|(_, adapter)| adapter).collect()
+    };
+    if backends.contains(&Backend::Cpu) {
+        found.extend(processor());
     }
-    enumerate(&instance(&compiled, false), &compiled).into_iter().map(|(_, adapter)| adapter).collect()
+    found
 }
 
 /// Drops an adapter that another backend, earlier in [`Backend`]'s order, lists as well. Equal adapters of
@@ -195,7 +207,7 @@ impl Adapter {
             f16: self.features.f16,
             pairs: self.loads_pairs(),
             own_quotients: self.divides_exactly(),
-            masks: self.backend != Backend::Vulkan,
+            masks: !matches!(self.backend, Backend::Vulkan | Backend::Cpu),
             shares_memory: self.shares_memory(),
         }
     }
@@ -221,13 +233,14 @@ impl Adapter {
 
     /// Returns whether kernels gain by loading two f32 as a u64: a software device loads lane by lane.
     pub(crate) fn loads_pairs(&self) -> bool {
-        self.kind == Kind::Cpu && self.features.int64
+        self.kind == Kind::Cpu && self.backend != Backend::Cpu && self.features.int64
     }
 
     /// Returns whether quotients and square roots are those of the processor, which round correctly: on the
     /// software drivers that are known to use its instructions.
     fn divides_exactly(&self) -> bool {
-        self.kind == Kind::Cpu && ["llvmpipe", "SwiftShader"].iter().any(|name| self.name.contains(name))
+        let is_known = ["llvmpipe", "SwiftShader"].iter().any(|name| self.name.contains(name));
+        self.backend == Backend::Cpu || self.kind == Kind::Cpu && is_known
     }
 
     /// Returns name and backend, for messages and for [`crate::select`]:
@@ -282,6 +295,7 @@ impl fmt::Display for Backend {
             Self::Metal => "metal",
             Self::Dx12 => "dx12",
             Self::Gl => "gl",
+            Self::Cpu => "cpu",
         })
     }
 }

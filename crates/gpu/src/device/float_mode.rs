@@ -15,6 +15,12 @@ pub(crate) fn for_adapter<T>(adapter: &Adapter, work: impl FnOnce() -> T) -> T {
     work()
 }
 
+/// Sets that mode on this thread, for good.
+#[cfg(feature = "cpu")]
+pub(crate) fn flush() {
+    std::mem::forget(Mode::flushing());
+}
+
 /// The mode of this thread before it was changed. It is set again on drop.
 struct Mode(u64);
 

@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex};
 
 use unisono_graph::target::Target;
 
-use crate::adapter::enumerate::instance;
+use crate::adapter::enumerate::{instance, raw_processor};
 use crate::{Adapter, Backend, GpuError, Kind};
 
 use clock::Clock;
@@ -71,7 +71,8 @@ pub struct Device {
     pub(crate) texels: Option<Texels>,
     /// Whether maps read and write two f32 as a u64 where they can.
     pairs: bool,
-    instance: wgpu::Instance,
+    /// The driver, if there is one.
+    instance: Option<wgpu::Instance>,
 }
 
 /// The usage of a buffer that kernels and copies can use.
@@ -110,8 +111,17 @@ impl Device {
             });
         }
         let failed = |reason: String| GpuError::Open { adapter: adapter.label(), reason };
-        let instance = float_mode::for_adapter(adapter, || instance(&[adapter.backend], options.checked));
-        let found = adapter.find(&instance).ok_or_else(|| failed("it is no longer there".to_owned()))?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let own_cores = (cores / options.devices.max(1)).max(1);
+        let (instance, found) = match adapter.backend {
+            Backend::Cpu => (None, raw_processor(own_cores)),
+            backend => {
+                let driver = float_mode::for_adapter(adapter, || instance(&[backend], options.checked));
+                let found = adapter.find(&driver);
+                (Some(driver), found)
+            }
+        };
+        let found = found.ok_or_else(|| failed("it is no longer there".to_owned()))?;
         let mut wanted = wgpu::Features::SUBGROUP;
         wanted.set(wgpu::Features::TIMESTAMP_QUERY, options.clock);
         wanted.set(wgpu::Features::SHADER_F16, options.f16);
@@ -132,13 +142,10 @@ impl Device {
         let (raw, queue) =
             float_mode::for_adapter(adapter, request).map_err(|error| failed(error.to_string()))?;
         let faults = Faults::watch(adapter.label(), &raw);
-        let threads = options.compile_threads.unwrap_or_else(|| {
-            let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            match (adapter.backend, adapter.kind) {
-                (Backend::Gl, _) => 1,
-                (_, Kind::Cpu) => cores / options.devices.max(1),
-                _ => cores,
-            }
+        let threads = options.compile_threads.unwrap_or(match (adapter.backend, adapter.kind) {
+            (Backend::Gl, _) => 1,
+            (_, Kind::Cpu) => own_cores,
+            _ => cores,
         });
         let way = way(plain, enabled);
         let texels = texels(adapter, &options, &raw, &queue, way);
@@ -187,7 +194,9 @@ impl Device {
         Target {
             f16: target.f16 && self.options.f16,
             pairs: self.pairs,
-            masks: self.options.decorate && !self.pipelines.is_decorated(),
+            masks: self.adapter.backend != Backend::Cpu
+                && self.options.decorate
+                && !self.pipelines.is_decorated(),
             shares_memory: self.shares_memory(),
             max_buffer_bytes: self.most_buffer_bytes(),
             max_binding_bytes: target.max_binding_bytes.min(self.most_buffer_bytes()),

@@ -1,0 +1,118 @@
+//! The adapter.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use wgpu::custom::{
+    AdapterInterface, DispatchDevice, DispatchQueue, DispatchSurface, RequestDeviceFuture,
+};
+use wgpu::{Backend, DeviceType, Features, Limits, RequestDeviceError};
+
+use crate::Options;
+use crate::run::timeline::Timeline;
+
+use super::device::Device;
+use super::errors::Errors;
+use super::queue::Queue;
+
+/// The processor as an adapter.
+#[derive(Clone, Debug)]
+pub(crate) struct Adapter(pub Options);
+
+fn features() -> Features {
+    Features::TIMESTAMP_QUERY | Features::SHADER_INT64
+}
+
+fn limits() -> Limits {
+    Limits {
+        max_buffer_size: 1 << 40,
+        max_storage_buffer_binding_size: u64::from(u32::MAX) & !3,
+        max_uniform_buffer_binding_size: 64 << 10,
+        max_bindings_per_bind_group: 1000,
+        max_storage_buffers_per_shader_stage: 64,
+        max_uniform_buffers_per_shader_stage: 16,
+        max_buffers_and_acceleration_structures_per_shader_stage: 80,
+        max_compute_workgroup_storage_size: 64 << 10,
+        max_compute_invocations_per_workgroup: 1024,
+        max_compute_workgroup_size_x: 1024,
+        max_compute_workgroup_size_y: 1024,
+        max_compute_workgroup_size_z: 1024,
+        max_compute_workgroups_per_dimension: 65_535,
+        min_storage_buffer_offset_alignment: 64,
+        min_uniform_buffer_offset_alignment: 64,
+        ..Limits::default()
+    }
+}
+
+fn info() -> wgpu::AdapterInfo {
+    wgpu::AdapterInfo {
+        name: format!("processor ({})", std::env::consts::ARCH),
+        driver: "unisono-cpu".to_owned(),
+        driver_info: concat!(env!("CARGO_PKG_VERSION"), ", Cranelift 0.135").to_owned(),
+        ..wgpu::AdapterInfo::new(DeviceType::Cpu, Backend::Noop)
+    }
+}
+
+impl AdapterInterface for Adapter {
+    fn request_device(&self, descriptor: &wgpu::DeviceDescriptor<'_>) -> Pin<Box<dyn RequestDeviceFuture>> {
+        let failed = |reason: String| Err(RequestDeviceError::from_message(reason));
+        let missing = descriptor.required_features - features();
+        let opened = if missing.is_empty() {
+            match Timeline::new(self.0.threads, self.0.begin) {
+                Ok(timeline) => Ok(Arc::new(timeline)),
+                Err(error) => failed(format!("no thread: {error}")),
+            }
+        } else {
+            failed(format!("it has no {missing:?}"))
+        };
+        let device = opened.map(|timeline| {
+            let errors = Arc::new(Errors::default());
+            let device = Device {
+                info: info(),
+                features: descriptor.required_features,
+                limits: descriptor.required_limits.clone(),
+                errors: Arc::clone(&errors),
+                timeline: Arc::clone(&timeline),
+                lost: Mutex::default(),
+            };
+            let queue = Queue { errors, timeline, writes: Mutex::default() };
+            (DispatchDevice::custom(device), DispatchQueue::custom(queue))
+        });
+        Box::pin(std::future::ready(device))
+    }
+
+    fn is_surface_supported(&self, _: &DispatchSurface) -> bool {
+        false
+    }
+
+    fn features(&self) -> Features {
+        features()
+    }
+
+    fn limits(&self) -> Limits {
+        limits()
+    }
+
+    fn downlevel_capabilities(&self) -> wgpu::DownlevelCapabilities {
+        wgpu::DownlevelCapabilities::default()
+    }
+
+    fn get_info(&self) -> wgpu::AdapterInfo {
+        info()
+    }
+
+    fn get_texture_format_features(&self, _: wgpu::TextureFormat) -> wgpu::TextureFormatFeatures {
+        wgpu::TextureFormatFeatures {
+            allowed_usages: wgpu::TextureUsages::empty(),
+            flags: wgpu::TextureFormatFeatureFlags::empty(),
+        }
+    }
+
+    fn get_presentation_timestamp(&self) -> wgpu::PresentationTimestamp {
+        wgpu::PresentationTimestamp::INVALID_TIMESTAMP
+    }
+
+    fn cooperative_matrix_properties(&self) -> Vec<wgpu::wgt::CooperativeMatrixProperties> {
+        Vec::new()
+    }
+}

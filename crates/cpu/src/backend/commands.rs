@@ -1,0 +1,292 @@
+//! Records commands.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use wgpu::custom::{
+    CommandBufferInterface, CommandEncoderInterface, ComputePassInterface, DispatchBindGroup, DispatchBuffer,
+    DispatchCommandBuffer, DispatchComputePass, DispatchComputePipeline, DispatchQuerySet, DispatchRenderPass,
+    DispatchTexture, DispatchTextureView,
+};
+use wgpu::{BufferAddress, Extent3d, TexelCopyBufferInfo, TexelCopyTextureInfo};
+
+use crate::run::memory::Memory;
+use crate::run::pool::{Bindings, Launch};
+use crate::run::timeline::Command;
+
+use super::errors::Errors;
+use super::resources::{Buffer, Group, Pipeline, Queries};
+use super::unused::Unused;
+
+/// Commands that are being recorded.
+#[derive(Clone, Debug)]
+pub(super) struct Encoder {
+    pub errors: Arc<Errors>,
+    pub commands: Arc<Mutex<Vec<Command>>>,
+}
+
+/// Commands that were recorded.
+#[derive(Debug)]
+pub(super) struct Recorded(Mutex<Vec<Command>>);
+
+impl CommandBufferInterface for Recorded {}
+
+impl Recorded {
+    pub fn take(&self) -> Vec<Command> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Encoder {
+    pub fn new(errors: Arc<Errors>) -> Self {
+        Self { errors, commands: Arc::default() }
+    }
+
+    fn hold(&self) -> MutexGuard<'_, Vec<Command>> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the memory of a buffer, if it has these bytes.
+    fn memory(&self, buffer: &DispatchBuffer, at: u64, bytes: u64) -> Option<Arc<Memory>> {
+        let own = buffer.as_custom::<Buffer>();
+        let found = own.filter(|own| at.checked_add(bytes).is_some_and(|end| end <= own.bytes));
+        if found.is_none() {
+            self.errors.invalid(format!("{bytes} bytes from byte {at} on: behind the end of the buffer"));
+        }
+        found.map(|own| Arc::clone(&own.memory))
+    }
+
+    /// Records a time. A query that is not there is an error.
+    fn stamp(&self, queries: Option<&Queries>, at: u32) -> Option<Command> {
+        let found = queries.filter(|queries| (at as usize) < queries.0.len());
+        if found.is_none() {
+            self.errors.invalid(format!("there is no query {at}"));
+        }
+        found.map(|queries| Command::Stamp { to: Arc::clone(&queries.0), at })
+    }
+
+    fn no_textures(&self) {
+        self.errors.invalid("textures: not supported");
+    }
+}
+
+impl CommandEncoderInterface for Encoder {
+    fn copy_buffer_to_buffer(
+        &self,
+        source: &DispatchBuffer,
+        source_offset: BufferAddress,
+        destination: &DispatchBuffer,
+        destination_offset: BufferAddress,
+        copy_size: Option<BufferAddress>,
+    ) {
+        let rest = source.as_custom::<Buffer>().map_or(0, |buffer| buffer.bytes.saturating_sub(source_offset));
+        let bytes = copy_size.unwrap_or(rest);
+        let from = self.memory(source, source_offset, bytes);
+        let to = self.memory(destination, destination_offset, bytes);
+        if let (Some(from), Some(to)) = (from, to) {
+            let (from_at, to_at) = (source_offset, destination_offset);
+            self.hold().push(Command::Copy { from, from_at, to, to_at, bytes });
+        }
+    }
+
+    fn copy_buffer_to_texture(
+        &self,
+        _: TexelCopyBufferInfo<'_>,
+        _: TexelCopyTextureInfo<'_>,
+        _: Extent3d,
+    ) {
+        self.no_textures();
+    }
+
+    fn copy_texture_to_buffer(
+        &self,
+        _: TexelCopyTextureInfo<'_>,
+        _: TexelCopyBufferInfo<'_>,
+        _: Extent3d,
+    ) {
+        self.no_textures();
+    }
+
+    fn copy_texture_to_texture(
+        &self,
+        _: TexelCopyTextureInfo<'_>,
+        _: TexelCopyTextureInfo<'_>,
+        _: Extent3d,
+    ) {
+        self.no_textures();
+    }
+
+    fn begin_compute_pass(&self, descriptor: &wgpu::ComputePassDescriptor<'_>) -> DispatchComputePass {
+        let mut pass = Pass {
+            encoder: self.clone(),
+            commands: Vec::new(),
+            pipeline: None,
+            bindings: None,
+            end: None,
+        };
+        if let Some(writes) = &descriptor.timestamp_writes {
+            let queries = writes.query_set.as_custom::<Queries>();
+            if let Some(at) = writes.beginning_of_pass_write_index {
+                pass.commands.extend(self.stamp(queries, at));
+            }
+            if let Some(at) = writes.end_of_pass_write_index {
+                pass.end = self.stamp(queries, at);
+            }
+        }
+        DispatchComputePass::custom(pass)
+    }
+
+    fn begin_render_pass(&self, _: &wgpu::RenderPassDescriptor<'_>) -> DispatchRenderPass {
+        self.errors.invalid("render passes: not supported");
+        DispatchRenderPass::custom(Unused)
+    }
+
+    fn finish(&mut self) -> DispatchCommandBuffer {
+        let commands = std::mem::take(&mut *self.hold());
+        DispatchCommandBuffer::custom(Recorded(Mutex::new(commands)))
+    }
+
+    fn clear_texture(&self, _: &DispatchTexture, _: &wgpu::ImageSubresourceRange) {
+        self.no_textures();
+    }
+
+    fn clear_buffer(&self, buffer: &DispatchBuffer, offset: BufferAddress, size: Option<BufferAddress>) {
+        let rest = buffer.as_custom::<Buffer>().map_or(0, |buffer| buffer.bytes.saturating_sub(offset));
+        let bytes = size.unwrap_or(rest);
+        if let Some(to) = self.memory(buffer, offset, bytes) {
+            self.hold().push(Command::Clear { to, at: offset, bytes });
+        }
+    }
+
+    fn insert_debug_marker(&self, _: &str) {}
+    fn push_debug_group(&self, _: &str) {}
+    fn pop_debug_group(&self) {}
+
+    fn write_timestamp(&self, query_set: &DispatchQuerySet, query_index: u32) {
+        let stamp = self.stamp(query_set.as_custom(), query_index);
+        self.hold().extend(stamp);
+    }
+
+    fn resolve_query_set(
+        &self,
+        query_set: &DispatchQuerySet,
+        first_query: u32,
+        query_count: u32,
+        destination: &DispatchBuffer,
+        destination_offset: BufferAddress,
+    ) {
+        let bytes = 8 * u64::from(query_count);
+        let (to, queries) = (self.memory(destination, destination_offset, bytes), query_set.as_custom::<Queries>());
+        if let (Some(to), Some(queries)) = (to, queries) {
+            let from: Arc<[AtomicU64]> = Arc::clone(&queries.0);
+            let (first, count, at) = (first_query, query_count, destination_offset);
+            self.hold().push(Command::Fetch { from, first, count, to, at });
+        }
+    }
+
+    fn mark_acceleration_structures_built<'a>(
+        &self,
+        _: &mut dyn Iterator<Item = &'a wgpu::Blas>,
+        _: &mut dyn Iterator<Item = &'a wgpu::Tlas>,
+    ) {
+        self.errors.invalid("acceleration structures: not supported");
+    }
+
+    fn build_acceleration_structures<'a>(
+        &self,
+        _: &mut dyn Iterator<Item = &'a wgpu::BlasBuildEntry<'a>>,
+        _: &mut dyn Iterator<Item = &'a wgpu::Tlas>,
+    ) {
+        self.errors.invalid("acceleration structures: not supported");
+    }
+
+    fn transition_resources<'a>(
+        &mut self,
+        _: &mut dyn Iterator<Item = wgpu::wgt::BufferTransition<&'a DispatchBuffer>>,
+        _: &mut dyn Iterator<Item = wgpu::wgt::TextureTransition<&'a DispatchTexture>>,
+    ) {
+    }
+}
+
+/// A pass that is being recorded.
+#[derive(Debug)]
+pub(super) struct Pass {
+    encoder: Encoder,
+    commands: Vec<Command>,
+    pipeline: Option<(Arc<crate::compile::Program>, bool)>,
+    bindings: Option<Arc<Bindings>>,
+    /// The time at which it ends.
+    end: Option<Command>,
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let mut all = self.encoder.hold();
+        all.append(&mut self.commands);
+        all.extend(self.end.take());
+    }
+}
+
+impl ComputePassInterface for Pass {
+    fn set_pipeline(&mut self, pipeline: &DispatchComputePipeline) {
+        let own = pipeline.as_custom::<Pipeline>();
+        self.pipeline = own.and_then(|own| Some((Arc::clone(own.program.as_ref()?), own.clears)));
+    }
+
+    fn set_bind_group(&mut self, index: u32, group: Option<&DispatchBindGroup>, offsets: &[u32]) {
+        if index > 0 || !offsets.is_empty() {
+            self.encoder.errors.invalid("several groups of bindings, or dynamic offsets: not supported");
+        }
+        self.bindings = group.and_then(|group| group.as_custom::<Group>()).map(|group| Arc::clone(&group.0));
+    }
+
+    fn set_immediates(&mut self, _: u32, _: &[u8]) {
+        self.encoder.errors.invalid("immediates: not supported");
+    }
+
+    fn insert_debug_marker(&mut self, _: &str) {}
+    fn push_debug_group(&mut self, _: &str) {}
+    fn pop_debug_group(&mut self) {}
+
+    fn write_timestamp(&mut self, query_set: &DispatchQuerySet, query_index: u32) {
+        let stamp = self.encoder.stamp(query_set.as_custom(), query_index);
+        self.commands.extend(stamp);
+    }
+
+    fn begin_pipeline_statistics_query(&mut self, _: &DispatchQuerySet, _: u32) {
+        self.encoder.errors.invalid("statistics of pipelines: not supported");
+    }
+
+    fn end_pipeline_statistics_query(&mut self) {}
+
+    fn dispatch_workgroups(&mut self, x: u32, y: u32, z: u32) {
+        let (Some((program, clears)), Some(bindings)) = (&self.pipeline, &self.bindings) else {
+            return self.encoder.errors.invalid("a launch without a pipeline or bindings");
+        };
+        let bound = |number: u32| bindings.bounds.get(number as usize).map_or(0, |bound| bound.bytes);
+        if let Some(short) = program.bindings.iter().find(|binding| bound(binding.number) < binding.least) {
+            let (number, least) = (short.number, short.least);
+            let has = bound(number);
+            return self.encoder.errors.invalid(format!("binding {number} has {has} bytes and needs {least}"));
+        }
+        if x > 0 && y > 0 && z > 0 {
+            self.commands.push(Command::Launch(Launch {
+                program: Arc::clone(program),
+                bindings: Arc::clone(bindings),
+                groups: [x, y, z],
+                clears: *clears,
+            }));
+        }
+    }
+
+    fn dispatch_workgroups_indirect(&mut self, _: &DispatchBuffer, _: BufferAddress) {
+        self.encoder.errors.invalid("indirect launches: not supported");
+    }
+
+    fn transition_resources<'a>(
+        &mut self,
+        _: &mut dyn Iterator<Item = wgpu::wgt::BufferTransition<&'a DispatchBuffer>>,
+        _: &mut dyn Iterator<Item = wgpu::wgt::TextureTransition<&'a DispatchTextureView>>,
+    ) {
+    }
+}

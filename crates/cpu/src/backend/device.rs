@@ -1,0 +1,270 @@
+//! The device: makes everything else.
+
+use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use wgpu::custom::*;
+use wgpu::wgt::PollType;
+use wgpu::{ErrorFilter, PollError, PollStatus};
+
+use crate::compile::{Bound, Program, Source};
+use crate::run::memory::Memory;
+use crate::run::pool::Bindings;
+use crate::run::timeline::Timeline;
+
+use super::commands::Encoder;
+use super::errors::Errors;
+use super::resources::{Buffer, Group, Layout, Pipeline, Queries, Shader};
+use super::unused::Unused;
+
+/// The highest number of a binding.
+const MOST_BINDINGS: u32 = 1 << 10;
+
+/// A device.
+pub(super) struct Device {
+    pub info: wgpu::AdapterInfo,
+    pub features: wgpu::Features,
+    pub limits: wgpu::Limits,
+    pub errors: Arc<Errors>,
+    pub timeline: Arc<Timeline>,
+    pub lost: Mutex<Option<BoxDeviceLostCallback>>,
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Device({})", self.info.name)
+    }
+}
+
+impl Device {
+    fn unsupported(&self, what: &str) {
+        self.errors.invalid(format!("{what}: not supported"));
+    }
+
+    /// Returns the memory of a buffer; an empty one if there is none.
+    fn memory(&self, bytes: u64) -> Option<Arc<Memory>> {
+        if bytes > self.limits.max_buffer_size {
+            self.errors.invalid(format!("a buffer of {bytes} bytes: more than {}", self.limits.max_buffer_size));
+            return Memory::new(0).map(Arc::new);
+        }
+        Memory::new(bytes).map(Arc::new).or_else(|| {
+            self.errors.out_of_memory(format!("a buffer of {bytes} bytes"));
+            Memory::new(0).map(Arc::new)
+        })
+    }
+}
+
+impl DeviceInterface for Device {
+    fn features(&self) -> wgpu::Features {
+        self.features
+    }
+
+    fn limits(&self) -> wgpu::Limits {
+        self.limits.clone()
+    }
+
+    fn adapter_info(&self) -> wgpu::AdapterInfo {
+        self.info.clone()
+    }
+
+    fn create_shader_module(
+        &self,
+        descriptor: wgpu::ShaderModuleDescriptor<'_>,
+        checks: wgpu::ShaderRuntimeChecks,
+    ) -> DispatchShaderModule {
+        let source = match descriptor.source {
+            wgpu::ShaderSource::Wgsl(wgsl) => Source::parse(&wgsl),
+            _ => Err("shaders that are not WGSL: not supported".to_owned()),
+        };
+        let source = source.map_err(|message| self.errors.invalid(message)).ok();
+        DispatchShaderModule::custom(Shader { source, checked: checks.bounds_checks })
+    }
+
+    #[expect(unsafe_code, reason = "the trait's function is unsafe")]
+    unsafe fn create_shader_module_passthrough(
+        &self,
+        _: &wgpu::ShaderModuleDescriptorPassthrough<'_>,
+    ) -> DispatchShaderModule {
+        self.unsupported("shaders that are not WGSL");
+        DispatchShaderModule::custom(Shader { source: None, checked: true })
+    }
+
+    fn create_bind_group_layout(&self, _: &wgpu::BindGroupLayoutDescriptor<'_>) -> DispatchBindGroupLayout {
+        DispatchBindGroupLayout::custom(Layout)
+    }
+
+    fn create_bind_group(&self, descriptor: &wgpu::BindGroupDescriptor<'_>) -> DispatchBindGroup {
+        let (mut bounds, mut memories) = (Vec::new(), Vec::new());
+        for entry in descriptor.entries {
+            let wgpu::BindingResource::Buffer(binding) = &entry.resource else {
+                self.unsupported("what is bound and no buffer");
+                continue;
+            };
+            let Some(own) = binding.buffer.as_custom::<Buffer>() else {
+                self.unsupported("a buffer of another device");
+                continue;
+            };
+            let rest = own.bytes.saturating_sub(binding.offset);
+            let bytes = binding.size.map_or(rest, std::num::NonZero::get);
+            if bytes > rest || entry.binding > MOST_BINDINGS {
+                self.errors.invalid(format!("binding {}: behind the end of its buffer", entry.binding));
+                continue;
+            }
+            let at = entry.binding as usize;
+            if bounds.len() <= at {
+                bounds.resize(at + 1, Bound { start: std::ptr::null_mut(), bytes: 0 });
+            }
+            bounds[at] = Bound { start: own.memory.at(binding.offset), bytes };
+            memories.push(Arc::clone(&own.memory));
+        }
+        DispatchBindGroup::custom(Group(Arc::new(Bindings { bounds, memories })))
+    }
+
+    fn create_pipeline_layout(&self, _: &wgpu::PipelineLayoutDescriptor<'_>) -> DispatchPipelineLayout {
+        DispatchPipelineLayout::custom(Layout)
+    }
+
+    fn create_render_pipeline(&self, _: &wgpu::RenderPipelineDescriptor<'_>) -> DispatchRenderPipeline {
+        self.unsupported("render pipelines");
+        DispatchRenderPipeline::custom(Unused)
+    }
+
+    fn create_mesh_pipeline(&self, _: &wgpu::MeshPipelineDescriptor<'_>) -> DispatchRenderPipeline {
+        self.unsupported("render pipelines");
+        DispatchRenderPipeline::custom(Unused)
+    }
+
+    fn create_compute_pipeline(&self, descriptor: &wgpu::ComputePipelineDescriptor<'_>) -> DispatchComputePipeline {
+        let options = &descriptor.compilation_options;
+        let clears = options.zero_initialize_workgroup_memory;
+        if !options.constants.is_empty() {
+            self.unsupported("constants of pipelines");
+        }
+        let own = descriptor.module.as_custom::<Shader>();
+        let program = own.and_then(|own| {
+            let compiled = Program::compile(own.source.as_ref()?, descriptor.entry_point, own.checked);
+            compiled.map_err(|message| self.errors.invalid(message)).ok()
+        });
+        DispatchComputePipeline::custom(Pipeline { program: program.map(Arc::new), clears })
+    }
+
+    #[expect(unsafe_code, reason = "the trait's function is unsafe")]
+    unsafe fn create_pipeline_cache(&self, _: &wgpu::PipelineCacheDescriptor<'_>) -> DispatchPipelineCache {
+        self.unsupported("caches of pipelines");
+        DispatchPipelineCache::custom(Unused)
+    }
+
+    fn create_buffer(&self, descriptor: &wgpu::BufferDescriptor<'_>) -> DispatchBuffer {
+        let timeline = Arc::clone(&self.timeline);
+        match self.memory(descriptor.size) {
+            Some(memory) => {
+                let bytes = descriptor.size.min(memory.bytes());
+                DispatchBuffer::custom(Buffer { memory, bytes, timeline })
+            }
+            None => DispatchBuffer::custom(Unused),
+        }
+    }
+
+    fn create_texture(&self, _: &wgpu::TextureDescriptor<'_>) -> DispatchTexture {
+        self.unsupported("textures");
+        DispatchTexture::custom(Unused)
+    }
+
+    fn create_external_texture(
+        &self,
+        _: &wgpu::ExternalTextureDescriptor<'_>,
+        _: &[&wgpu::TextureView],
+    ) -> DispatchExternalTexture {
+        self.unsupported("textures");
+        DispatchExternalTexture::custom(Unused)
+    }
+
+    fn create_blas(
+        &self,
+        _: &wgpu::CreateBlasDescriptor<'_>,
+        _: wgpu::BlasGeometrySizeDescriptors,
+    ) -> (Option<u64>, DispatchBlas) {
+        self.unsupported("acceleration structures");
+        (None, DispatchBlas::custom(Unused))
+    }
+
+    fn create_tlas(&self, _: &wgpu::CreateTlasDescriptor<'_>) -> DispatchTlas {
+        self.unsupported("acceleration structures");
+        DispatchTlas::custom(Unused)
+    }
+
+    fn create_sampler(&self, _: &wgpu::SamplerDescriptor<'_>) -> DispatchSampler {
+        self.unsupported("samplers");
+        DispatchSampler::custom(Unused)
+    }
+
+    fn create_query_set(&self, descriptor: &wgpu::QuerySetDescriptor<'_>) -> DispatchQuerySet {
+        if !matches!(descriptor.ty, wgpu::QueryType::Timestamp) {
+            self.unsupported("queries of no timestamps");
+        }
+        DispatchQuerySet::custom(Queries((0..descriptor.count).map(|_| AtomicU64::new(0)).collect()))
+    }
+
+    fn create_command_encoder(&self, _: &wgpu::CommandEncoderDescriptor<'_>) -> DispatchCommandEncoder {
+        DispatchCommandEncoder::custom(Encoder::new(Arc::clone(&self.errors)))
+    }
+
+    fn create_render_bundle_encoder(
+        &self,
+        _: &wgpu::RenderBundleEncoderDescriptor<'_>,
+    ) -> DispatchRenderBundleEncoder {
+        self.unsupported("render bundles");
+        DispatchRenderBundleEncoder::custom(Unused)
+    }
+
+    fn set_device_lost_callback(&self, callback: BoxDeviceLostCallback) {
+        *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(callback);
+    }
+
+    fn on_uncaptured_error(&self, handler: Arc<dyn wgpu::UncapturedErrorHandler>) {
+        self.errors.handle(handler);
+    }
+
+    fn push_error_scope(&self, filter: ErrorFilter) -> u32 {
+        self.errors.push(filter)
+    }
+
+    fn pop_error_scope(&self, index: u32) -> Pin<Box<dyn PopErrorScopeFuture>> {
+        Box::pin(std::future::ready(self.errors.pop(index)))
+    }
+
+    #[expect(unsafe_code, reason = "the trait's function is unsafe")]
+    unsafe fn start_graphics_debugger_capture(&self) {}
+
+    #[expect(unsafe_code, reason = "the trait's function is unsafe")]
+    unsafe fn stop_graphics_debugger_capture(&self) {}
+
+    fn poll(&self, how: PollType<u64>) -> Result<PollStatus, PollError> {
+        let (is_wait, number, timeout) = match how {
+            PollType::Wait { submission_index, timeout } => (true, submission_index, timeout),
+            PollType::Poll => (false, None, Some(std::time::Duration::ZERO)),
+        };
+        match self.timeline.wait(number, timeout) {
+            Some(true) => Ok(PollStatus::QueueEmpty),
+            Some(false) if is_wait => Ok(PollStatus::WaitSucceeded),
+            None if is_wait => Err(PollError::Timeout),
+            _ => Ok(PollStatus::Poll),
+        }
+    }
+
+    fn get_internal_counters(&self) -> wgpu::InternalCounters {
+        wgpu::InternalCounters::default()
+    }
+
+    fn generate_allocator_report(&self) -> Option<wgpu::AllocatorReport> {
+        None
+    }
+
+    fn destroy(&self) {
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(lost) = lost {
+            lost(wgpu::DeviceLostReason::Destroyed, "the device was destroyed".to_owned());
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Buffers, bindings, kernels and queries.
+
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use wgpu::custom::{
+    BindGroupInterface, BindGroupLayoutInterface, BufferInterface, BufferMapCallback, BufferMappedRangeInterface,
+    ComputePipelineInterface, DispatchBindGroupLayout, DispatchBufferMappedRange, PipelineLayoutInterface,
+    QuerySetInterface, QueueWriteBufferInterface, ShaderCompilationInfoFuture, ShaderModuleInterface,
+};
+use wgpu::{BufferAddress, MapMode, MapRangeError, WriteOnly};
+
+use crate::compile::{Program, Source};
+use crate::run::memory::Memory;
+use crate::run::pool::Bindings;
+use crate::run::timeline::Timeline;
+
+/// A buffer.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    pub memory: Arc<Memory>,
+    pub bytes: u64,
+    pub timeline: Arc<Timeline>,
+}
+
+impl BufferInterface for Buffer {
+    fn map_async(&self, _: MapMode, _: Range<BufferAddress>, callback: BufferMapCallback) {
+        self.timeline.afterwards(Box::new(move || callback(Ok(()))));
+    }
+
+    fn get_mapped_range(&self, range: Range<u64>) -> Result<DispatchBufferMappedRange, MapRangeError> {
+        let length = range.end.min(self.bytes).saturating_sub(range.start) as usize;
+        let memory = Arc::clone(&self.memory);
+        Ok(DispatchBufferMappedRange::custom(Mapped { memory, first: range.start, length }))
+    }
+
+    fn unmap(&self) {}
+
+    fn destroy(&self) {}
+}
+
+/// A part of a buffer that the host has mapped.
+#[derive(Debug)]
+struct Mapped {
+    memory: Arc<Memory>,
+    first: u64,
+    length: usize,
+}
+
+impl BufferMappedRangeInterface for Mapped {
+    fn len(&self) -> usize {
+        self.length
+    }
+
+    #[expect(unsafe_code, reason = "a view of mapped memory")]
+    unsafe fn read_slice(&self) -> &[u8] {
+        // SAFETY: the range is inside of the memory, and wgpu sees to it that nothing runs on mapped buffers.
+        unsafe { std::slice::from_raw_parts(self.memory.at(self.first), self.length) }
+    }
+
+    #[expect(unsafe_code, reason = "a view of mapped memory")]
+    unsafe fn write_slice(&mut self) -> WriteOnly<'_, [u8]> {
+        write_only(self.memory.at(self.first), self.length)
+    }
+}
+
+/// Returns a view through which so many bytes are written.
+#[expect(unsafe_code, reason = "a view of memory that one owner has")]
+fn write_only<'a>(start: *mut u8, length: usize) -> WriteOnly<'a, [u8]> {
+    let slice = std::ptr::slice_from_raw_parts_mut(start, length);
+    // SAFETY: the bytes are inside of one allocation that outlives the view, as both callers borrow its owner
+    // for as long, and wgpu lends no byte twice. An address of an allocation is not null.
+    unsafe { WriteOnly::new(NonNull::new_unchecked(slice)) }
+}
+
+/// Bytes that go to a buffer with the next submission.
+#[derive(Debug)]
+pub(super) struct Staged {
+    pub memory: Arc<Memory>,
+    pub length: usize,
+}
+
+impl QueueWriteBufferInterface for Staged {
+    fn len(&self) -> usize {
+        self.length
+    }
+
+    #[expect(unsafe_code, reason = "the trait's function is unsafe")]
+    unsafe fn write_slice(&mut self) -> WriteOnly<'_, [u8]> {
+        write_only(self.memory.at(0), self.length)
+    }
+}
+
+/// A module of WGSL, if it is valid.
+#[derive(Debug)]
+pub(super) struct Shader {
+    pub source: Option<Source>,
+    pub checked: bool,
+}
+
+impl ShaderModuleInterface for Shader {
+    fn get_compilation_info(&self) -> std::pin::Pin<Box<dyn ShaderCompilationInfoFuture>> {
+        Box::pin(std::future::ready(wgpu::CompilationInfo { messages: Vec::new() }))
+    }
+}
+
+/// What a pipeline may bind. Kernels say that themselves.
+#[derive(Debug)]
+pub(super) struct Layout;
+
+impl BindGroupLayoutInterface for Layout {}
+impl PipelineLayoutInterface for Layout {}
+
+/// What is bound.
+#[derive(Debug)]
+pub(super) struct Group(pub Arc<Bindings>);
+
+impl BindGroupInterface for Group {}
+
+/// A kernel, if it was compiled.
+#[derive(Debug)]
+pub(super) struct Pipeline {
+    pub program: Option<Arc<Program>>,
+    /// Whether memory of workgroups begins as zeros.
+    pub clears: bool,
+}
+
+impl ComputePipelineInterface for Pipeline {
+    fn get_bind_group_layout(&self, _: u32) -> DispatchBindGroupLayout {
+        DispatchBindGroupLayout::custom(Layout)
+    }
+}
+
+/// Times.
+#[derive(Debug)]
+pub(super) struct Queries(pub Arc<[AtomicU64]>);
+
+impl QuerySetInterface for Queries {
+    fn destroy(&self) {}
+}

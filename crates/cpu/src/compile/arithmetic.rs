@@ -1,0 +1,550 @@
+//! Operators, functions and conversions. Each is the processor's own operation: `fma` rounds twice, as a
+//! multiplication and an addition.
+
+use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
+use cranelift_codegen::ir::{self, InstBuilder, types};
+use naga::{
+    BinaryOperator, Expression, Handle, MathFunction, RelationalFunction, ScalarKind, TypeInner, UnaryOperator,
+};
+
+use super::Stop;
+use super::translator::{Frame, Writer};
+use super::value::{Lane, Val};
+
+/// The kind of numbers that an operation computes with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Float,
+    Signed,
+    Unsigned,
+    Bool,
+}
+
+fn kind(inner: &TypeInner) -> Result<Kind, Stop> {
+    Ok(match inner.scalar_kind() {
+        Some(ScalarKind::Float) => Kind::Float,
+        Some(ScalarKind::Sint) => Kind::Signed,
+        Some(ScalarKind::Uint) => Kind::Unsigned,
+        Some(ScalarKind::Bool) => Kind::Bool,
+        _ => return Err(Stop::unsupported(format!("arithmetic with {inner:?}"))),
+    })
+}
+
+impl<'m> Writer<'m, '_> {
+    /// Evaluates an operation.
+    pub fn operation(
+        &mut self,
+        frame: &mut Frame<'m>,
+        handle: Handle<Expression>,
+        expression: &Expression,
+    ) -> Result<Val, Stop> {
+        match *expression {
+            Expression::Unary { op, expr } => {
+                let of = self.value(frame, expr)?;
+                let kind = kind(self.inner(frame, expr))?;
+                self.each(&[&of], &mut |writer, x| writer.unary(op, kind, x[0]))
+            }
+            Expression::Binary { op, left, right } => {
+                let (a, b) = (self.value(frame, left)?, self.value(frame, right)?);
+                let [of_a, of_b] = [left, right].map(|side| self.inner(frame, side).clone());
+                let is_matrix = |inner: &TypeInner| matches!(inner, TypeInner::Matrix { .. });
+                let is_scalar = |inner: &TypeInner| matches!(inner, TypeInner::Scalar(_));
+                let scaled = is_scalar(&of_a) || is_scalar(&of_b);
+                if (is_matrix(&of_a) || is_matrix(&of_b)) && op == BinaryOperator::Multiply && !scaled {
+                    return Err(Stop::unsupported("a product of matrices"));
+                }
+                let kind = kind(&of_a)?;
+                self.each(&[&a, &b], &mut |writer, x| writer.binary(op, kind, x[0], x[1]))
+            }
+            Expression::Select { condition, accept, reject } => {
+                let wanted = self.value(frame, condition)?;
+                let (yes, no) = (self.value(frame, accept)?, self.value(frame, reject)?);
+                if let TypeInner::Scalar(_) = self.inner(frame, condition) {
+                    let Val::One(condition) = wanted else {
+                        return Err(Stop::unsupported("a condition with parts"));
+                    };
+                    return match self.known_number(condition) {
+                        Some(known) => Ok(if known != 0 { yes } else { no }),
+                        None => self.choose(condition, &yes, &no),
+                    };
+                }
+                self.each(&[&wanted, &yes, &no], &mut |writer, x| {
+                    let ty = writer.ty(x[1]);
+                    if ty.is_vector() {
+                        let condition = writer.bits_as(x[0], ty);
+                        return Ok(writer.b.ins().bitselect(condition, x[1], x[2]));
+                    }
+                    Ok(writer.b.ins().select(x[0], x[1], x[2]))
+                })
+            }
+            Expression::Relational { fun, argument } => {
+                let of = self.value(frame, argument)?;
+                let inner = self.inner(frame, argument).clone();
+                let all = match fun {
+                    RelationalFunction::All => true,
+                    RelationalFunction::Any => false,
+                    other => return Err(Stop::unsupported(format!("{other:?}"))),
+                };
+                let mut found = None;
+                for scalar in self.scalars(&inner, &of)? {
+                    found = Some(match found {
+                        None => scalar,
+                        Some(before) if all => self.b.ins().band(before, scalar),
+                        Some(before) => self.b.ins().bor(before, scalar),
+                    });
+                }
+                found.map(Val::One).ok_or_else(|| Stop::unsupported("an empty vector"))
+            }
+            Expression::Math { fun: MathFunction::Transpose, arg, .. } => {
+                let of = self.value(frame, arg)?;
+                let to = self.inner(frame, handle).clone();
+                self.transpose(&to, &of)
+            }
+            Expression::Math { fun: MathFunction::Dot, arg, arg1: Some(arg1), .. } => {
+                let (a, b) = (self.value(frame, arg)?, self.value(frame, arg1)?);
+                let inner = self.inner(frame, arg).clone();
+                let kind = kind(&inner)?;
+                let (a, b) = (self.scalars(&inner, &a)?, self.scalars(&inner, &b)?);
+                let mut sum = None;
+                for (a, b) in a.into_iter().zip(b) {
+                    let product = self.binary(BinaryOperator::Multiply, kind, a, b)?;
+                    sum = Some(match sum {
+                        None => product,
+                        Some(before) => self.binary(BinaryOperator::Add, kind, before, product)?,
+                    });
+                }
+                sum.map(Val::One).ok_or_else(|| Stop::unsupported("an empty vector"))
+            }
+            Expression::Math { fun, arg, arg1, arg2, .. } => {
+                let mut of = Vec::new();
+                for handle in [Some(arg), arg1, arg2].into_iter().flatten() {
+                    of.push(self.value(frame, handle)?);
+                }
+                let kind = kind(self.inner(frame, arg))?;
+                let of: Vec<&Val> = of.iter().collect();
+                self.each(&of, &mut |writer, x| writer.function(fun, kind, x))
+            }
+            Expression::As { expr, kind: to, convert } => {
+                let of = self.value(frame, expr)?;
+                let inner = self.inner(frame, expr).clone();
+                let from = kind(&inner)?;
+                let to = kind(&TypeInner::Scalar(naga::Scalar { kind: to, width: 4 }))?;
+                let wide = convert == Some(8);
+                self.each(&[&of], &mut |writer, x| match convert {
+                    None => Ok(writer.reinterpreted(x[0], to)),
+                    Some(_) => writer.converted(from, to, wide, x[0]),
+                })
+            }
+            ref other => {
+                let name = format!("{other:?}");
+                let name = name.split([' ', '(']).next().unwrap_or_default().to_owned();
+                Err(Stop::unsupported(format!("the expression {name}")))
+            }
+        }
+    }
+
+    pub fn ty(&self, value: ir::Value) -> ir::Type {
+        self.b.func.dfg.value_type(value)
+    }
+
+    /// Applies an operation to registers: to each part of the values on its own, and to a scalar with each
+    /// part of a value beside it.
+    fn each(
+        &mut self,
+        of: &[&Val],
+        operation: &mut dyn FnMut(&mut Self, &[ir::Value]) -> Result<ir::Value, Stop>,
+    ) -> Result<Val, Stop> {
+        let parts = of.iter().find_map(|value| match value {
+            Val::Many(parts) => Some(parts.len()),
+            _ => None,
+        });
+        if let Some(parts) = parts {
+            let mut values = Vec::new();
+            for at in 0..parts {
+                let own: Vec<&Val> = of
+                    .iter()
+                    .map(|value| match value {
+                        Val::Many(parts) => &parts[at],
+                        whole => *whole,
+                    })
+                    .collect();
+                values.push(self.each(&own, operation)?);
+            }
+            return Ok(Val::Many(values.into()));
+        }
+        let mut registers = Vec::new();
+        for value in of {
+            match value {
+                Val::One(value) => registers.push(*value),
+                _ => return Err(Stop::unsupported("arithmetic with pointers")),
+            }
+        }
+        // A scalar beside a vector stands for a vector of it.
+        let vector = registers.iter().map(|value| self.ty(*value)).find(|ty| ty.is_vector());
+        if let Some(vector) = vector {
+            for value in &mut registers {
+                let own = self.ty(*value);
+                if !own.is_vector() {
+                    let ty = if own == types::F32 { types::F32X4 } else { vector };
+                    *value = self.splat_of(ty, *value);
+                }
+            }
+        }
+        operation(self, &registers).map(Val::One)
+    }
+
+    /// Applies an operation of scalars to the lanes of vectors of integers.
+    fn by_lane(
+        &mut self,
+        vectors: &[ir::Value],
+        operation: &mut dyn FnMut(&mut Self, &[ir::Value]) -> Result<ir::Value, Stop>,
+    ) -> Result<ir::Value, Stop> {
+        let mut found = Vec::new();
+        for lane in 0..4 {
+            let own: Vec<_> = vectors.iter().map(|vector| self.lane(*vector, Lane::Known(lane))).collect();
+            found.push(operation(self, &own)?);
+        }
+        let mut vector = self.b.ins().splat(types::I32X4, found[0]);
+        for lane in 1..4u8 {
+            vector = self.b.ins().insertlane(vector, found[usize::from(lane)], lane);
+        }
+        Ok(vector)
+    }
+
+    fn unary(&mut self, op: UnaryOperator, kind: Kind, x: ir::Value) -> Result<ir::Value, Stop> {
+        Ok(match (op, kind) {
+            (UnaryOperator::Negate, Kind::Float) => self.b.ins().fneg(x),
+            (UnaryOperator::Negate, _) => self.b.ins().ineg(x),
+            (UnaryOperator::LogicalNot, _) if self.ty(x).is_vector() => self.b.ins().bnot(x),
+            (UnaryOperator::LogicalNot, _) => match self.known_number(x) {
+                Some(known) => self.number(types::I8, known ^ 1),
+                None => self.b.ins().bxor_imm_s(x, 1),
+            },
+            (UnaryOperator::BitwiseNot, _) => self.b.ins().bnot(x),
+        })
+    }
+
+    fn binary(
+        &mut self,
+        op: BinaryOperator,
+        kind: Kind,
+        a: ir::Value,
+        b: ir::Value,
+    ) -> Result<ir::Value, Stop> {
+        if kind == Kind::Float {
+            return self.binary_float(op, a, b);
+        }
+        if let (Some(x), Some(y)) = (self.known_number(a), self.known_number(b)) {
+            if let Some((ty, number)) = folded(op, kind, self.ty(a), x, y) {
+                return Ok(self.number(ty, number));
+            }
+        }
+        let ty = self.ty(a);
+        let is_signed = kind == Kind::Signed;
+        Ok(match op {
+            BinaryOperator::Add => self.b.ins().iadd(a, b),
+            BinaryOperator::Subtract => self.b.ins().isub(a, b),
+            BinaryOperator::Multiply => self.b.ins().imul(a, b),
+            BinaryOperator::And | BinaryOperator::LogicalAnd => self.b.ins().band(a, b),
+            BinaryOperator::InclusiveOr | BinaryOperator::LogicalOr => self.b.ins().bor(a, b),
+            BinaryOperator::ExclusiveOr => self.b.ins().bxor(a, b),
+            BinaryOperator::Divide | BinaryOperator::Modulo => {
+                if ty.is_vector() {
+                    return self.by_lane(&[a, b], &mut |writer, x| writer.binary(op, kind, x[0], x[1]));
+                }
+                self.quotient(op == BinaryOperator::Modulo, is_signed, a, b)
+            }
+            BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight => {
+                let by = match self.splats.get(&b) {
+                    Some(&scalar) => scalar,
+                    None if ty.is_vector() => {
+                        return self.by_lane(&[a, b], &mut |writer, x| writer.binary(op, kind, x[0], x[1]));
+                    }
+                    None => b,
+                };
+                match op {
+                    BinaryOperator::ShiftLeft => self.b.ins().ishl(a, by),
+                    _ if is_signed => self.b.ins().sshr(a, by),
+                    _ => self.b.ins().ushr(a, by),
+                }
+            }
+            _ => {
+                let condition = match (op, is_signed) {
+                    (BinaryOperator::Equal, _) => IntCC::Equal,
+                    (BinaryOperator::NotEqual, _) => IntCC::NotEqual,
+                    (BinaryOperator::Less, true) => IntCC::SignedLessThan,
+                    (BinaryOperator::Less, false) => IntCC::UnsignedLessThan,
+                    (BinaryOperator::LessEqual, true) => IntCC::SignedLessThanOrEqual,
+                    (BinaryOperator::LessEqual, false) => IntCC::UnsignedLessThanOrEqual,
+                    (BinaryOperator::Greater, true) => IntCC::SignedGreaterThan,
+                    (BinaryOperator::Greater, false) => IntCC::UnsignedGreaterThan,
+                    (BinaryOperator::GreaterEqual, true) => IntCC::SignedGreaterThanOrEqual,
+                    (BinaryOperator::GreaterEqual, false) => IntCC::UnsignedGreaterThanOrEqual,
+                    _ => return Err(Stop::unsupported(format!("{op:?}"))),
+                };
+                self.b.ins().icmp(condition, a, b)
+            }
+        })
+    }
+
+    /// Returns a quotient or what remains. Where WGSL has no quotient, the processor's instruction traps:
+    /// there the divisor is 1.
+    fn quotient(&mut self, remains: bool, is_signed: bool, a: ir::Value, b: ir::Value) -> ir::Value {
+        let is_safe = self.known_number(b).is_some_and(|b| b != 0 && (!is_signed || b >> 31 == 0));
+        let ty = self.ty(a);
+        let divisor = if is_safe {
+            b
+        } else {
+            let mut is_wrong = self.b.ins().icmp_imm_s(IntCC::Equal, b, 0);
+            if is_signed {
+                let least = self.b.ins().icmp_imm_s(IntCC::Equal, a, i64::from(i32::MIN));
+                let minus = self.b.ins().icmp_imm_s(IntCC::Equal, b, -1);
+                let overflows = self.b.ins().band(least, minus);
+                is_wrong = self.b.ins().bor(is_wrong, overflows);
+            }
+            let one = self.b.ins().iconst(ty, 1);
+            self.b.ins().select(is_wrong, one, b)
+        };
+        match (remains, is_signed) {
+            (false, false) => self.b.ins().udiv(a, divisor),
+            (false, true) => self.b.ins().sdiv(a, divisor),
+            (true, false) => self.b.ins().urem(a, divisor),
+            (true, true) => self.b.ins().srem(a, divisor),
+        }
+    }
+
+    fn binary_float(&mut self, op: BinaryOperator, a: ir::Value, b: ir::Value) -> Result<ir::Value, Stop> {
+        let condition = match op {
+            BinaryOperator::Add => return Ok(self.b.ins().fadd(a, b)),
+            BinaryOperator::Subtract => return Ok(self.b.ins().fsub(a, b)),
+            BinaryOperator::Multiply => return Ok(self.b.ins().fmul(a, b)),
+            BinaryOperator::Divide => return Ok(self.b.ins().fdiv(a, b)),
+            BinaryOperator::Equal => FloatCC::Equal,
+            BinaryOperator::NotEqual => FloatCC::NotEqual,
+            BinaryOperator::Less => FloatCC::LessThan,
+            BinaryOperator::LessEqual => FloatCC::LessThanOrEqual,
+            BinaryOperator::Greater => FloatCC::GreaterThan,
+            BinaryOperator::GreaterEqual => FloatCC::GreaterThanOrEqual,
+            _ => return Err(Stop::unsupported(format!("{op:?} of floats"))),
+        };
+        Ok(self.b.ins().fcmp(condition, a, b))
+    }
+
+    /// Returns the matrix of this type whose columns are the rows of another.
+    fn transpose(&mut self, to: &TypeInner, of: &Val) -> Result<Val, Stop> {
+        let (TypeInner::Matrix { columns, rows, scalar }, Val::Many(from)) = (to, of) else {
+            return Err(Stop::unsupported("transposing what is no matrix"));
+        };
+        let column = TypeInner::Vector { size: *rows, scalar: *scalar };
+        if let [Val::One(a), Val::One(b), Val::One(c), Val::One(d)] = from[..] {
+            if *columns as u32 == 4 {
+                let ty = self.ty(a);
+                let low = [self.shuffle(ty, a, b, [0, 4, 1, 5]), self.shuffle(ty, c, d, [0, 4, 1, 5])];
+                let high = [self.shuffle(ty, a, b, [2, 6, 3, 7]), self.shuffle(ty, c, d, [2, 6, 3, 7])];
+                let columns = [(low, [0, 1, 4, 5]), (low, [2, 3, 6, 7]), (high, [0, 1, 4, 5]), (high, [2, 3, 6, 7])]
+                    .map(|([x, y], lanes)| Val::One(self.shuffle(ty, x, y, lanes)));
+                return Ok(Val::Many(columns.into()));
+            }
+        }
+        let row = TypeInner::Vector { size: *columns, scalar: *scalar };
+        let mut scalars = Vec::new();
+        for part in from.iter() {
+            scalars.push(self.scalars(&row, part)?);
+        }
+        let mut found = Vec::new();
+        for at in 0..*columns as usize {
+            let own: Vec<_> = scalars.iter().map(|row| row[at]).collect();
+            found.push(self.vector(&column, &own)?);
+        }
+        Ok(Val::Many(found.into()))
+    }
+
+    /// Returns a built-in function of registers.
+    fn function(&mut self, fun: MathFunction, kind: Kind, x: &[ir::Value]) -> Result<ir::Value, Stop> {
+        let unknown = || Stop::unsupported(format!("the function {fun:?}"));
+        let ty = self.ty(x[0]);
+        if kind == Kind::Float {
+            return Ok(match fun {
+                MathFunction::Fma => {
+                    let product = self.b.ins().fmul(x[0], x[1]);
+                    self.b.ins().fadd(product, x[2])
+                }
+                MathFunction::Abs => self.b.ins().fabs(x[0]),
+                MathFunction::Sqrt => self.b.ins().sqrt(x[0]),
+                MathFunction::Floor => self.b.ins().floor(x[0]),
+                MathFunction::Ceil => self.b.ins().ceil(x[0]),
+                MathFunction::Trunc => self.b.ins().trunc(x[0]),
+                MathFunction::Round => self.b.ins().nearest(x[0]),
+                MathFunction::Min => self.extreme(FloatCC::LessThan, x[0], x[1]),
+                MathFunction::Max => self.extreme(FloatCC::GreaterThan, x[0], x[1]),
+                MathFunction::Clamp => {
+                    let low = self.extreme(FloatCC::GreaterThan, x[0], x[1]);
+                    self.extreme(FloatCC::LessThan, low, x[2])
+                }
+                MathFunction::Saturate => {
+                    let [zero, one] = [0.0, 1.0].map(|number| {
+                        let scalar = self.b.ins().f32const(number);
+                        if ty.is_vector() { self.splat_of(ty, scalar) } else { scalar }
+                    });
+                    let low = self.extreme(FloatCC::GreaterThan, x[0], zero);
+                    self.extreme(FloatCC::LessThan, low, one)
+                }
+                MathFunction::InverseSqrt => {
+                    let one = self.b.ins().f32const(1.0);
+                    let one = if ty.is_vector() { self.splat_of(ty, one) } else { one };
+                    let root = self.b.ins().sqrt(x[0]);
+                    self.b.ins().fdiv(one, root)
+                }
+                MathFunction::Sign => {
+                    let [zero, one, minus] = [0.0, 1.0, -1.0].map(|number| {
+                        let scalar = self.b.ins().f32const(number);
+                        if ty.is_vector() { self.splat_of(ty, scalar) } else { scalar }
+                    });
+                    let above = self.b.ins().fcmp(FloatCC::GreaterThan, x[0], zero);
+                    let below = self.b.ins().fcmp(FloatCC::LessThan, x[0], zero);
+                    let found = self.either(below, minus, x[0]);
+                    self.either(above, one, found)
+                }
+                _ => return Err(unknown()),
+            });
+        }
+        let is_signed = kind == Kind::Signed;
+        Ok(match fun {
+            MathFunction::Min if is_signed => self.b.ins().smin(x[0], x[1]),
+            MathFunction::Min => self.b.ins().umin(x[0], x[1]),
+            MathFunction::Max if is_signed => self.b.ins().smax(x[0], x[1]),
+            MathFunction::Max => self.b.ins().umax(x[0], x[1]),
+            MathFunction::Clamp => {
+                let low = self.function(MathFunction::Max, kind, &x[..2])?;
+                self.function(MathFunction::Min, kind, &[low, x[2]])?
+            }
+            MathFunction::Abs if is_signed => self.b.ins().iabs(x[0]),
+            MathFunction::Abs => x[0],
+            _ if ty.is_vector() => {
+                let vectors = [x[0]];
+                return self.by_lane(&vectors, &mut |writer, x| writer.function(fun, kind, x));
+            }
+            MathFunction::CountOneBits => self.b.ins().popcnt(x[0]),
+            MathFunction::CountLeadingZeros => self.b.ins().clz(x[0]),
+            MathFunction::CountTrailingZeros => self.b.ins().ctz(x[0]),
+            MathFunction::ReverseBits => self.b.ins().bitrev(x[0]),
+            MathFunction::FirstLeadingBit if !is_signed => {
+                let zeros = self.b.ins().clz(x[0]);
+                let last = self.b.ins().iconst(ty, 31);
+                self.b.ins().isub(last, zeros)
+            }
+            _ => return Err(unknown()),
+        })
+    }
+
+    /// Returns `a` where it compares so with `b`, else `b`.
+    fn extreme(&mut self, condition: FloatCC, a: ir::Value, b: ir::Value) -> ir::Value {
+        let is_so = self.b.ins().fcmp(condition, a, b);
+        self.either(is_so, a, b)
+    }
+
+    /// Returns one value or the other, for vectors lane by lane.
+    fn either(&mut self, condition: ir::Value, yes: ir::Value, no: ir::Value) -> ir::Value {
+        let ty = self.ty(yes);
+        if !ty.is_vector() {
+            return self.b.ins().select(condition, yes, no);
+        }
+        let condition = self.bits_as(condition, ty);
+        self.b.ins().bitselect(condition, yes, no)
+    }
+
+    /// Returns the same bits as a number of another kind.
+    fn reinterpreted(&mut self, x: ir::Value, to: Kind) -> ir::Value {
+        let ty = match (self.ty(x), to) {
+            (types::F32, Kind::Signed | Kind::Unsigned) => types::I32,
+            (types::I32, Kind::Float) => types::F32,
+            (types::F32X4, Kind::Signed | Kind::Unsigned) => types::I32X4,
+            (types::I32X4, Kind::Float) => types::F32X4,
+            _ => return x,
+        };
+        self.bits_as(x, ty)
+    }
+
+    /// Converts a number. What is too large for an integer becomes the largest or the smallest one.
+    fn converted(&mut self, from: Kind, to: Kind, wide: bool, x: ir::Value) -> Result<ir::Value, Stop> {
+        let ty = self.ty(x);
+        let (word, float) =
+            if ty.is_vector() { (types::I32X4, types::F32X4) } else { (types::I32, types::F32) };
+        Ok(match (from, to) {
+            (Kind::Float, Kind::Float) | (Kind::Bool, Kind::Bool) => x,
+            (Kind::Float, Kind::Signed | Kind::Unsigned) if wide => {
+                return Err(Stop::unsupported("64-bit integers of floats"));
+            }
+            (Kind::Float, Kind::Signed) => self.b.ins().fcvt_to_sint_sat(word, x),
+            (Kind::Float, Kind::Unsigned) => self.b.ins().fcvt_to_uint_sat(word, x),
+            (Kind::Float, Kind::Bool) => {
+                let zero = self.b.ins().f32const(0.0);
+                let zero = if ty.is_vector() { self.splat_of(ty, zero) } else { zero };
+                self.b.ins().fcmp(FloatCC::NotEqual, x, zero)
+            }
+            (Kind::Bool, _) => {
+                let number = if ty.is_vector() {
+                    let one = self.b.ins().iconst(types::I32, 1);
+                    let one = self.splat_of(types::I32X4, one);
+                    self.b.ins().band(x, one)
+                } else {
+                    match self.known_number(x) {
+                        Some(known) => self.number(types::I32, known),
+                        None => self.b.ins().uextend(types::I32, x),
+                    }
+                };
+                match to {
+                    Kind::Float => self.b.ins().fcvt_from_uint(float, number),
+                    _ if wide => self.b.ins().uextend(types::I64, number),
+                    _ => number,
+                }
+            }
+            (_, Kind::Bool) => {
+                let zero = self.b.ins().iconst(if ty.is_vector() { types::I32 } else { ty }, 0);
+                let zero = if ty.is_vector() { self.splat_of(ty, zero) } else { zero };
+                self.b.ins().icmp(IntCC::NotEqual, x, zero)
+            }
+            (Kind::Signed, Kind::Float) => self.b.ins().fcvt_from_sint(float, x),
+            (Kind::Unsigned, Kind::Float) => self.b.ins().fcvt_from_uint(float, x),
+            (_, Kind::Signed | Kind::Unsigned) => match (ty, wide) {
+                (types::I64, false) => self.b.ins().ireduce(types::I32, x),
+                (types::I32, true) if from == Kind::Signed => self.b.ins().sextend(types::I64, x),
+                (types::I32, true) => self.b.ins().uextend(types::I64, x),
+                (_, true) if ty.is_vector() => return Err(Stop::unsupported("vectors of 64-bit integers")),
+                _ => x,
+            },
+        })
+    }
+}
+
+/// Returns what an operator gives for integers of 32 bits or booleans that are known.
+fn folded(op: BinaryOperator, kind: Kind, ty: ir::Type, x: u64, y: u64) -> Option<(ir::Type, u64)> {
+    if ty != types::I32 && ty != types::I8 {
+        return None;
+    }
+    let (a, b) = (x as u32, y as u32);
+    let turned = if kind == Kind::Signed { 0x8000_0000 } else { 0 };
+    let (left, right) = (a ^ turned, b ^ turned);
+    let number = |number: u32| Some((ty, u64::from(number)));
+    let truth = |truth: bool| Some((types::I8, u64::from(truth)));
+    match op {
+        BinaryOperator::Add => number(a.wrapping_add(b)),
+        BinaryOperator::Subtract => number(a.wrapping_sub(b)),
+        BinaryOperator::Multiply => number(a.wrapping_mul(b)),
+        BinaryOperator::Divide if turned == 0 && b != 0 => number(a / b),
+        BinaryOperator::Modulo if turned == 0 && b != 0 => number(a % b),
+        BinaryOperator::And | BinaryOperator::LogicalAnd => number(a & b),
+        BinaryOperator::InclusiveOr | BinaryOperator::LogicalOr => number(a | b),
+        BinaryOperator::ExclusiveOr => number(a ^ b),
+        BinaryOperator::ShiftLeft if b < 32 => number(a << b),
+        BinaryOperator::ShiftRight if turned == 0 && b < 32 => number(a >> b),
+        BinaryOperator::Equal => truth(a == b),
+        BinaryOperator::NotEqual => truth(a != b),
+        BinaryOperator::Less => truth(left < right),
+        BinaryOperator::LessEqual => truth(left <= right),
+        BinaryOperator::Greater => truth(left > right),
+        BinaryOperator::GreaterEqual => truth(left >= right),
+        _ => None,
+    }
+}
+

@@ -1,0 +1,593 @@
+//! Statements.
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{AtomicRmwOp, Block, InstBuilder, MemFlagsData, types};
+use cranelift_frontend::Variable;
+use naga::{
+    AtomicFunction, BinaryOperator, Expression, Function, Handle, Literal, LocalVariable, Module, Statement,
+    SwitchValue, TypeInner,
+};
+
+use super::Stop;
+use super::memory::behind;
+use super::translator::{Frame, Writer};
+use super::value::{Known, Place, Pointer, Slot, Val};
+
+/// The most turns of a loop that is unrolled.
+const MOST_TURNS: u64 = 64;
+/// The most expressions of an unrolled loop.
+const MOST_WEIGHT: u64 = 12_000;
+
+/// The number of expressions that each function evaluates, loops counted once.
+pub(super) struct Weights(Vec<u64>);
+
+impl Weights {
+    pub fn of(module: &Module) -> Self {
+        // A function comes behind those that it calls.
+        let mut weights = Self(Vec::new());
+        for (_, function) in module.functions.iter() {
+            let weight = weights.block(&function.body);
+            weights.0.push(weight);
+        }
+        weights
+    }
+
+    fn block(&self, block: &naga::Block) -> u64 {
+        block.iter().map(|statement| self.statement(statement)).sum()
+    }
+
+    fn statement(&self, statement: &Statement) -> u64 {
+        match statement {
+            Statement::Emit(range) => range.clone().count() as u64,
+            Statement::Block(block) => self.block(block),
+            Statement::If { accept, reject, .. } => self.block(accept) + self.block(reject),
+            Statement::Switch { cases, .. } => cases.iter().map(|case| self.block(&case.body)).sum(),
+            // Most loops are unrolled as well.
+            Statement::Loop { body, continuing, .. } => 4 * (self.block(body) + self.block(continuing)),
+            Statement::Call { function, .. } => self.0.get(function.index()).copied().unwrap_or(0),
+            _ => 1,
+        }
+    }
+}
+
+/// Where `break` and `continue` go.
+#[derive(Clone, Copy)]
+pub(super) struct Around {
+    broken: Block,
+    continued: Option<Block>,
+}
+
+/// A loop over a counter, the turns of which are known.
+struct Counted {
+    counter: Variable,
+    first: u64,
+    step: u64,
+    turns: u64,
+}
+
+impl<'m> Writer<'m, '_> {
+    /// Writes the statements of a block. Returns whether the end of the block is reached. `is_last` tells
+    /// whether nothing of the function comes behind the block.
+    pub fn block(
+        &mut self,
+        frame: &mut Frame<'m>,
+        block: &'m naga::Block,
+        around: Option<Around>,
+        is_last: bool,
+    ) -> Result<bool, Stop> {
+        let count = block.len();
+        for (at, statement) in block.iter().enumerate() {
+            if !self.statement(frame, statement, around, is_last && at + 1 == count)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn statement(
+        &mut self,
+        frame: &mut Frame<'m>,
+        statement: &'m Statement,
+        around: Option<Around>,
+        is_last: bool,
+    ) -> Result<bool, Stop> {
+        match statement {
+            Statement::Emit(range) => {
+                for handle in range.clone() {
+                    let value = self.evaluate(frame, handle)?;
+                    frame.values[handle.index()] = Some(value);
+                }
+            }
+            Statement::Block(block) => return self.block(frame, block, around, is_last),
+            Statement::If { condition, accept, reject } => {
+                let condition = self.one(frame, *condition)?;
+                if let Some(known) = self.known_number(condition) {
+                    let taken = if known != 0 { accept } else { reject };
+                    return self.block(frame, taken, around, is_last);
+                }
+                let [yes, no, after] = [(); 3].map(|()| self.b.create_block());
+                self.b.ins().brif(condition, yes, &[], no, &[]);
+                let before = self.known.clone();
+                self.b.switch_to_block(yes);
+                let mut ends = Vec::new();
+                for (start, branch) in [(None, accept), (Some(no), reject)] {
+                    if let Some(start) = start {
+                        self.b.switch_to_block(start);
+                        self.known = before.clone();
+                    }
+                    if self.block(frame, branch, around, false)? {
+                        self.b.ins().jump(after, &[]);
+                        ends.push(std::mem::take(&mut self.known));
+                    }
+                }
+                return Ok(self.join(after, ends));
+            }
+            Statement::Switch { selector, cases } => return self.switch(frame, *selector, cases, around),
+            Statement::Loop { body, continuing, break_if } => {
+                return self.turns(frame, body, continuing, *break_if);
+            }
+            Statement::Break => {
+                let to = around.ok_or_else(|| Stop::unsupported("break outside of a loop"))?;
+                self.b.ins().jump(to.broken, &[]);
+                return Ok(false);
+            }
+            Statement::Continue => {
+                let to = around.and_then(|around| around.continued);
+                let to = to.ok_or_else(|| Stop::unsupported("continue outside of a loop"))?;
+                self.b.ins().jump(to, &[]);
+                return Ok(false);
+            }
+            Statement::Return { value } => return self.leave(frame, *value, is_last),
+            Statement::ControlBarrier(_) => self.barrier(),
+            Statement::MemoryBarrier(_) => {}
+            Statement::Store { pointer, value } => {
+                let value = self.value(frame, *value)?;
+                let to = self.place_of(frame, *pointer)?;
+                let inner = behind(self.plan.module, self.inner(frame, *pointer))?;
+                self.store(&to, &inner, &value)?;
+            }
+            Statement::Atomic { pointer, fun, value, result } => {
+                self.atomic(frame, *pointer, fun, *value, *result)?;
+            }
+            Statement::WorkGroupUniformLoad { pointer, result } => {
+                self.barrier();
+                let from = self.place_of(frame, *pointer)?;
+                let inner = behind(self.plan.module, self.inner(frame, *pointer))?;
+                let value = self.load(&from, &inner)?;
+                frame.values[result.index()] = Some(value);
+                self.barrier();
+            }
+            Statement::Call { function, arguments, result } => {
+                let mut given = Vec::new();
+                for &argument in arguments {
+                    given.push(self.value(frame, argument)?);
+                }
+                let (callee, info) = (&self.plan.module.functions[*function], &self.plan.info[*function]);
+                let value = self.inline(callee, info, function.index(), given)?;
+                if let Some(result) = result {
+                    frame.values[result.index()] = value;
+                }
+            }
+            other => {
+                let name = format!("{other:?}");
+                let name = name.split([' ', '(']).next().unwrap_or_default().to_owned();
+                return Err(Stop::unsupported(format!("the statement {name}")));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Goes on at `after`, where these ends meet. Returns whether there is any.
+    fn join(&mut self, after: Block, ends: Vec<Known>) -> bool {
+        let mut ends = ends.into_iter();
+        let Some(mut known) = ends.next() else { return false };
+        for other in ends {
+            known.meet(&other);
+        }
+        self.known = known;
+        self.b.switch_to_block(after);
+        true
+    }
+
+    /// Writes a `return`.
+    fn leave(
+        &mut self,
+        frame: &mut Frame<'m>,
+        value: Option<Handle<Expression>>,
+        is_last: bool,
+    ) -> Result<bool, Stop> {
+        let value = match value {
+            Some(value) => Some(self.value(frame, value)?),
+            None => None,
+        };
+        if is_last {
+            frame.returned = value;
+            return Ok(true);
+        }
+        let (exit, slot) = match frame.exit.clone() {
+            Some(known) => known,
+            None => {
+                let slot = match &frame.function.result {
+                    Some(result) => Some(self.slot(&self.plan.module.types[result.ty].inner)?),
+                    None => None,
+                };
+                let exit = (self.b.create_block(), slot);
+                frame.exit = Some(exit.clone());
+                exit
+            }
+        };
+        if let (Some(slot), Some(value)) = (&slot, &value) {
+            self.define(slot, value);
+        }
+        self.b.ins().jump(exit, &[]);
+        Ok(false)
+    }
+
+    fn switch(
+        &mut self,
+        frame: &mut Frame<'m>,
+        selector: Handle<Expression>,
+        cases: &'m [naga::SwitchCase],
+        around: Option<Around>,
+    ) -> Result<bool, Stop> {
+        let selector = self.one(frame, selector)?;
+        let after = self.b.create_block();
+        let inside = Around { broken: after, continued: around.and_then(|around| around.continued) };
+        // Cases without statements of their own fall through to the next one that has some.
+        let blocks: Vec<Block> = cases.iter().map(|_| self.b.create_block()).collect();
+        let mut default = after;
+        for (case, block) in cases.iter().zip(&blocks) {
+            let number = match case.value {
+                SwitchValue::I32(number) => number as u32,
+                SwitchValue::U32(number) => number,
+                SwitchValue::Default => {
+                    default = *block;
+                    continue;
+                }
+            };
+            let next = self.b.create_block();
+            let number = self.number(types::I32, number.into());
+            let is_so = self.b.ins().icmp(IntCC::Equal, selector, number);
+            self.b.ins().brif(is_so, *block, &[], next, &[]);
+            self.b.switch_to_block(next);
+        }
+        self.b.ins().jump(default, &[]);
+        self.known.clear();
+        for (at, case) in cases.iter().enumerate() {
+            self.b.switch_to_block(blocks[at]);
+            self.known.clear();
+            if self.block(frame, &case.body, Some(inside), false)? {
+                let to = if case.fall_through { blocks.get(at + 1).copied() } else { None };
+                self.b.ins().jump(to.unwrap_or(after), &[]);
+            }
+        }
+        self.known.clear();
+        self.b.switch_to_block(after);
+        Ok(true)
+    }
+
+    /// Writes a loop.
+    fn turns(
+        &mut self,
+        frame: &mut Frame<'m>,
+        body: &'m naga::Block,
+        continuing: &'m naga::Block,
+        break_if: Option<Handle<Expression>>,
+    ) -> Result<bool, Stop> {
+        let mut stored = Vec::new();
+        self.stored(frame, body, &mut stored)?;
+        self.stored(frame, continuing, &mut stored)?;
+        let weight = self.plan.weights.block(body) + self.plan.weights.block(continuing);
+        let counted = match break_if {
+            None => self.counted(frame, body, continuing, &stored)?,
+            Some(_) => None,
+        };
+        if let Some(counted) = counted.filter(|counted| {
+            counted.turns <= MOST_TURNS && counted.turns * weight <= MOST_WEIGHT
+        }) {
+            return self.unrolled(frame, body, continuing, &counted, &stored);
+        }
+        let [head, next, after] = [(); 3].map(|()| self.b.create_block());
+        self.forget(&stored);
+        self.b.ins().jump(head, &[]);
+        self.b.switch_to_block(head);
+        let around = Around { broken: after, continued: Some(next) };
+        if self.block(frame, body, Some(around), false)? {
+            self.b.ins().jump(next, &[]);
+        }
+        self.b.switch_to_block(next);
+        self.forget(&stored);
+        self.block(frame, continuing, None, false)?;
+        match break_if {
+            Some(condition) => {
+                let condition = self.one(frame, condition)?;
+                self.b.ins().brif(condition, after, &[], head, &[]);
+            }
+            None => {
+                self.b.ins().jump(head, &[]);
+            }
+        }
+        self.b.switch_to_block(after);
+        self.forget(&stored);
+        Ok(true)
+    }
+
+    /// Writes the turns of a loop one behind the other.
+    fn unrolled(
+        &mut self,
+        frame: &mut Frame<'m>,
+        body: &'m naga::Block,
+        continuing: &'m naga::Block,
+        counted: &Counted,
+        stored: &[Variable],
+    ) -> Result<bool, Stop> {
+        let guard = guard(body);
+        let leaves = body.iter().enumerate().any(|(at, statement)| Some(at) != guard && breaks(statement));
+        let after = self.b.create_block();
+        for turn in 0..counted.turns {
+            let number = counted.first.wrapping_add(turn.wrapping_mul(counted.step)) & 0xffff_ffff;
+            let value = self.number(types::I32, number);
+            self.b.def_var(counted.counter, value);
+            self.known.set(counted.counter, Some(number));
+            let next = self.b.create_block();
+            let around = Around { broken: after, continued: Some(next) };
+            let mut goes_on = true;
+            for (_, statement) in body.iter().enumerate().filter(|(at, _)| Some(*at) != guard) {
+                if !self.statement(frame, statement, Some(around), false)? {
+                    goes_on = false;
+                    break;
+                }
+            }
+            if leaves {
+                if goes_on {
+                    self.b.ins().jump(next, &[]);
+                }
+                self.b.switch_to_block(next);
+                self.forget(stored);
+            } else if !goes_on {
+                // It returns in its first turn.
+                return Ok(false);
+            }
+            self.block(frame, continuing, None, false)?;
+        }
+        if leaves {
+            self.b.ins().jump(after, &[]);
+            self.b.switch_to_block(after);
+            self.forget(stored);
+        } else {
+            let number = counted.first.wrapping_add(counted.turns.wrapping_mul(counted.step)) & 0xffff_ffff;
+            let value = self.number(types::I32, number);
+            self.b.def_var(counted.counter, value);
+            self.known.set(counted.counter, Some(number));
+        }
+        Ok(true)
+    }
+
+    fn forget(&mut self, stored: &[Variable]) {
+        for variable in stored {
+            self.known.set(*variable, None);
+        }
+    }
+
+    /// Collects the registers that a block of a function may write.
+    fn stored(
+        &mut self,
+        frame: &mut Frame<'m>,
+        block: &'m naga::Block,
+        all: &mut Vec<Variable>,
+    ) -> Result<(), Stop> {
+        for statement in block.iter() {
+            match statement {
+                Statement::Block(block) => self.stored(frame, block, all)?,
+                Statement::If { accept, reject, .. } => {
+                    self.stored(frame, accept, all)?;
+                    self.stored(frame, reject, all)?;
+                }
+                Statement::Switch { cases, .. } => {
+                    for case in cases {
+                        self.stored(frame, &case.body, all)?;
+                    }
+                }
+                Statement::Loop { body, continuing, .. } => {
+                    self.stored(frame, body, all)?;
+                    self.stored(frame, continuing, all)?;
+                }
+                Statement::Store { pointer, .. } => self.registers_of(frame, *pointer, all)?,
+                Statement::Call { arguments, .. } => {
+                    for &argument in arguments {
+                        self.registers_of(frame, argument, all)?;
+                    }
+                    for global in self.globals.iter().flatten() {
+                        if let Pointer::Slot { slot, .. } = global {
+                            slot.for_each(&mut |variable| all.push(variable));
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Collects the registers into which a pointer may point.
+    fn registers_of(
+        &mut self,
+        frame: &mut Frame<'m>,
+        pointer: Handle<Expression>,
+        all: &mut Vec<Variable>,
+    ) -> Result<(), Stop> {
+        let mut root = pointer;
+        loop {
+            match frame.function.expressions[root] {
+                Expression::Access { base, .. } | Expression::AccessIndex { base, .. } => root = base,
+                Expression::LocalVariable(_)
+                | Expression::GlobalVariable(_)
+                | Expression::FunctionArgument(_) => break,
+                _ => return Ok(()),
+            }
+        }
+        if let Val::Pointer(Pointer::Slot { slot, .. }) = self.value(frame, root)? {
+            slot.for_each(&mut |variable| all.push(variable));
+        }
+        Ok(())
+    }
+
+    /// Returns the counter of a loop `for (i = A; i < B; i += C)` where A, B and C are known here.
+    fn counted(
+        &mut self,
+        frame: &mut Frame<'m>,
+        body: &'m naga::Block,
+        continuing: &'m naga::Block,
+        stored: &[Variable],
+    ) -> Result<Option<Counted>, Stop> {
+        let all = &frame.function.expressions;
+        let Some(Statement::If { condition, .. }) = guard(body).map(|at| &body[at]) else { return Ok(None) };
+        let Expression::Binary { op: BinaryOperator::Less, left, right } = &all[*condition] else {
+            return Ok(None);
+        };
+        let Expression::Load { pointer } = all[*left] else { return Ok(None) };
+        let Expression::LocalVariable(counter) = all[pointer] else { return Ok(None) };
+        let Some(step) = step(frame.function, continuing, counter) else { return Ok(None) };
+        let Place::Slot(Slot::Leaf(counter)) = frame.locals[counter.index()] else { return Ok(None) };
+        if stored.iter().filter(|variable| **variable == counter).count() != 1 {
+            return Ok(None);
+        }
+        let Some(first) = self.known.get(counter) else { return Ok(None) };
+        let Some(end) = self.known_value(frame, *right, stored)? else { return Ok(None) };
+        let is_signed = matches!(
+            frame.info[*left].ty.inner_with(&self.plan.module.types).scalar_kind(),
+            Some(naga::ScalarKind::Sint)
+        );
+        let (low, high) = (first, end);
+        if step == 0 || is_signed && (low | high) >> 31 != 0 {
+            return Ok(None);
+        }
+        let turns = high.saturating_sub(low).div_ceil(step);
+        Ok(Some(Counted { counter, first, step, turns }))
+    }
+
+    /// Returns the number that an expression has before a loop and in all of its turns, if it is known.
+    fn known_value(
+        &mut self,
+        frame: &mut Frame<'m>,
+        handle: Handle<Expression>,
+        stored: &[Variable],
+    ) -> Result<Option<u64>, Stop> {
+        Ok(match frame.function.expressions[handle] {
+            Expression::Literal(Literal::U32(number)) => Some(number.into()),
+            Expression::Literal(Literal::I32(number)) => Some(u64::from(number as u32)),
+            Expression::Constant(_) => {
+                let value = self.one(frame, handle)?;
+                self.known_number(value)
+            }
+            Expression::Load { pointer } => match frame.function.expressions[pointer] {
+                Expression::LocalVariable(local) => match frame.locals[local.index()] {
+                    Place::Slot(Slot::Leaf(variable)) if !stored.contains(&variable) => {
+                        self.known.get(variable)
+                    }
+                    _ => None,
+                },
+                _ => None,
+            },
+            Expression::Binary { op, left, right } => {
+                let left = self.known_value(frame, left, stored)?;
+                let right = self.known_value(frame, right, stored)?;
+                match (op, left, right) {
+                    (BinaryOperator::Add, Some(a), Some(b)) => Some(a.wrapping_add(b) & 0xffff_ffff),
+                    (BinaryOperator::Subtract, Some(a), Some(b)) => Some(a.wrapping_sub(b) & 0xffff_ffff),
+                    (BinaryOperator::Multiply, Some(a), Some(b)) => Some(a.wrapping_mul(b) & 0xffff_ffff),
+                    _ => None,
+                }
+            }
+            Expression::FunctionArgument(index) => match frame.arguments[index as usize] {
+                Val::One(value) => self.known_number(value),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
+    fn atomic(
+        &mut self,
+        frame: &mut Frame<'m>,
+        pointer: Handle<Expression>,
+        fun: &AtomicFunction,
+        value: Handle<Expression>,
+        result: Option<Handle<Expression>>,
+    ) -> Result<(), Stop> {
+        let operand = self.one(frame, value)?;
+        let to = self.place_of(frame, pointer)?;
+        let inner = behind(self.plan.module, self.inner(frame, pointer))?;
+        let TypeInner::Atomic(scalar) = inner else {
+            return Err(Stop::unsupported("an atomic operation on what is not atomic"));
+        };
+        let is_signed = scalar.kind == naga::ScalarKind::Sint;
+        let op = match fun {
+            AtomicFunction::Add => AtomicRmwOp::Add,
+            AtomicFunction::Subtract => AtomicRmwOp::Sub,
+            AtomicFunction::And => AtomicRmwOp::And,
+            AtomicFunction::ExclusiveOr => AtomicRmwOp::Xor,
+            AtomicFunction::InclusiveOr => AtomicRmwOp::Or,
+            AtomicFunction::Min if is_signed => AtomicRmwOp::Smin,
+            AtomicFunction::Min => AtomicRmwOp::Umin,
+            AtomicFunction::Max if is_signed => AtomicRmwOp::Smax,
+            AtomicFunction::Max => AtomicRmwOp::Umax,
+            AtomicFunction::Exchange { compare: None } => AtomicRmwOp::Xchg,
+            AtomicFunction::Exchange { .. } => {
+                return Err(Stop::unsupported("an exchange that compares"));
+            }
+        };
+        let Pointer::Memory(memory) = to else {
+            return Err(Stop::unsupported("an atomic variable outside of buffers"));
+        };
+        let ty = if scalar.width == 8 { types::I64 } else { types::I32 };
+        let address = self.address(&memory, ty.bytes().into(), true);
+        let before = self.b.ins().atomic_rmw(ty, MemFlagsData::trusted(), op, address, operand);
+        if let Some(result) = result {
+            frame.values[result.index()] = Some(Val::One(before));
+        }
+        Ok(())
+    }
+}
+
+/// Returns the place of the statement that ends a loop when its condition no longer holds, at the beginning
+/// of the loop's body.
+fn guard(body: &naga::Block) -> Option<usize> {
+    let first = body.iter().position(|statement| !matches!(statement, Statement::Emit(_)))?;
+    match &body[first] {
+        Statement::If { accept, reject, .. } if accept.is_empty() => {
+            matches!(reject.first(), Some(Statement::Break)).then_some(first)
+        }
+        _ => None,
+    }
+}
+
+/// Returns by how much a counter grows each turn, if it does nothing else.
+fn step(function: &Function, continuing: &naga::Block, counter: Handle<LocalVariable>) -> Option<u64> {
+    let all = &function.expressions;
+    let is_counter = |pointer| matches!(all[pointer], Expression::LocalVariable(own) if own == counter);
+    let mut steps = continuing.iter().filter_map(|statement| match statement {
+        Statement::Store { pointer, value } if is_counter(*pointer) => Some(*value),
+        _ => None,
+    });
+    let (value, None) = (steps.next()?, steps.next()) else { return None };
+    let Expression::Binary { op: BinaryOperator::Add, left, right } = all[value] else { return None };
+    let Expression::Load { pointer } = all[left] else { return None };
+    match all[right] {
+        Expression::Literal(Literal::U32(step)) if is_counter(pointer) => Some(step.into()),
+        Expression::Literal(Literal::I32(step)) if is_counter(pointer) => u64::try_from(step).ok(),
+        _ => None,
+    }
+}
+
+/// Returns whether a statement of a loop's body may end the turn or the loop.
+fn breaks(statement: &Statement) -> bool {
+    let any = |block: &naga::Block| block.iter().any(breaks);
+    match statement {
+        Statement::Break | Statement::Continue => true,
+        Statement::Block(block) => any(block),
+        Statement::If { accept, reject, .. } => any(accept) || any(reject),
+        Statement::Switch { cases, .. } => cases.iter().any(|case| any(&case.body)),
+        _ => false,
+    }
+}

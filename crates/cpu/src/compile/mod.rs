@@ -1,0 +1,253 @@
+//! Translates WGSL to the processor's code: naga reads it, `translator` makes Cranelift's functions of it, and
+//! Cranelift compiles these.
+//!
+//! All functions are inlined. Variables live in registers: a loop whose turns are known is unrolled, so that
+//! its counter is a number and tiles are indexed by numbers. A variable that is indexed by something else is
+//! moved to memory ([`Stop::Demote`]), and the translation begins again.
+
+mod arithmetic;
+mod control;
+mod expression;
+mod memory;
+mod translator;
+mod value;
+
+use std::collections::HashSet;
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+
+use cranelift_codegen::ir::{AbiParam, Signature, types};
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use cranelift_jit::{JITBuilder, JITModule};
+use cranelift_module::{Linkage, Module as _, default_libcall_names};
+use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
+
+use translator::Translator;
+use value::Root;
+
+/// A kernel as machine code.
+pub(crate) struct Program {
+    /// The buffers that it uses, by number.
+    pub bindings: Vec<Binding>,
+    /// The number of invocations of a workgroup.
+    pub lanes: u32,
+    /// The bytes of memory that a workgroup shares.
+    pub shared_bytes: usize,
+    /// Whether its invocations wait for one another.
+    pub has_barriers: bool,
+    main: Main,
+    code: ManuallyDrop<JITModule>,
+}
+
+/// A module of WGSL that was read.
+#[derive(Debug)]
+pub(crate) struct Source {
+    module: Module,
+    info: ModuleInfo,
+}
+
+impl Source {
+    /// Reads a module.
+    ///
+    /// # Errors
+    /// A message, if it is not valid WGSL.
+    pub fn parse(wgsl: &str) -> Result<Self, String> {
+        let module = naga::front::wgsl::parse_str(wgsl).map_err(|error| error.emit_to_string(wgsl))?;
+        let info = Validator::new(ValidationFlags::all(), Capabilities::SHADER_INT64)
+            .validate(&module)
+            .map_err(|error| error.emit_to_string(wgsl))?;
+        Ok(Self { module, info })
+    }
+}
+
+/// A buffer of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Binding {
+    pub number: u32,
+    /// The least bytes that it needs.
+    pub least: u64,
+    /// Whether the kernel writes it.
+    pub writes: bool,
+}
+
+/// What a kernel knows of its launch and its workgroup. Its code reads it by the offsets of the fields.
+#[repr(C)]
+pub(crate) struct Context {
+    /// The buffers by their numbers.
+    pub bindings: *const Bound,
+    /// The memory that the workgroup shares.
+    pub shared: *mut u8,
+    /// Waits until all invocations of the workgroup have come so far.
+    pub wait: unsafe extern "C" fn(*const c_void),
+    /// What `wait` is called with.
+    pub waiter: *const c_void,
+    /// The number of the workgroup in each dimension.
+    pub group: [u32; 3],
+    /// The number of workgroups in each dimension.
+    pub groups: [u32; 3],
+}
+
+/// A buffer as it is bound.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    pub start: *mut u8,
+    pub bytes: u64,
+}
+
+/// Computes the invocations of a workgroup from one number up to another.
+type Main = unsafe extern "C" fn(*const Context, u32, u32);
+
+/// Why a translation ended early.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// This variable has to be in memory.
+    Demote(Root),
+    /// This is not supported.
+    Unsupported(String),
+}
+
+impl Stop {
+    pub fn unsupported(what: impl Into<String>) -> Self {
+        Self::Unsupported(what.into())
+    }
+}
+
+impl std::fmt::Debug for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Program").field("bindings", &self.bindings).field("lanes", &self.lanes).finish()
+    }
+}
+
+// SAFETY: the code is finished and never changes, and what it writes is what its context says.
+#[expect(unsafe_code, reason = "machine code is only read")]
+unsafe impl Send for Program {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "machine code is only read")]
+unsafe impl Sync for Program {}
+
+impl Drop for Program {
+    #[expect(unsafe_code, reason = "nobody runs the code any more")]
+    fn drop(&mut self) {
+        // SAFETY: `main` is called with a reference to the program alone, so nobody is inside of the code.
+        unsafe { ManuallyDrop::take(&mut self.code).free_memory() };
+    }
+}
+
+impl Program {
+    /// Compiles an entry point of a module, the only one if it has no name. With `checked` no access leaves
+    /// the memory that it is to; otherwise the kernel is trusted.
+    ///
+    /// # Errors
+    /// A message, if there is no such entry point or it needs what is not supported.
+    pub fn compile(source: &Source, entry: Option<&str>, checked: bool) -> Result<Self, String> {
+        let Source { module, info } = source;
+        let points = &module.entry_points;
+        let found = points.iter().position(|point| entry.is_none_or(|entry| point.name == entry));
+        let index = found.ok_or_else(|| format!("there is no entry point {}", entry.unwrap_or_default()))?;
+        let point = &points[index];
+        let entry = point.name.as_str();
+        if point.stage != ShaderStage::Compute {
+            return Err(format!("{entry} is no compute shader"));
+        }
+        let bindings = bindings(module, info.get_entry_point(index))?;
+        let [x, y, z] = point.workgroup_size;
+        let failed = |what: &dyn std::fmt::Display| format!("{entry}: {what}");
+        let mut code = jit().map_err(|error| failed(&error))?;
+        let mut in_memory: HashSet<Root> = HashSet::new();
+        let mut context = code.make_context();
+        let mut builders = FunctionBuilderContext::new();
+        let facts = loop {
+            context.func.signature = signature(&code);
+            let builder = FunctionBuilder::new(&mut context.func, &mut builders);
+            let translator = Translator::new(module, info, index, &bindings, &in_memory, checked);
+            match translator.translate(builder, code.target_config()) {
+                Ok(facts) => break facts,
+                Err(Stop::Demote(root)) if in_memory.insert(root) => {
+                    code.clear_context(&mut context);
+                    builders = FunctionBuilderContext::new();
+                }
+                Err(Stop::Demote(root)) => return Err(failed(&format!("{root:?} is in memory already"))),
+                Err(Stop::Unsupported(what)) => return Err(failed(&format!("{what}: not supported"))),
+            }
+        };
+        let function = code
+            .declare_function(entry, Linkage::Export, &context.func.signature)
+            .map_err(|error| failed(&error))?;
+        code.define_function(function, &mut context).map_err(|error| failed(&format!("{error:?}")))?;
+        code.finalize_definitions().map_err(|error| failed(&error))?;
+        let main = code.get_finalized_function(function);
+        // SAFETY: the function was made with this signature.
+        #[expect(unsafe_code, reason = "the code is known by its address")]
+        let main = unsafe { std::mem::transmute::<*const u8, Main>(main) };
+        Ok(Self {
+            bindings,
+            lanes: x * y * z,
+            shared_bytes: facts.shared_bytes,
+            has_barriers: facts.has_barriers,
+            main,
+            code: ManuallyDrop::new(code),
+        })
+    }
+
+    /// Computes the invocations of a workgroup from number `first` up to `end`.
+    ///
+    /// # Safety
+    /// The context's bindings are those of [`Program::bindings`], each with at least as many bytes as it
+    /// needs; `shared` has [`Program::shared_bytes`]; nobody else writes what the kernel reads or writes. A
+    /// kernel that is not checked stays within its bindings by itself.
+    #[expect(unsafe_code, reason = "machine code runs")]
+    pub unsafe fn run(&self, context: &Context, first: u32, end: u32) {
+        // SAFETY: what the caller promises.
+        unsafe { (self.main)(context, first, end) };
+    }
+}
+
+fn signature(code: &JITModule) -> Signature {
+    let mut signature = code.make_signature();
+    signature.params.extend([types::I64, types::I32, types::I32].map(AbiParam::new));
+    signature
+}
+
+/// Returns an empty module of code for this processor.
+fn jit() -> Result<JITModule, String> {
+    let mut flags = settings::builder();
+    let all = [("opt_level", "speed"), ("is_pic", "false"), ("enable_verifier", "false"),
+        ("unwind_info", "false"), ("enable_alias_analysis", "true")];
+    for (name, value) in all {
+        flags.set(name, value).map_err(|error| format!("{name}: {error}"))?;
+    }
+    let isa = cranelift_native::builder().map_err(str::to_owned)?;
+    let isa = isa.finish(settings::Flags::new(flags)).map_err(|error| error.to_string())?;
+    Ok(JITModule::new(JITBuilder::with_isa(isa, default_libcall_names())))
+}
+
+/// Returns the buffers that an entry point uses.
+fn bindings(module: &Module, info: &naga::valid::FunctionInfo) -> Result<Vec<Binding>, String> {
+    let mut found = Vec::new();
+    for (handle, variable) in module.global_variables.iter() {
+        let writes = match variable.space {
+            AddressSpace::Uniform => false,
+            AddressSpace::Storage { access } => access.contains(StorageAccess::STORE),
+            AddressSpace::Private | AddressSpace::WorkGroup => continue,
+            space => return Err(format!("variables in {space:?}: not supported")),
+        };
+        if info[handle].is_empty() {
+            continue;
+        }
+        let number = match &variable.binding {
+            Some(binding) if binding.group == 0 => binding.binding,
+            _ => return Err("buffers are bound in group 0 alone".to_owned()),
+        };
+        let inner = &module.types[variable.ty].inner;
+        let least = match *inner {
+            TypeInner::Array { size: naga::ArraySize::Dynamic, stride, .. } => u64::from(stride),
+            _ => u64::from(inner.size(module.to_ctx())),
+        };
+        found.push(Binding { number, least, writes });
+    }
+    found.sort_by_key(|binding| binding.number);
+    Ok(found)
+}

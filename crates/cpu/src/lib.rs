@@ -1,0 +1,40 @@
+//! A [`wgpu::Adapter`] that is the host's processor, without any driver: kernels in WGSL are compiled to the
+//! processor's own code by Cranelift, and all cores share the workgroups of a launch.
+//!
+//! It is for compute alone: buffers, compute pipelines, copies and timestamps. What else wgpu can do is
+//! reported as a validation error. Invocations of a workgroup run one after the other, so a kernel is fast
+//! here if each invocation does much with vectors of four, and waits for no other one.
+//!
+//! Arithmetic is IEEE 754's: `fma` is a multiplication and an addition, each rounded, `sqrt` and `/` round
+//! correctly. Kernels are compiled with the bounds checks of their [`wgpu::ShaderRuntimeChecks`].
+//!
+//! ```
+//! let adapter = unisono_cpu::adapter(unisono_cpu::Options::default());
+//! assert_eq!(adapter.get_info().device_type, wgpu::DeviceType::Cpu);
+//! ```
+
+mod backend;
+mod compile;
+mod run;
+
+/// How a device computes.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The number of threads that compute. Default: as many as the system has cores for.
+    pub threads: usize,
+    /// Called on each of these threads when it starts, for instance to set the processor's floating-point
+    /// mode. Default: nothing.
+    pub begin: fn(),
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { threads, begin: || () }
+    }
+}
+
+/// Returns the processor as an adapter.
+pub fn adapter(options: Options) -> wgpu::Adapter {
+    wgpu::Adapter::from_custom(backend::adapter::Adapter(options))
+}

@@ -1,0 +1,205 @@
+//! The threads that share the workgroups of a launch. Which of them computes which workgroup depends on their
+//! speed, and no result does.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::compile::{Bound, Program};
+
+use super::group::{self, Place};
+use super::memory::Memory;
+
+/// How long a thread looks for the next launch before it sleeps: launches of a step follow one another at
+/// once.
+const PATIENCE: Duration = Duration::from_micros(50);
+
+/// The pieces into which the workgroups of a launch are divided for each thread.
+const PIECES: u32 = 8;
+
+/// What a launch has bound: the buffers by number, and what keeps their memory alive.
+#[derive(Debug)]
+pub(crate) struct Bindings {
+    pub bounds: Vec<Bound>,
+    pub memories: Vec<Arc<Memory>>,
+}
+
+// SAFETY: the addresses are those of the memories beside them.
+#[expect(unsafe_code, reason = "addresses of memory that several threads use in turn")]
+unsafe impl Send for Bindings {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "addresses of memory that several threads use in turn")]
+unsafe impl Sync for Bindings {}
+
+/// A kernel that is launched.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    pub program: Arc<Program>,
+    pub bindings: Arc<Bindings>,
+    pub groups: [u32; 3],
+    /// Whether shared memory begins as zeros.
+    pub clears: bool,
+}
+
+/// A launch that threads share.
+#[derive(Debug)]
+struct Shared {
+    launch: Launch,
+    total: u64,
+    piece: u64,
+    next: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Launch {
+    fn total(&self) -> u64 {
+        self.groups.iter().map(|&groups| u64::from(groups)).product()
+    }
+
+    #[expect(unsafe_code, reason = "machine code runs")]
+    fn run(&self, numbers: std::ops::Range<u64>) {
+        let [x, y, _] = self.groups.map(u64::from);
+        for number in numbers {
+            let group = [number % x, number / x % y, number / (x * y)].map(|axis| axis as u32);
+            let place = Place { group, groups: self.groups };
+            // SAFETY: `Pass::dispatch_workgroups` has checked what is bound, the timeline runs one launch at a
+            // time, and each workgroup is run once.
+            unsafe { group::run(&self.program, &self.bindings.bounds, place, self.clears) };
+        }
+    }
+}
+
+impl Shared {
+    /// Computes pieces until none is left.
+    fn work(&self) {
+        loop {
+            let first = self.next.fetch_add(self.piece, Ordering::Relaxed);
+            if first >= self.total {
+                return;
+            }
+            let end = (first + self.piece).min(self.total);
+            self.launch.run(first..end);
+            self.done.fetch_add(end - first, Ordering::Release);
+        }
+    }
+}
+
+/// The threads beside the one that launches.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    board: Arc<Board>,
+    helpers: Vec<JoinHandle<()>>,
+}
+
+/// Where launches are announced.
+#[derive(Debug, Default)]
+struct Board {
+    /// Counts the launches.
+    number: AtomicU64,
+    sleeping: AtomicU32,
+    ended: AtomicBool,
+    newest: Mutex<Option<Arc<Shared>>>,
+    news: Condvar,
+}
+
+fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pool {
+    /// Starts so many threads beside this one. `begin` is called on each.
+    pub fn new(helpers: usize, begin: fn()) -> Self {
+        let board = Arc::new(Board::default());
+        let start = |at: usize| {
+            let board = Arc::clone(&board);
+            let work = move || {
+                begin();
+                board.help();
+            };
+            std::thread::Builder::new().name(format!("unisono-cpu {}", at + 1)).spawn(work).ok()
+        };
+        let helpers = (0..helpers).filter_map(start).collect();
+        Self { board, helpers }
+    }
+
+    /// Computes a launch.
+    pub fn run(&self, launch: &Launch) {
+        let total = launch.total();
+        if total <= 1 || self.helpers.is_empty() {
+            return launch.run(0..total);
+        }
+        let threads = self.helpers.len() as u64 + 1;
+        let piece = (total / (threads * u64::from(PIECES))).max(1);
+        let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
+        let shared = Arc::new(Shared { launch: launch.clone(), total, piece, next, done });
+        self.board.announce(&shared);
+        shared.work();
+        while shared.done.load(Ordering::Acquire) < total {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+impl Board {
+    fn announce(&self, shared: &Arc<Shared>) {
+        let mut newest = hold(&self.newest);
+        *newest = Some(Arc::clone(shared));
+        self.number.fetch_add(1, Ordering::Release);
+        drop(newest);
+        if self.sleeping.load(Ordering::Acquire) > 0 {
+            self.news.notify_all();
+        }
+    }
+
+    /// Helps with launches until the pool ends.
+    fn help(&self) {
+        let mut seen = 0;
+        loop {
+            let Some(number) = self.next(seen) else { return };
+            seen = number;
+            let newest = hold(&self.newest).clone();
+            if let Some(shared) = newest {
+                shared.work();
+            }
+        }
+    }
+
+    /// Waits for a launch behind this one. Returns its number.
+    fn next(&self, seen: u64) -> Option<u64> {
+        let start = Instant::now();
+        loop {
+            let number = self.number.load(Ordering::Acquire);
+            if self.ended.load(Ordering::Acquire) {
+                return None;
+            }
+            if number != seen {
+                return Some(number);
+            }
+            if start.elapsed() > PATIENCE {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        let mut newest = hold(&self.newest);
+        self.sleeping.fetch_add(1, Ordering::AcqRel);
+        while self.number.load(Ordering::Acquire) == seen && !self.ended.load(Ordering::Acquire) {
+            newest = self.news.wait(newest).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.sleeping.fetch_sub(1, Ordering::AcqRel);
+        drop(newest);
+        (!self.ended.load(Ordering::Acquire)).then(|| self.number.load(Ordering::Acquire))
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let newest = hold(&self.board.newest);
+        self.board.ended.store(true, Ordering::Release);
+        drop(newest);
+        self.board.news.notify_all();
+        for helper in self.helpers.drain(..) {
+            let _ = helper.join();
+        }
+    }
+}
