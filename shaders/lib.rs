@@ -78,6 +78,9 @@ snippets! {
     CHUNKS_IN_TURN = "chunks_in_turn";
     /// Sums so far, which no compiler may take apart. Needs a param `zero`.
     KEPT = "kept";
+    /// A tile of a layer in registers: of one product, or of the sum over shards. Needs [`PRODUCT`] and the tiles
+    /// of the kernel's file.
+    LAYER_TILE = "layer_tile";
     /// Exponential, logarithm, hyperbolic tangent, error function and sigmoid, with stated error bounds.
     /// Needs [`QUOTIENT`].
     ELEMENTARY = "elementary";
@@ -134,6 +137,9 @@ pub const MATMUL: &str = include_str!("matmul.wgsl");
 /// The same products for software adapters: each subgroup computes a tile, and lanes share operands by
 /// shuffles.
 pub const MATMUL_LANES: &str = include_str!("matmul_lanes.wgsl");
+
+/// The same products for a processor: an invocation multiplies copies of its operands that are read in order.
+pub const MATMUL_PANELS: &str = include_str!("matmul_panels.wgsl");
 
 /// The same products for GPUs: each workgroup computes a tile, and operands are shared through workgroup
 /// memory.

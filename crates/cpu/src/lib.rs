@@ -15,6 +15,7 @@
 
 mod backend;
 mod compile;
+mod native;
 mod run;
 
 /// How a device computes.

@@ -32,7 +32,7 @@ fn limits() -> Limits {
         max_storage_buffers_per_shader_stage: 64,
         max_uniform_buffers_per_shader_stage: 16,
         max_buffers_and_acceleration_structures_per_shader_stage: 80,
-        max_compute_workgroup_storage_size: 64 << 10,
+        max_compute_workgroup_storage_size: 1 << 20,
         max_compute_invocations_per_workgroup: 1024,
         max_compute_workgroup_size_x: 1024,
         max_compute_workgroup_size_y: 1024,

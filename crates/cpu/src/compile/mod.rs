@@ -9,6 +9,7 @@ mod arithmetic;
 mod control;
 mod expression;
 mod memory;
+mod native;
 mod translator;
 mod value;
 

@@ -53,6 +53,8 @@ pub(super) struct Writer<'m, 'b> {
     stack: HashMap<Root, StackSlot>,
     /// Where a vector goes whose components are indexed.
     pub scratch: Option<StackSlot>,
+    /// Where the rows of a native product are listed.
+    pub starts: Option<StackSlot>,
     /// Where goes what is written behind the end of a buffer.
     pub nowhere: Option<StackSlot>,
     facts: Facts,
@@ -106,6 +108,7 @@ impl<'m> Translator<'m> {
             wait: None,
             stack: HashMap::new(),
             scratch: None,
+            starts: None,
             nowhere: None,
             facts: Facts { shared_bytes: 0, has_barriers: false },
         };
@@ -284,6 +287,9 @@ impl<'m> Writer<'m, '_> {
         number: usize,
         arguments: Vec<Val>,
     ) -> Result<Option<Val>, Stop> {
+        if self.native(function, &arguments)? {
+            return Ok(None);
+        }
         let mut frame = Frame {
             function,
             info,

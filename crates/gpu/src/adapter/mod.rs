@@ -178,6 +178,11 @@ fn without_duplicates(mut found: Vec<Adapter>) -> Vec<Adapter> {
     kept
 }
 
+/// Returns the number of threads that compute at the same time on this machine.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// The most storage buffers of a kernel that plans make use of.
 const MOST_BUFFERS: u32 = 64;
 
@@ -190,7 +195,11 @@ impl Adapter {
     pub fn target(&self) -> Target {
         let (least, most) = self.limits.subgroup;
         Target {
-            machine: if self.kind == Kind::Cpu { Machine::Cpu } else { Machine::Gpu },
+            machine: match (self.backend, self.kind) {
+                (Backend::Cpu, _) => Machine::Processor,
+                (_, Kind::Cpu) => Machine::Cpu,
+                _ => Machine::Gpu,
+            },
             subgroup: if self.features.subgroups && least == most { least } else { 0 },
             max_binding_bytes: self
                 .limits
@@ -217,6 +226,7 @@ impl Adapter {
     /// the some 16 of an integrated one.
     fn busy_workgroups(&self) -> u32 {
         match self.kind {
+            Kind::Cpu if self.backend == Backend::Cpu => 2 * cores() as u32,
             Kind::Discrete => 256,
             Kind::Virtual | Kind::Other => 128,
             Kind::Integrated => 32,

@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex};
 
 use unisono_graph::target::Target;
 
+use crate::adapter::cores;
 use crate::adapter::enumerate::{instance, raw_processor};
 use crate::{Adapter, Backend, GpuError, Kind};
 
@@ -111,7 +112,7 @@ impl Device {
             });
         }
         let failed = |reason: String| GpuError::Open { adapter: adapter.label(), reason };
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = cores();
         let own_cores = (cores / options.devices.max(1)).max(1);
         let (instance, found) = match adapter.backend {
             Backend::Cpu => (None, raw_processor(own_cores)),

@@ -40,8 +40,11 @@ pub struct Target {
 /// The kind of machine behind an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Machine {
-    /// The machine is a software adapter: registers are fast, workgroup memory and barriers are slow.
+    /// The machine is a software adapter of a graphics interface: registers are fast, memory and barriers are
+    /// slow.
     Cpu,
+    /// The machine is the processor itself: registers and the caches of its cores are fast, barriers are slow.
+    Processor,
     /// The machine is a GPU: tiles in workgroup memory pay.
     Gpu,
 }

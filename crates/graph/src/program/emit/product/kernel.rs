@@ -15,6 +15,8 @@ pub(super) enum Family {
     Registers { rows: usize, columns: usize },
     /// The file is `matmul_lanes.wgsl`, with subgroups of so many lanes.
     Lanes(usize),
+    /// The file is `matmul_panels.wgsl`, with so many rows an invocation.
+    Panels(usize),
     /// The file is `matmul_tiles.wgsl`, with tiles of so many rows and columns.
     Tiles(usize),
 }
@@ -46,9 +48,18 @@ pub(super) fn family(target: &Target, [m, n, k]: [usize; 3], batch: usize) -> Fa
             lanes @ (4 | 8 | 16) => Family::Lanes(lanes as usize),
             _ => Family::Registers { rows: 2, columns: 2 },
         },
+        Machine::Processor if m < 8 || n < 8 || m * n * k * batch < FEW_STEPS / 16 => small,
+        Machine::Processor => Family::Panels(rows(target.busy_workgroups, [m, n], batch)),
         Machine::Gpu if m < 32 || n < 32 => small,
         Machine::Gpu => Family::Tiles(tile(target.busy_workgroups, [m, n], batch)),
     }
+}
+
+/// Returns the rows of an invocation on a processor, for `batch` results of `[m, n]`: as many as leave enough
+/// invocations, since each copies what it multiplies its rows with.
+fn rows(busy: u32, [m, n]: [usize; 2], batch: usize) -> usize {
+    let is_enough = |rows: &usize| m.div_ceil(*rows) * n.div_ceil(32) * batch >= busy as usize;
+    [128, 64, 32, 16].into_iter().find(is_enough).unwrap_or(8)
 }
 
 /// Returns the side of the tiles for `batch` results of `[m, n]`, given the number of workgroups that keep
@@ -60,6 +71,39 @@ fn tile(busy: u32, [m, n]: [usize; 2], batch: usize) -> usize {
     };
     [128, 64].into_iter().find(is_enough).unwrap_or(32)
 }
+
+/// Finds eight rows of a left operand where it is stored.
+const LEFT_STORED: &str = "fn left_rows(own: Part, i: u32, steps: u32) -> Rows {
+    var rows: Rows;
+    for (var r = 0u; r < 8u; r++) {
+        let row = min(i + r, params.m - 1u);
+        if TRANSPOSE_A {
+            rows.at[r] = own.a + own.start * params.a_step + row;
+        } else {
+            rows.at[r] = own.a + row * params.a_step + own.start;
+        }
+    }
+    rows.step = select(1u, params.a_step, TRANSPOSE_A);
+    return rows;
+}
+";
+
+/// Copies eight rows of a left operand.
+const LEFT_COPIED: &str = "
+// stripe[2 * p + g]: step p of the rows 4 * g to 4 * g + 3.
+var<workgroup> stripe: array<vec4<f32>, STRIPE>;
+fn left(i: u32) -> f32 { return stripe[i / 4u][i % 4u]; }
+fn left_rows(own: Part, i: u32, steps: u32) -> Rows {
+    for (var g = 0u; g < 2u; g++) {
+        let rows = a_rows(own, i + 4u * g);
+        for (var p = 0u; p < steps; p += 4u) {
+            let block = transpose(a_block(own, rows, own.start + p));
+            for (var d = 0u; d < 4u; d++) { stripe[2u * (p + d) + g] = block[d]; }
+        }
+    }
+    return Rows(array<u32, 8>(0u, 1u, 2u, 3u, 4u, 5u, 6u, 7u), 8u);
+}
+";
 
 /// How a kernel reads an operand.
 #[derive(Clone, Copy)]
@@ -141,6 +185,16 @@ impl ProductKernel<'_> {
             Family::Lanes(lanes) => {
                 (format!("const LANES: u32 = {lanes}u;\n"), unisono_shaders::MATMUL_LANES)
             }
+            Family::Panels(rows) => {
+                let shards = if self.join { 3 } else { 1 };
+                let stripe = if self.is_direct() { 1 } else { 2 * (PRODUCT_CHUNK + 4) };
+                let sizes = format!(
+                    "const ROWS: u32 = {rows}u;\nconst SHARDS: u32 = {shards}u;\n\
+                     const STRIPE: u32 = {stripe}u;\n{}",
+                    self.left()
+                );
+                (sizes, unisono_shaders::MATMUL_PANELS)
+            }
             Family::Tiles(tile) => {
                 // A tile of 32 has as many invocations as one of 64, so that they fill a subgroup of 64.
                 let side = if tile > 32 { 8 } else { 4 };
@@ -151,6 +205,21 @@ impl ProductKernel<'_> {
                 (sizes, unisono_shaders::MATMUL_TILES)
             }
         }
+    }
+
+    /// Returns whether the left operand is read where it is: it is a matrix of f32.
+    fn is_direct(&self) -> bool {
+        matches!(self.sides[0], Side::Stored { half: false, .. })
+    }
+
+    /// Returns the functions by which `matmul_panels.wgsl` reads the left operand.
+    fn left(&self) -> String {
+        let element = match self.sides[0] {
+            Side::Stored { half: false, quads: true } => "a[i / 4u][i % 4u]",
+            Side::Stored { half: false, quads: false } => "a[i]",
+            _ => return LEFT_COPIED.to_owned(),
+        };
+        format!("fn left(i: u32) -> f32 {{ return {element}; }}\n{LEFT_STORED}")
     }
 
     fn snippets(&self) -> Vec<Snippet> {
@@ -175,6 +244,9 @@ impl ProductKernel<'_> {
         }
         if shape.rounds {
             shared.push(ROUND_HALF);
+        }
+        if !matches!(self.family, Family::Panels(_)) {
+            shared.push(LAYER_TILE);
         }
         if matches!(self.family, Family::Tiles(_)) {
             shared.push(if self.levels > 0 { CHUNKS_IN_TURN } else { CHUNKS_APART });

@@ -144,7 +144,9 @@ impl Emitter<'_> {
             // The sums of several shards fit into registers with those of the smallest tile alone.
             Family::Tiles(_) if c.shards.is_some() && c.turns == 0 => Family::Tiles(32),
             // The last rows of a product are few where its rows are divided. No other kernel knows turns.
-            Family::Registers { .. } | Family::Lanes(_) if c.turns > 0 => Family::Tiles(32),
+            Family::Registers { .. } | Family::Lanes(_) | Family::Panels(_) if c.turns > 0 => {
+                Family::Tiles(32)
+            }
             family => family,
         }
     }
@@ -161,6 +163,7 @@ impl Emitter<'_> {
         // The smallest tiles of the machine.
         let side = match (self.target.machine, self.target.subgroup) {
             (Machine::Cpu, lanes @ 4..8) => 4 * lanes,
+            (Machine::Processor, _) => 8,
             _ => 32,
         };
         u64::from(self.target.max_workgroups) * u64::from(side) / across.max(1) as u64
@@ -222,6 +225,9 @@ impl Emitter<'_> {
                 Ok(Face { groups: [x, y], columns, width })
             }
             Family::Lanes(lanes) => Ok(square(4 * lanes)),
+            Family::Panels(rows) => {
+                Ok(Face { groups: [c.n.div_ceil(32) as u32, c.m.div_ceil(rows) as u32], ..square(32) })
+            }
             Family::Tiles(tile) => Ok(square(tile)),
         }
     }

@@ -1,0 +1,143 @@
+//! What kernels spend most of their time in, for the vectors that this processor has.
+
+/// Computes eight rows of 32 sums: row r of `tile` becomes the sum over p, in order from +0, of
+/// `left[rows[r] + p * step] * panel[32 * p..][..32]`. Each product and each sum is rounded.
+pub(crate) type PanelProduct = unsafe extern "C" fn(
+    left: *const f32,
+    rows: *const u32,
+    step: u32,
+    panel: *const f32,
+    steps: u32,
+    tile: *mut f32,
+);
+
+/// Returns the code for this processor.
+pub(crate) fn panel_product() -> PanelProduct {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if std::arch::is_x86_feature_detected!("avx512f") && !cfg!(miri) {
+            return x86::avx512;
+        }
+        if std::arch::is_x86_feature_detected!("avx2") {
+            return x86::avx2;
+        }
+    }
+    plain
+}
+
+/// Computes `ROWS` rows and `WIDTH` columns, for which all sums are in registers.
+///
+/// # Safety
+/// As for [`panel_product`]'s code.
+#[expect(unsafe_code, reason = "memory of kernels")]
+#[inline(always)]
+unsafe fn block<const ROWS: usize, const WIDTH: usize>(
+    left: *const f32,
+    rows: [usize; ROWS],
+    step: usize,
+    panel: *const f32,
+    steps: usize,
+    tile: *mut f32,
+) {
+    let mut sums = [[0.0f32; WIDTH]; ROWS];
+    // SAFETY: what the caller promises: rows, panel and tile hold what is read and written.
+    unsafe {
+        let starts = rows.map(|row| left.add(row));
+        for p in 0..steps {
+            let columns = panel.add(32 * p).cast::<[f32; WIDTH]>().read_unaligned();
+            for r in 0..ROWS {
+                let x = *starts[r].add(p * step);
+                for c in 0..WIDTH {
+                    sums[r][c] += x * columns[c];
+                }
+            }
+        }
+        for r in 0..ROWS {
+            tile.add(32 * r).cast::<[f32; WIDTH]>().write_unaligned(sums[r]);
+        }
+    }
+}
+
+/// Computes all blocks of a tile.
+///
+/// # Safety
+/// As for [`panel_product`]'s code.
+#[expect(unsafe_code, reason = "memory of kernels")]
+#[inline(always)]
+unsafe fn blocks<const ROWS: usize, const WIDTH: usize>(
+    left: *const f32,
+    rows: *const u32,
+    step: u32,
+    panel: *const f32,
+    steps: u32,
+    tile: *mut f32,
+) {
+    for first in (0..8).step_by(ROWS) {
+        for column in (0..32).step_by(WIDTH) {
+            // SAFETY: what the caller promises; `ROWS` divides 8 and `WIDTH` 32.
+            unsafe {
+                let own = std::array::from_fn(|r| *rows.add(first + r) as usize);
+                let to = tile.add(32 * first + column);
+                block::<ROWS, WIDTH>(left, own, step as usize, panel.add(column), steps as usize, to);
+            }
+        }
+    }
+}
+
+/// For any processor with 16 registers of four numbers.
+///
+/// # Safety
+/// The pointers hold what is read and written.
+#[expect(unsafe_code, reason = "called by machine code")]
+unsafe extern "C" fn plain(
+    left: *const f32,
+    rows: *const u32,
+    step: u32,
+    panel: *const f32,
+    steps: u32,
+    tile: *mut f32,
+) {
+    // SAFETY: what the caller promises.
+    unsafe { blocks::<4, 8>(left, rows, step, panel, steps, tile) }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::blocks;
+
+    /// For 16 registers of eight numbers.
+    ///
+    /// # Safety
+    /// The pointers hold what is read and written, and the processor has AVX2.
+    #[expect(unsafe_code, reason = "called by machine code")]
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe extern "C" fn avx2(
+        left: *const f32,
+        rows: *const u32,
+        step: u32,
+        panel: *const f32,
+        steps: u32,
+        tile: *mut f32,
+    ) {
+        // SAFETY: what the caller promises.
+        unsafe { blocks::<4, 16>(left, rows, step, panel, steps, tile) }
+    }
+
+    /// For 32 registers of sixteen numbers.
+    ///
+    /// # Safety
+    /// The pointers hold what is read and written, and the processor has AVX-512.
+    #[expect(unsafe_code, reason = "called by machine code")]
+    #[target_feature(enable = "avx512f")]
+    pub(super) unsafe extern "C" fn avx512(
+        left: *const f32,
+        rows: *const u32,
+        step: u32,
+        panel: *const f32,
+        steps: u32,
+        tile: *mut f32,
+    ) {
+        // SAFETY: what the caller promises.
+        unsafe { blocks::<8, 32>(left, rows, step, panel, steps, tile) }
+    }
+}

@@ -1,0 +1,86 @@
+// matmul_panels: the product of snippets/product.wgsl for a processor, whose memory is fast if it is read in
+// order. An invocation computes ROWS rows and 32 columns. It copies what it needs of b once, step by step, and
+// multiplies it with eight rows of a at a time, which are read where they are, or from a copy if a is a view or
+// of f16. All memory is the invocation's own: there are no barriers.
+// `unisono_panel_product` is what takes the time. unisono-cpu has code of its own for it.
+// Grid: x: 32 columns each; y: ROWS rows each; z: batch * chunks, or groups of joined shards.
+// Constants: ROWS, a multiple of eight; SHARDS, the sums of shards that may wait; STRIPE: the vectors that a
+// copy of a takes; those of product.wgsl.
+// Functions generated for the product: left, which returns an element of a or of its copy, and left_rows, which
+// makes the copy, and returns where the eight rows begin and how far apart two steps are.
+
+// panel[8 * p + h]: step p of the columns 4 * h to 4 * h + 3.
+var<workgroup> panel: array<vec4<f32>, 8u * (CHUNK + 4u)>;
+// tile[8 * i + h]: row i of the columns 4 * h to 4 * h + 3.
+var<workgroup> tile: array<vec4<f32>, 8u * ROWS>;
+// Sums of 2^l shards at level l, at most one a level.
+var<workgroup> waiting: array<vec4<f32>, 8u * ROWS * SHARDS>;
+
+struct Rows { at: array<u32, 8>, step: u32 }
+
+// Writes eight rows from row `to` of the tile on: the sums over `steps` steps of the panel.
+fn unisono_panel_product(rows: Rows, steps: u32, to: u32) {
+    var at = rows.at;
+    for (var r = 0u; r < 8u; r++) {
+        for (var h = 0u; h < 8u; h++) {
+            var sum = vec4<f32>();
+            for (var p = 0u; p < steps; p++) {
+                sum = fma(vec4<f32>(left(at[r] + p * rows.step)), panel[8u * p + h], sum);
+            }
+            tile[8u * (to + r) + h] = sum;
+        }
+    }
+}
+
+// Multiplies a part of a layer.
+fn multiply(own: Part, i0: u32, j0: u32, rows: u32) {
+    let steps = max(own.end, own.start) - own.start;
+    var columns: array<BColumns, 8>;
+    for (var h = 0u; h < 8u; h++) { columns[h] = b_columns(own, j0 + 4u * h); }
+    for (var p = 0u; p < steps; p += 4u) {
+        for (var h = 0u; h < 8u; h++) {
+            let block = b_block(own, own.start + p, columns[h]);
+            for (var d = 0u; d < 4u; d++) { panel[8u * (p + d) + h] = block[d]; }
+        }
+    }
+    for (var i = 0u; i < rows; i += 8u) {
+        unisono_panel_product(left_rows(own, i0 + i, steps), steps, i);
+    }
+}
+
+// Adds what waits at a level to the tile.
+fn join(level: u32, rows: u32) {
+    for (var e = 0u; e < 8u * rows; e++) {
+        tile[e] = kept(waiting[8u * ROWS * level + e]) + canonical(tile[e]);
+    }
+}
+
+fn wait(level: u32, rows: u32) {
+    for (var e = 0u; e < 8u * rows; e++) { waiting[8u * ROWS * level + e] = canonical(tile[e]); }
+}
+
+@compute @workgroup_size(1)
+fn main(@builtin(workgroup_id) group: vec3<u32>) {
+    let j0 = group.x * 32u;
+    let i0 = group.y * ROWS;
+    let rows = min(ROWS, params.m - i0);
+    if JOIN {
+        // Shard s meets those before it as a carry meets the ones of a number, which is the order of the tree.
+        for (var s = 0u; s < params.join; s++) {
+            multiply(shard_part(group.z, s), i0, j0, rows);
+            var level = 0u;
+            for (var rest = s; rest % 2u == 1u; rest /= 2u) {
+                join(level, rows);
+                level++;
+            }
+            if s + 1u < params.join { wait(level, rows); }
+        }
+    } else {
+        multiply(part(group.z), i0, j0, rows);
+    }
+    let own = target_part(group.z);
+    let quads = min(8u, (params.n - j0 + 3u) / 4u);
+    for (var i = 0u; i < rows; i++) {
+        for (var h = 0u; h < quads; h++) { put_row(own, i0 + i, j0 + 4u * h, tile[8u * i + h]); }
+    }
+}
