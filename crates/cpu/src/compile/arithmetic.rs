@@ -71,8 +71,7 @@ impl<'m> Writer<'m, '_> {
                 self.each(&[&wanted, &yes, &no], &mut |writer, x| {
                     let ty = writer.ty(x[1]);
                     if ty.is_vector() {
-                        let condition = writer.bits_as(x[0], ty);
-                        return Ok(writer.b.ins().bitselect(condition, x[1], x[2]));
+                        return Ok(writer.chosen(ty, x[0], x[1], x[2]));
                     }
                     Ok(writer.b.ins().select(x[0], x[1], x[2]))
                 })
@@ -449,8 +448,7 @@ impl<'m> Writer<'m, '_> {
         if !ty.is_vector() {
             return self.b.ins().select(condition, yes, no);
         }
-        let condition = self.bits_as(condition, ty);
-        self.b.ins().bitselect(condition, yes, no)
+        self.chosen(ty, condition, yes, no)
     }
 
     /// Returns the same bits as a number of another kind.

@@ -108,11 +108,11 @@ impl<'m> Writer<'m, '_> {
                 let [yes, no, after] = [(); 3].map(|()| self.b.create_block());
                 self.b.ins().brif(condition, yes, &[], no, &[]);
                 let before = self.known.clone();
-                self.b.switch_to_block(yes);
+                self.go_to(yes);
                 let mut ends = Vec::new();
                 for (start, branch) in [(None, accept), (Some(no), reject)] {
                     if let Some(start) = start {
-                        self.b.switch_to_block(start);
+                        self.go_to(start);
                         self.known = before.clone();
                     }
                     if self.block(frame, branch, around, false)? {
@@ -185,7 +185,7 @@ impl<'m> Writer<'m, '_> {
             known.meet(&other);
         }
         self.known = known;
-        self.b.switch_to_block(after);
+        self.go_to(after);
         true
     }
 
@@ -249,12 +249,12 @@ impl<'m> Writer<'m, '_> {
             let number = self.number(types::I32, number.into());
             let is_so = self.b.ins().icmp(IntCC::Equal, selector, number);
             self.b.ins().brif(is_so, *block, &[], next, &[]);
-            self.b.switch_to_block(next);
+            self.go_to(next);
         }
         self.b.ins().jump(default, &[]);
         self.known.clear();
         for (at, case) in cases.iter().enumerate() {
-            self.b.switch_to_block(blocks[at]);
+            self.go_to(blocks[at]);
             self.known.clear();
             if self.block(frame, &case.body, Some(inside), false)? {
                 let to = if case.fall_through { blocks.get(at + 1).copied() } else { None };
@@ -262,7 +262,7 @@ impl<'m> Writer<'m, '_> {
             }
         }
         self.known.clear();
-        self.b.switch_to_block(after);
+        self.go_to(after);
         Ok(true)
     }
 
@@ -290,12 +290,12 @@ impl<'m> Writer<'m, '_> {
         let [head, next, after] = [(); 3].map(|()| self.b.create_block());
         self.forget(&stored);
         self.b.ins().jump(head, &[]);
-        self.b.switch_to_block(head);
+        self.go_to(head);
         let around = Around { broken: after, continued: Some(next) };
         if self.block(frame, body, Some(around), false)? {
             self.b.ins().jump(next, &[]);
         }
-        self.b.switch_to_block(next);
+        self.go_to(next);
         self.forget(&stored);
         self.block(frame, continuing, None, false)?;
         match break_if {
@@ -307,7 +307,7 @@ impl<'m> Writer<'m, '_> {
                 self.b.ins().jump(head, &[]);
             }
         }
-        self.b.switch_to_block(after);
+        self.go_to(after);
         self.forget(&stored);
         Ok(true)
     }
@@ -342,7 +342,7 @@ impl<'m> Writer<'m, '_> {
                 if goes_on {
                     self.b.ins().jump(next, &[]);
                 }
-                self.b.switch_to_block(next);
+                self.go_to(next);
                 self.forget(stored);
             } else if !goes_on {
                 // It returns in its first turn.
@@ -352,7 +352,7 @@ impl<'m> Writer<'m, '_> {
         }
         if leaves {
             self.b.ins().jump(after, &[]);
-            self.b.switch_to_block(after);
+            self.go_to(after);
             self.forget(stored);
         } else {
             let number = counted.first.wrapping_add(counted.turns.wrapping_mul(counted.step)) & 0xffff_ffff;

@@ -20,8 +20,10 @@ impl<'m> Writer<'m, '_> {
 
     /// Returns the value of an expression.
     pub fn value(&mut self, frame: &mut Frame<'m>, handle: Handle<Expression>) -> Result<Val, Stop> {
-        if let Some(value) = &frame.values[handle.index()] {
-            return Ok(value.clone());
+        match frame.values[handle.index()].clone() {
+            Some(Val::One(value)) => return Ok(Val::One(self.current(value))),
+            Some(value) => return Ok(value),
+            None => {}
         }
         // What is not emitted: constants, arguments and variables.
         self.evaluate(frame, handle)
@@ -236,6 +238,11 @@ impl<'m> Writer<'m, '_> {
         let first = self.as_lane_of(scalars[0], is_bool);
         if scalars.iter().all(|scalar| *scalar == scalars[0]) {
             return Ok(Val::One(self.splat_of(ty, first)));
+        }
+        if let (false, &[a, b, c, d]) = (is_bool, scalars) {
+            if let Some(vector) = self.packed([a, b, c, d]) {
+                return Ok(Val::One(vector));
+            }
         }
         let mut vector = self.b.ins().splat(ty, first);
         for (at, scalar) in scalars.iter().enumerate().skip(1) {

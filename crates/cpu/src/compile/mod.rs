@@ -10,6 +10,7 @@ mod control;
 mod expression;
 mod memory;
 mod native;
+mod pack;
 mod translator;
 mod value;
 

@@ -15,7 +15,7 @@ use naga::valid::{FunctionInfo, ModuleInfo};
 use naga::{AddressSpace, BuiltIn, Expression, Function, Handle, Module, TypeInner};
 
 use super::control::Weights;
-use super::value::{ENTRY, Known, Memory, Place, Pointer, Root, Slot, Val, leaf, parts, room};
+use super::value::{ENTRY, Known, Packs, Memory, Place, Pointer, Root, Slot, Val, leaf, parts, room};
 use super::{Binding, Bound, Context, Stop};
 
 /// What a translation found out.
@@ -43,6 +43,7 @@ pub(super) struct Writer<'m, 'b> {
     pub numbers: HashMap<ir::Value, u64>,
     /// The vectors of which all components are one scalar.
     pub splats: HashMap<ir::Value, ir::Value>,
+    pub packs: Packs,
     /// The registers whose value is a known integer here.
     pub known: Known,
     /// Where global variables are.
@@ -101,6 +102,7 @@ impl<'m> Translator<'m> {
             b,
             numbers: HashMap::new(),
             splats: HashMap::new(),
+            packs: Packs::default(),
             known: Known::default(),
             globals: Vec::new(),
             private: Vec::new(),
@@ -187,11 +189,11 @@ impl<'m> Writer<'m, '_> {
         let lane = self.b.declare_var(types::I32);
         self.b.def_var(lane, first);
         self.b.ins().jump(head, &[]);
-        self.b.switch_to_block(head);
+        self.go_to(head);
         let number = self.b.use_var(lane);
         let more = self.b.ins().icmp(IntCC::UnsignedLessThan, number, end);
         self.b.ins().brif(more, body, &[], done, &[]);
-        self.b.switch_to_block(body);
+        self.go_to(body);
         for (number, init, inner) in self.private.clone() {
             let value = match init {
                 Some(init) => self.global_constant(init)?,
@@ -211,7 +213,7 @@ impl<'m> Writer<'m, '_> {
         let next = self.b.ins().iadd_imm_s(number, 1);
         self.b.def_var(lane, next);
         self.b.ins().jump(head, &[]);
-        self.b.switch_to_block(done);
+        self.go_to(done);
         Ok(())
     }
 
@@ -323,9 +325,15 @@ impl<'m> Writer<'m, '_> {
             }
             self.b.ins().jump(exit, &[]);
         }
-        self.b.switch_to_block(exit);
+        self.go_to(exit);
         self.known.clear();
         Ok(slot.map(|slot| self.read(&slot)))
+    }
+
+    /// Goes on at another block.
+    pub fn go_to(&mut self, block: Block) {
+        self.packs = Packs::default();
+        self.b.switch_to_block(block);
     }
 
     /// Returns a new place for a variable.

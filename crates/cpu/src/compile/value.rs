@@ -1,6 +1,6 @@
 //! The values of a kernel while it is translated, and how they lie in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use cranelift_codegen::ir::{self, StackSlot, types};
@@ -208,6 +208,14 @@ pub(super) fn room(module: &Module, inner: &TypeInner) -> Result<(u64, u64), Sto
         end = stride * u64::from(parts.count);
     }
     Ok((end.next_multiple_of(alignment), alignment))
+}
+
+/// Vectors that took the place of scalars, in the block that is being written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Packs {
+    pub vectors: HashMap<[ir::Value; 4], ir::Value>,
+    /// The vector and the place in it.
+    pub lanes: HashMap<ir::Value, (ir::Value, u8)>,
 }
 
 /// The registers whose value is a known integer, or a known boolean.
