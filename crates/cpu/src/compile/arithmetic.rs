@@ -73,7 +73,7 @@ impl<'m> Writer<'m, '_> {
                     if ty.is_vector() {
                         return Ok(writer.chosen(ty, x[0], x[1], x[2]));
                     }
-                    Ok(writer.b.ins().select(x[0], x[1], x[2]))
+                    Ok(writer.selected(x[0], x[1], x[2]))
                 })
             }
             Expression::Relational { fun, argument } => {
@@ -446,7 +446,7 @@ impl<'m> Writer<'m, '_> {
     fn either(&mut self, condition: ir::Value, yes: ir::Value, no: ir::Value) -> ir::Value {
         let ty = self.ty(yes);
         if !ty.is_vector() {
-            return self.b.ins().select(condition, yes, no);
+            return self.selected(condition, yes, no);
         }
         self.chosen(ty, condition, yes, no)
     }

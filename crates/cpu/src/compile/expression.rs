@@ -447,7 +447,7 @@ impl<'m> Writer<'m, '_> {
     /// Returns one value or the other.
     pub fn choose(&mut self, condition: ir::Value, yes: &Val, no: &Val) -> Result<Val, Stop> {
         Ok(match (yes, no) {
-            (Val::One(yes), Val::One(no)) => Val::One(self.b.ins().select(condition, *yes, *no)),
+            (Val::One(yes), Val::One(no)) => Val::One(self.selected(condition, *yes, *no)),
             (Val::Many(yes), Val::Many(no)) => {
                 let values: Result<_, Stop> =
                     yes.iter().zip(no.iter()).map(|(yes, no)| self.choose(condition, yes, no)).collect();

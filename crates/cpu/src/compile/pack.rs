@@ -116,6 +116,9 @@ impl Writer<'_, '_> {
     }
 
     fn origin(&self, scalar: ir::Value) -> Origin {
+        if let Some(&parts) = self.selects.get(&scalar) {
+            return Origin::Select(parts);
+        }
         let ValueDef::Result(inst, 0) = self.b.func.dfg.value_def(scalar) else { return Origin::Other };
         match self.b.func.dfg.insts[inst] {
             InstructionData::UnaryIeee32 { imm, .. } => Origin::Float(imm.bits()),
@@ -336,6 +339,25 @@ impl Writer<'_, '_> {
             Opcode::Umin => self.b.ins().umin(a, b),
             _ => self.b.ins().umax(a, b),
         })
+    }
+
+    /// Returns one value or the other. The processor has no such instruction for floats, for which Cranelift
+    /// branches: if floats decide, nobody can foresee how, and masks choose instead.
+    pub fn selected(&mut self, condition: ir::Value, yes: ir::Value, no: ir::Value) -> ir::Value {
+        let Origin::Floats(how, [a, b]) = self.origin(condition) else {
+            return self.b.ins().select(condition, yes, no);
+        };
+        let is_extreme = matches!(how, FloatCC::LessThan | FloatCC::GreaterThan) && [a, b] == [yes, no];
+        if self.ty(yes) != types::F32 || self.ty(a) != types::F32 || is_extreme {
+            return self.b.ins().select(condition, yes, no);
+        }
+        let [a, b, one, other] = [a, b, yes, no].map(|x| self.b.ins().scalar_to_vector(types::F32X4, x));
+        let mask = self.b.ins().fcmp(how, a, b);
+        let mask = self.bits_as(mask, types::F32X4);
+        let vector = self.b.ins().bitselect(mask, one, other);
+        let found = self.b.ins().extractlane(vector, 0);
+        self.selects.insert(found, [condition, yes, no]);
+        found
     }
 
     /// Returns lane by lane one value or the other.

@@ -44,6 +44,8 @@ pub(super) struct Writer<'m, 'b> {
     /// The vectors of which all components are one scalar.
     pub splats: HashMap<ir::Value, ir::Value>,
     pub packs: Packs,
+    /// The condition and the values of choices that masks make.
+    pub selects: HashMap<ir::Value, [ir::Value; 3]>,
     /// The registers whose value is a known integer here.
     pub known: Known,
     /// Where global variables are.
@@ -103,6 +105,7 @@ impl<'m> Translator<'m> {
             numbers: HashMap::new(),
             splats: HashMap::new(),
             packs: Packs::default(),
+            selects: HashMap::new(),
             known: Known::default(),
             globals: Vec::new(),
             private: Vec::new(),
