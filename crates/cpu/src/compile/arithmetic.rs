@@ -13,7 +13,7 @@ use super::value::{Lane, Val};
 
 /// The kind of numbers that an operation computes with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Float,
     Signed,
     Unsigned,
@@ -516,7 +516,7 @@ impl<'m> Writer<'m, '_> {
 }
 
 /// Returns what an operator gives for integers of 32 bits or booleans that are known.
-fn folded(op: BinaryOperator, kind: Kind, ty: ir::Type, x: u64, y: u64) -> Option<(ir::Type, u64)> {
+pub(super) fn folded(op: BinaryOperator, kind: Kind, ty: ir::Type, x: u64, y: u64) -> Option<(ir::Type, u64)> {
     if ty != types::I32 && ty != types::I8 {
         return None;
     }

@@ -9,6 +9,7 @@ use naga::{
 };
 
 use super::Stop;
+use super::arithmetic::{Kind, folded};
 use super::memory::behind;
 use super::translator::{Frame, Writer};
 use super::value::{Known, Place, Pointer, Slot, Val};
@@ -492,10 +493,8 @@ impl<'m> Writer<'m, '_> {
             Expression::Binary { op, left, right } => {
                 let left = self.known_value(frame, left, stored)?;
                 let right = self.known_value(frame, right, stored)?;
-                match (op, left, right) {
-                    (BinaryOperator::Add, Some(a), Some(b)) => Some(a.wrapping_add(b) & 0xffff_ffff),
-                    (BinaryOperator::Subtract, Some(a), Some(b)) => Some(a.wrapping_sub(b) & 0xffff_ffff),
-                    (BinaryOperator::Multiply, Some(a), Some(b)) => Some(a.wrapping_mul(b) & 0xffff_ffff),
+                match (left, right) {
+                    (Some(a), Some(b)) => folded(op, Kind::Unsigned, types::I32, a, b).map(|(_, found)| found),
                     _ => None,
                 }
             }

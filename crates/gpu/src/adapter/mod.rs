@@ -133,9 +133,9 @@ pub struct Features {
 
 /// Lists the adapters of these backends in the driver's order. It opens no device.
 ///
-/// An empty list means Vulkan, Metal and DX12, with one entry for each machine, and GL only if these have
-/// nothing. Backends that are asked for by name are listed as they are, so one machine may be listed once for
-/// each of them.
+/// An empty list means Vulkan, Metal and DX12, with one entry for each machine, GL only if these have nothing,
+/// and the processor, last. Backends that are asked for by name are listed as they are, so one machine may be
+/// listed once for each of them.
 ///
 /// A backend that this build leaves out ([`Backend::is_compiled`]) has no adapters. [`crate::select`] names
 /// such a backend in its error.
@@ -146,8 +146,12 @@ pub fn adapters(backends: &[Backend]) -> Vec<Adapter> {
     if !backends.is_empty() {
         return list(backends);
     }
-    let native = without_duplicates(list(&[Backend::Vulkan, Backend::Metal, Backend::Dx12]));
-    if native.is_empty() { list(&[Backend::Gl]) } else { native }
+    let mut found = without_duplicates(list(&[Backend::Vulkan, Backend::Metal, Backend::Dx12]));
+    if found.is_empty() {
+        found = list(&[Backend::Gl]);
+    }
+    found.extend(list(&[Backend::Cpu]));
+    found
 }
 
 fn list(backends: &[Backend]) -> Vec<Adapter> {

@@ -10,7 +10,8 @@ use crate::{Adapter, Backend, GpuError, Kind, adapters};
 /// and `#2` the second. A backend that is not named is not loaded, except those that [`adapters`] lists by
 /// default.
 ///
-/// Without any entry it returns every hardware adapter, or one software adapter if there is no hardware.
+/// Without any entry it returns every hardware adapter, or the processor if there is no hardware. (A build
+/// without the feature `cpu` takes a software adapter then.)
 ///
 /// # Errors
 /// [`GpuError::NoAdapter`] for the first entry that fits none, with the list of those there are;
@@ -55,7 +56,8 @@ fn best(mut there: Vec<Adapter>) -> Result<Vec<Adapter>, GpuError> {
     if there.iter().any(|adapter| adapter.kind != Kind::Cpu) {
         there.retain(|adapter| adapter.kind != Kind::Cpu);
     } else {
-        there.sort_by_key(|adapter| adapter.backend);
+        // The processor's own code is faster than a graphics driver's for it.
+        there.sort_by_key(|adapter| (adapter.backend != Backend::Cpu, adapter.backend));
         there.truncate(1);
     }
     Ok(there)
@@ -107,6 +109,9 @@ mod tests {
         let software = Adapter { kind: Kind::Cpu, ..software };
         let gl = Adapter { backend: Backend::Gl, ..software.clone() };
         assert_eq!(best(vec![software.clone(), gpu.clone(), gl.clone()]), Ok(vec![gpu]));
+        let processor = Adapter { backend: Backend::Cpu, ..software.clone() };
+        let software = Adapter { backend: Backend::Vulkan, ..software };
+        assert_eq!(best(vec![gl.clone(), software.clone(), processor.clone()]), Ok(vec![processor]));
         assert_eq!(best(vec![gl, software.clone()]), Ok(vec![software]));
         assert!(matches!(best(Vec::new()), Err(GpuError::NoAdapter { .. })));
     }

@@ -236,8 +236,15 @@ pub fn reduce_kernel(
         ReduceKind::Sum => ("0.0", "acc = canonical(acc + $);"),
         ReduceKind::Max => ("bitcast<f32>(0xff800000u | params.zero)", "acc = max_of(acc, $);"),
     };
-    let joins: String =
-        values.iter().map(|value| format!("        {}\n", combined.replace('$', value))).collect();
+    let mut joins = String::new();
+    if values.len() == 4 {
+        // A compiler for one invocation at a time sees here that the four are computed in the same way.
+        joins += &format!("        let four = vec4<f32>({});\n", values.join(", "));
+        values = ["x", "y", "z", "w"].map(|component| format!("four.{component}")).to_vec();
+    }
+    for value in &values {
+        joins += &format!("        {}\n", combined.replace('$', value));
+    }
     let chunk = crate::values::tree::SUM_CHUNK;
     let loop_body = std::mem::take(&mut writer.body);
     let (prelude, length) = reduced_range(&mut writer, reduction, inner, graph.nodes[root].ty.count());
