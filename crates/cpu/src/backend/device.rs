@@ -118,7 +118,7 @@ impl DeviceInterface for Device {
             bounds[at] = Bound { start: own.memory.at(binding.offset), bytes };
             memories.push(Arc::clone(&own.memory));
         }
-        DispatchBindGroup::custom(Group(Arc::new(Bindings { bounds, memories })))
+        DispatchBindGroup::custom(Group(Arc::new(Bindings::new(bounds, memories))))
     }
 
     fn create_pipeline_layout(&self, _: &wgpu::PipelineLayoutDescriptor<'_>) -> DispatchPipelineLayout {

@@ -49,11 +49,6 @@ impl Memory {
         // SAFETY: it is within the allocation, or just behind it.
         unsafe { self.start.as_ptr().add(offset) }
     }
-
-    /// Returns whether these bytes are all inside.
-    pub fn holds(&self, offset: u64, bytes: u64) -> bool {
-        offset.checked_add(bytes).is_some_and(|end| end <= self.bytes())
-    }
 }
 
 impl Drop for Memory {

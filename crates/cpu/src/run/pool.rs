@@ -22,7 +22,14 @@ const PIECES: u32 = 8;
 #[derive(Debug)]
 pub(crate) struct Bindings {
     pub bounds: Vec<Bound>,
-    pub memories: Vec<Arc<Memory>>,
+    _memories: Vec<Arc<Memory>>,
+}
+
+impl Bindings {
+    /// Binds buffers, each of which lies in one of these memories.
+    pub fn new(bounds: Vec<Bound>, memories: Vec<Arc<Memory>>) -> Self {
+        Self { bounds, _memories: memories }
+    }
 }
 
 // SAFETY: the addresses are those of the memories beside them.

@@ -1,0 +1,127 @@
+//! Runs a kernel through wgpu.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use unisono_cpu::Options;
+
+/// A device of the processor.
+pub struct Machine {
+    pub device: wgpu::Device,
+    pub queue: wgpu::Queue,
+}
+
+impl Machine {
+    pub fn new(threads: usize) -> Self {
+        let adapter = unisono_cpu::adapter(Options { threads, ..Options::default() });
+        let descriptor = wgpu::DeviceDescriptor {
+            required_features: adapter.features(),
+            required_limits: adapter.limits(),
+            ..wgpu::DeviceDescriptor::default()
+        };
+        let (device, queue) = pollster::block_on(adapter.request_device(&descriptor)).unwrap();
+        Self { device, queue }
+    }
+
+    pub fn buffer(&self, bytes: &[u8]) -> wgpu::Buffer {
+        let buffer = self.device.create_buffer(&wgpu::BufferDescriptor {
+            label: None,
+            size: bytes.len() as u64,
+            usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        self.queue.write_buffer(&buffer, 0, bytes);
+        buffer
+    }
+
+    pub fn read(&self, buffer: &wgpu::Buffer) -> Vec<u8> {
+        let staging = self.device.create_buffer(&wgpu::BufferDescriptor {
+            label: None,
+            size: buffer.size(),
+            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        encoder.copy_buffer_to_buffer(buffer, 0, &staging, 0, buffer.size());
+        self.queue.submit([encoder.finish()]);
+        staging.map_async(wgpu::MapMode::Read, .., |_| ());
+        self.device.poll(wgpu::PollType::wait_indefinitely()).unwrap();
+        staging.get_mapped_range(..).unwrap().to_vec()
+    }
+
+    /// Compiles a kernel, with bounds checks or without.
+    pub fn pipeline(&self, wgsl: &str, checked: bool) -> Result<wgpu::ComputePipeline, String> {
+        let scope = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let descriptor = wgpu::ShaderModuleDescriptor { label: None, source: wgpu::ShaderSource::Wgsl(wgsl.into()) };
+        let module = if checked {
+            self.device.create_shader_module(descriptor)
+        } else {
+            // SAFETY: the tests' kernels stay within their bindings and end.
+            #[expect(unsafe_code, reason = "kernels are trusted")]
+            unsafe {
+                self.device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked())
+            }
+        };
+        let pipeline = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label: None,
+            layout: None,
+            module: &module,
+            entry_point: Some("main"),
+            compilation_options: wgpu::PipelineCompilationOptions::default(),
+            cache: None,
+        });
+        match pollster::block_on(scope.pop()) {
+            Some(error) => Err(error.to_string()),
+            None => Ok(pipeline),
+        }
+    }
+
+    /// Launches a kernel once with these buffers, which are bound in order from 0.
+    pub fn launch(&self, pipeline: &wgpu::ComputePipeline, buffers: &[&wgpu::Buffer], groups: [u32; 3]) {
+        let entries: Vec<_> = buffers
+            .iter()
+            .zip(0..)
+            .map(|(buffer, binding)| wgpu::BindGroupEntry { binding, resource: buffer.as_entire_binding() })
+            .collect();
+        let group = self.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: None,
+            layout: &pipeline.get_bind_group_layout(0),
+            entries: &entries,
+        });
+        let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        pass.set_pipeline(pipeline);
+        pass.set_bind_group(0, &group, &[]);
+        pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
+        drop(pass);
+        self.queue.submit([encoder.finish()]);
+    }
+
+    /// Runs a kernel that writes binding 0, in both ways, and returns what it wrote.
+    pub fn run(&self, wgsl: &str, out: usize, inputs: &[&[u8]], groups: [u32; 3]) -> Vec<u8> {
+        let [checked, trusted] = [true, false].map(|checked| {
+            let pipeline = self.pipeline(wgsl, checked).unwrap_or_else(|error| panic!("{error}"));
+            let mut buffers = vec![self.buffer(&vec![0; out])];
+            buffers.extend(inputs.iter().map(|bytes| self.buffer(bytes)));
+            self.launch(&pipeline, &buffers.iter().collect::<Vec<_>>(), groups);
+            self.read(&buffers[0])
+        });
+        assert_eq!(checked, trusted, "bounds checks change nothing of a kernel that stays inside");
+        trusted
+    }
+}
+
+pub fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+pub fn floats(bytes: &[u8]) -> Vec<f32> {
+    words(bytes).into_iter().map(f32::from_bits).collect()
+}
+
+pub fn bytes_of(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+pub fn bytes_of_words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}

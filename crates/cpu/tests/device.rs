@@ -1,0 +1,182 @@
+//! The device: errors that name what is wrong, order, threads, times.
+
+mod common;
+
+use common::{Machine, bytes_of, bytes_of_words, floats, words};
+
+const DOUBLE: &str = "@group(0) @binding(0) var<storage, read_write> x: array<u32>;
+@compute @workgroup_size(32) fn main(@builtin(global_invocation_id) id: vec3<u32>) { x[id.x] = x[id.x] * 2u + 1u; }";
+
+/// Returns the error of what `work` does.
+fn error(machine: &Machine, work: impl FnOnce()) -> String {
+    let scope = machine.device.push_error_scope(wgpu::ErrorFilter::Validation);
+    work();
+    pollster::block_on(scope.pop()).map_or_else(String::new, |error| error.to_string())
+}
+
+#[test]
+fn what_is_wrong_with_a_kernel_is_said() {
+    let machine = Machine::new(1);
+    let refused = |wgsl: &str| machine.pipeline(wgsl, true).err().unwrap_or_default();
+    assert!(refused("fn main( {").contains("expected"), "{}", refused("fn main( {"));
+    assert!(refused("@compute @workgroup_size(1) fn other() {}").contains("no entry point main"));
+    let texture = "@group(0) @binding(0) var t: texture_2d<f32>;
+@compute @workgroup_size(1) fn main() { let x = textureLoad(t, vec2<u32>(), 0); }";
+    assert!(refused(texture).contains("not supported"), "{}", refused(texture));
+    let sine = "@group(0) @binding(0) var<storage, read_write> x: array<f32>;
+@compute @workgroup_size(1) fn main() { x[0] = sin(x[0]); }";
+    assert!(refused(sine).contains("Sin: not supported"), "{}", refused(sine));
+    let subgroup = "@compute @workgroup_size(1) fn main(@builtin(subgroup_invocation_id) lane: u32) {}";
+    assert!(!refused(subgroup).is_empty());
+}
+
+#[test]
+fn what_is_wrong_with_a_launch_or_a_copy_is_said() {
+    let machine = Machine::new(1);
+    let pipeline = machine.pipeline(
+        "@group(0) @binding(0) var<storage, read_write> x: array<vec4<u32>, 4>;
+@compute @workgroup_size(1) fn main() { x[3].y = 5u; }",
+        false,
+    );
+    let (pipeline, small) = (pipeline.unwrap(), machine.buffer(&[0; 32]));
+    let short = error(&machine, || machine.launch(&pipeline, &[&small], [1, 1, 1]));
+    assert!(short.contains("binding 0 has 32 bytes and needs 64"), "{short}");
+    assert!(error(&machine, || machine.launch(&pipeline, &[], [1, 1, 1])).contains("binding 0"));
+    let write = error(&machine, || machine.queue.write_buffer(&small, 16, &[0; 32]));
+    assert!(write.contains("behind the end"), "{write}");
+    let copy = error(&machine, || {
+        let mut encoder = machine.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        encoder.copy_buffer_to_buffer(&small, 0, &machine.buffer(&[0; 64]), 48, 32);
+        encoder.clear_buffer(&small, 16, Some(64));
+        machine.queue.submit([encoder.finish()]);
+    });
+    assert!(copy.contains("behind the end"), "{copy}");
+    assert_eq!(machine.read(&small), [0; 32]);
+    let huge = wgpu::BufferDescriptor {
+        label: None,
+        size: 1 << 41,
+        usage: wgpu::BufferUsages::STORAGE,
+        mapped_at_creation: false,
+    };
+    assert!(error(&machine, || drop(machine.device.create_buffer(&huge))).contains("2199023255552"));
+    let texture = error(&machine, || drop(machine.device.create_sampler(&wgpu::SamplerDescriptor::default())));
+    assert!(texture.contains("samplers: not supported"), "{texture}");
+}
+
+#[test]
+fn commands_run_in_order_on_any_number_of_threads() {
+    for threads in [1, 2, 5] {
+        let machine = Machine::new(threads);
+        let pipeline = machine.pipeline(DOUBLE, false).unwrap();
+        let x = machine.buffer(&bytes_of_words(&(0..4096).collect::<Vec<u32>>()));
+        for turn in 0..20 {
+            machine.launch(&pipeline, &[&x], [128, 1, 1]);
+            if turn == 9 {
+                machine.queue.write_buffer(&x, 0, &bytes_of_words(&[1000]));
+            }
+        }
+        let doubled = |x: u32, turns: u32| (0..turns).fold(x, |x, _| x.wrapping_mul(2).wrapping_add(1));
+        let mut expected: Vec<u32> = (0..4096).map(|x| doubled(x, 20)).collect();
+        expected[0] = doubled(1000, 10);
+        assert_eq!(words(&machine.read(&x)), expected, "{threads} threads");
+    }
+}
+
+#[test]
+fn devices_that_are_dropped_at_work_end_it() {
+    for _ in 0..20 {
+        let machine = Machine::new(2);
+        let pipeline = machine.pipeline(DOUBLE, false).unwrap();
+        let x = machine.buffer(&[0; 1 << 16]);
+        for _ in 0..10 {
+            machine.launch(&pipeline, &[&x], [512, 1, 1]);
+        }
+        drop(machine);
+    }
+}
+
+#[test]
+fn the_times_of_a_pass_grow() {
+    let machine = Machine::new(2);
+    let pipeline = machine.pipeline(DOUBLE, false).unwrap();
+    let x = machine.buffer(&[0; 1 << 20]);
+    let queries = machine.device.create_query_set(&wgpu::QuerySetDescriptor {
+        label: None,
+        ty: wgpu::QueryType::Timestamp,
+        count: 2,
+    });
+    let group = machine.device.create_bind_group(&wgpu::BindGroupDescriptor {
+        label: None,
+        layout: &pipeline.get_bind_group_layout(0),
+        entries: &[wgpu::BindGroupEntry { binding: 0, resource: x.as_entire_binding() }],
+    });
+    let times = machine.device.create_buffer(&wgpu::BufferDescriptor {
+        label: None,
+        size: 16,
+        usage: wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC,
+        mapped_at_creation: false,
+    });
+    let mut encoder = machine.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+    let timestamp_writes = Some(wgpu::ComputePassTimestampWrites {
+        query_set: &queries,
+        beginning_of_pass_write_index: Some(0),
+        end_of_pass_write_index: Some(1),
+    });
+    let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes });
+    pass.set_pipeline(&pipeline);
+    pass.set_bind_group(0, &group, &[]);
+    pass.dispatch_workgroups(8192, 1, 1);
+    drop(pass);
+    encoder.resolve_query_set(&queries, 0..2, &times, 0);
+    machine.queue.submit([encoder.finish()]);
+    let ticks = machine.read(&times);
+    let [begin, end] = [0, 8].map(|at| u64::from_le_bytes(ticks[at..at + 8].try_into().unwrap()));
+    assert!(0 < begin && begin < end, "{begin} {end}");
+}
+
+/// The code for this processor's vectors computes what the function says in WGSL, to the bit: without bounds
+/// checks it takes the function's place.
+#[test]
+fn native_products_are_those_of_their_wgsl() {
+    let wgsl = "
+@group(0) @binding(0) var<storage, read_write> out: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> a: array<f32>;
+@group(0) @binding(2) var<storage, read> b: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> steps: array<u32>;
+var<workgroup> panel: array<vec4<f32>, 512>;
+var<workgroup> tile: array<vec4<f32>, 128>;
+struct Rows { at: array<u32, 8>, step: u32 }
+fn left(i: u32) -> f32 { return a[i]; }
+fn unisono_panel_product(rows: Rows, steps: u32, to: u32) {
+    var at = rows.at;
+    for (var r = 0u; r < 8u; r++) {
+        for (var h = 0u; h < 8u; h++) {
+            var sum = vec4<f32>();
+            for (var p = 0u; p < steps; p++) {
+                sum = fma(vec4<f32>(left(at[r] + p * rows.step)), panel[8u * p + h], sum);
+            }
+            tile[8u * (to + r) + h] = sum;
+        }
+    }
+}
+@compute @workgroup_size(1) fn main() {
+    for (var e = 0u; e < 512u; e++) { panel[e] = b[e]; }
+    for (var turn = 0u; turn < 2u; turn++) {
+        var rows: Rows;
+        for (var r = 0u; r < 8u; r++) { rows.at[r] = (r * 67u + turn) % 600u; }
+        rows.step = 1u + 2u * turn;
+        unisono_panel_product(rows, steps[turn], 8u * turn);
+    }
+    for (var e = 0u; e < 128u; e++) { out[e] = tile[e]; }
+}";
+    let numbers = |count: u32, by: u32| -> Vec<f32> {
+        (0..count).map(|i| f32::from_bits((i.wrapping_mul(by) >> 4) % 0x0400_0000 + 0x3e00_0000)).collect()
+    };
+    let (a, b) = (bytes_of(&numbers(1000, 0x9e37_79b1)), bytes_of(&numbers(2048, 0x85eb_ca6b)));
+    for steps in [[0, 1], [3, 64], [64, 17]] {
+        // `Machine::run` compares both ways.
+        let found = Machine::new(1).run(wgsl, 2048, &[&a, &b, &bytes_of_words(&steps)], [1, 1, 1]);
+        let sums = floats(&found);
+        assert!(sums[256..].iter().all(|sum| *sum > 0.0) && sums[..256].iter().all(|sum| (*sum > 0.0) == (steps[0] > 0)));
+    }
+}
