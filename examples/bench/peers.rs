@@ -1,4 +1,5 @@
-//! A comparison with Burn on the same adapter, or with Keras on the same cores: the same models, batches and
+//! A comparison with Burn on the same adapter (beside the processor itself: on the system's software adapter), or
+//! with Keras on the same cores: the same models, batches and
 //! optimizer, each in its own processes, in turns.
 
 use std::fs;
@@ -6,7 +7,7 @@ use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use unisono::gpu::{Kind, select};
+use unisono::gpu::{Adapter, Backend, Kind, select};
 use unisono_examples::{Error, Model, table};
 
 use crate::{Alone, Flags, command, counts, run};
@@ -63,7 +64,7 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
         let mut times: Vec<Vec<Times>> = peers.iter().map(|_| Vec::new()).collect();
         for _ in 0..flags.rounds {
             for (peer, times) in peers.iter().zip(&mut times) {
-                times.push(round(peer, &flags, &adapters[0].name, &dir)?);
+                times.push(round(peer, &flags, &adapters[0], &dir)?);
             }
         }
         report(&flags, &adapters[0].label(), &peers, &times)
@@ -85,7 +86,7 @@ fn build() -> Result<(), Error> {
 
 /// Runs a process that takes one step with empty caches, those of the driver and of Burn's autotuner, and
 /// then one that finds the caches filled and takes all steps.
-fn round(peer: &Peer, flags: &Flags, adapter: &str, dir: &PathBuf) -> Result<Times, Error> {
+fn round(peer: &Peer, flags: &Flags, adapter: &Adapter, dir: &PathBuf) -> Result<Times, Error> {
     if dir.exists() {
         fs::remove_dir_all(dir)?;
     }
@@ -99,10 +100,16 @@ fn round(peer: &Peer, flags: &Flags, adapter: &str, dir: &PathBuf) -> Result<Tim
         // Burn keeps its cache beside the nearest Cargo.toml, if there is one.
         let command = command.current_dir(dir).env("XDG_CACHE_HOME", dir).env("MESA_SHADER_CACHE_DIR", dir);
         let found = run(command)?;
-        if found.adapter == adapter || matches!(peer.who, Who::Keras(_)) {
+        // The processor itself is an adapter for Unisono alone. Beside it Burn has the system's software adapter.
+        let is_other = match &peer.who {
+            Who::Unisono(_) => false,
+            Who::Burn { cpu } => *cpu && adapter.backend == Backend::Cpu,
+            Who::Keras(_) => true,
+        };
+        if found.adapter == adapter.name || is_other {
             return Ok(found);
         }
-        Err(format!("{} ran on {}, not on {adapter}", peer.name, found.adapter).into())
+        Err(format!("{} ran on {}, not on {}", peer.name, found.adapter, adapter.name).into())
     };
     let cold = process(0)?.first_step_s;
     let found = process(flags.steps)?;

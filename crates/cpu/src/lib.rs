@@ -16,23 +16,15 @@
 mod backend;
 mod compile;
 mod native;
+mod options;
 mod run;
 
-/// How a device computes.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// The number of threads that compute. Default: as many as the system has cores for.
-    pub threads: usize,
-    /// Called on each of these threads when it starts, for instance to set the processor's floating-point
-    /// mode. Default: nothing.
-    pub begin: fn(),
-}
+pub use options::Options;
 
-impl Default for Options {
-    fn default() -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { threads, begin: || () }
-    }
+/// Returns whether this processor is one for which kernels can be compiled: x86-64, AArch64, or another one of 64
+/// bits that Cranelift knows, with little-endian numbers.
+pub fn is_supported() -> bool {
+    cfg!(target_pointer_width = "64") && cfg!(target_endian = "little") && compile::has_compiler()
 }
 
 /// Returns the processor as an adapter.

@@ -59,7 +59,8 @@ fn what_is_wrong_with_a_launch_or_a_copy_is_said() {
         mapped_at_creation: false,
     };
     assert!(error(&machine, || drop(machine.device.create_buffer(&huge))).contains("2199023255552"));
-    let texture = error(&machine, || drop(machine.device.create_sampler(&wgpu::SamplerDescriptor::default())));
+    let texture =
+        error(&machine, || drop(machine.device.create_sampler(&wgpu::SamplerDescriptor::default())));
     assert!(texture.contains("samplers: not supported"), "{texture}");
 }
 
@@ -177,6 +178,117 @@ fn unisono_panel_product(rows: Rows, steps: u32, to: u32) {
         // `Machine::run` compares both ways.
         let found = Machine::new(1).run(wgsl, 2048, &[&a, &b, &bytes_of_words(&steps)], [1, 1, 1]);
         let sums = floats(&found);
-        assert!(sums[256..].iter().all(|sum| *sum > 0.0) && sums[..256].iter().all(|sum| (*sum > 0.0) == (steps[0] > 0)));
+        assert!(
+            sums[256..].iter().all(|sum| *sum > 0.0)
+                && sums[..256].iter().all(|sum| (*sum > 0.0) == (steps[0] > 0))
+        );
     }
+}
+
+/// A command that is not valid takes all that was recorded with it along, as the promise of a step needs.
+#[test]
+fn nothing_runs_of_commands_of_which_one_is_not_valid() {
+    let machine = Machine::new(2);
+    let pipeline = machine.pipeline(DOUBLE, false).unwrap();
+    let x = machine.buffer(&bytes_of_words(&[3; 32]));
+    machine.launch(&pipeline, &[&x], [1, 1, 1]);
+    for wrong in 0..3 {
+        let found = error(&machine, || {
+            let mut encoder =
+                machine.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            encoder.clear_buffer(&x, 0, None);
+            match wrong {
+                0 => encoder.clear_buffer(&x, 64, Some(128)),
+                1 => encoder.copy_buffer_to_buffer(&x, 0, &x, 96, 64),
+                _ => {
+                    let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+                    pass.set_pipeline(&pipeline);
+                    pass.dispatch_workgroups(1, 1, 1);
+                }
+            }
+            machine.queue.submit([encoder.finish()]);
+        });
+        assert!(!found.is_empty());
+        assert_eq!(words(&machine.read(&x)), [7; 32], "{found}");
+    }
+    let many = error(&machine, || machine.launch(&pipeline, &[&x], [u32::MAX, u32::MAX, 4]));
+    assert!(many.contains("more than 65535"), "{many}");
+}
+
+/// What the host has mapped no command reads or writes, and what commands still write the host does not see.
+#[test]
+fn a_buffer_is_the_hosts_or_the_devices() {
+    let machine = Machine::new(1);
+    let buffer = machine.device.create_buffer(&wgpu::BufferDescriptor {
+        label: None,
+        size: 64,
+        usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+        mapped_at_creation: false,
+    });
+    let clear = || {
+        let mut encoder = machine.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        encoder.clear_buffer(&buffer, 0, None);
+        machine.queue.submit([encoder.finish()]);
+    };
+    let (told, hears) = std::sync::mpsc::channel();
+    let tell = told.clone();
+    buffer.map_async(wgpu::MapMode::Read, .., move |found| tell.send(found.is_ok()).unwrap());
+    assert!(error(&machine, clear).contains("mapped"), "the map was asked for");
+    let early = error(&machine, || assert!(buffer.get_mapped_range(..).is_ok_and(|view| view.is_empty())));
+    assert!(early.contains("not mapped yet"), "{early}");
+    machine.device.poll(wgpu::PollType::wait_indefinitely()).unwrap();
+    assert_eq!(hears.try_recv(), Ok(true));
+    assert_eq!(buffer.get_mapped_range(..).unwrap().len(), 64);
+    assert!(error(&machine, clear).contains("mapped"));
+    buffer.unmap();
+    assert_eq!(error(&machine, clear), "");
+    // A map that is given up before it is done is an error, and the next one is not taken for it.
+    let tell = told.clone();
+    buffer.map_async(wgpu::MapMode::Read, .., move |found| tell.send(found.is_ok()).unwrap());
+    buffer.unmap();
+    buffer.map_async(wgpu::MapMode::Read, .., move |found| told.send(found.is_ok()).unwrap());
+    machine.device.poll(wgpu::PollType::wait_indefinitely()).unwrap();
+    assert_eq!(hears.try_iter().collect::<Vec<_>>(), [false, true]);
+}
+
+#[test]
+fn kernels_that_need_too_much_are_refused() {
+    let machine = Machine::new(1);
+    let refused = |wgsl: &str| machine.pipeline(wgsl, true).err().unwrap_or_default();
+    let lanes = refused("@compute @workgroup_size(1024, 1024) fn main() {}");
+    assert!(lanes.contains("more than 1024"), "{lanes}");
+    let variables = |count: u32| {
+        format!(
+            "@group(0) @binding(0) var<storage, read_write> x: array<u32>;
+@compute @workgroup_size(64) fn main(@builtin(local_invocation_index) lane: u32) {{
+    var own: array<u32, {count}>;
+    own[x[lane] % {count}u] = lane;
+    workgroupBarrier();
+    x[lane] = own[(x[lane] + 1u) % {count}u] + own[x[lane] % {count}u];
+}}"
+        )
+    };
+    assert!(refused(&variables(1 << 16)).contains("bytes of variables"), "{}", refused(&variables(1 << 16)));
+    // Just below, on stacks of 64 invocations.
+    let pipeline = machine.pipeline(&variables(40_000), true).unwrap();
+    let x = machine.buffer(&bytes_of_words(&(0..64).map(|lane| lane * 625).collect::<Vec<u32>>()));
+    machine.launch(&pipeline, &[&x], [1, 1, 1]);
+    assert_eq!(words(&machine.read(&x)), (0..64).collect::<Vec<u32>>());
+}
+
+#[test]
+fn more_than_the_adapter_has_is_refused() {
+    let adapter = unisono_cpu::adapter(unisono_cpu::Options::default());
+    let request = |change: &dyn Fn(&mut wgpu::DeviceDescriptor<'_>)| {
+        let mut descriptor =
+            wgpu::DeviceDescriptor { required_limits: adapter.limits(), ..wgpu::DeviceDescriptor::default() };
+        change(&mut descriptor);
+        pollster::block_on(adapter.request_device(&descriptor)).err().map(|error| error.to_string())
+    };
+    assert_eq!(request(&|_| ()), None);
+    let limits =
+        request(&|descriptor| descriptor.required_limits.max_compute_invocations_per_workgroup = 2048);
+    assert!(limits.is_some_and(|error| error.contains("limits")));
+    let features = request(&|descriptor| descriptor.required_features = wgpu::Features::SHADER_F16);
+    assert!(features.is_some_and(|error| error.contains("SHADER_F16")));
 }

@@ -102,6 +102,16 @@ fn numbers_are_converted_compared_and_divided_as_wgsl_says() {
 }
 
 #[test]
+fn integers_of_64_bits_are_divided_without_a_trap() {
+    let body = "
+    let minus = -1li - i64(out[0]);
+    let least = bitcast<i64>(1lu << 63u) + i64(out[0]);
+    let quotient = (i64(-2147483647) - 1li) / minus;
+    out[0] = u32(quotient); out[1] = u32((least / minus == least) || true); out[2] = u32(least % minus == 0li);";
+    assert_eq!(run("", body, 3), [1 << 31, 1, 1]);
+}
+
+#[test]
 fn vectors_and_matrices_are_taken_apart_and_put_together() {
     let body = "
     let z = f32(out[0]);
@@ -183,9 +193,11 @@ fn elements_that_are_computed_alike_are_a_vector() {
         if x > 2.0 || kept == 0.0 { x.floor() } else { found }
     };
     for last in ["", "Other"] {
-        let found = floats(&Machine::new(2).run(&kernel(last), 4 * numbers.len(), &[&bytes_of(&numbers)], [4, 1, 1]));
+        let found =
+            floats(&Machine::new(2).run(&kernel(last), 4 * numbers.len(), &[&bytes_of(&numbers)], [4, 1, 1]));
         for (i, four) in numbers.chunks(4).enumerate() {
-            let mut own: Vec<f32> = (0..4).map(|lane| expected(four[lane], lane == 3 && !last.is_empty())).collect();
+            let mut own: Vec<f32> =
+                (0..4).map(|lane| expected(four[lane], lane == 3 && !last.is_empty())).collect();
             if own[0] > 1.0 {
                 own[0] += own[1];
             }

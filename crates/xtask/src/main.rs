@@ -107,7 +107,7 @@ fn main() -> ExitCode {
         Task::Demo(rest) => demo(rest.args),
         Task::Test { long, world, rest } => test(long, world, &rest.args),
         Task::Fuzz(args) => fuzz::fuzz(&args),
-        Task::Bench(rest) => program("bench", faults(&rest.args), &rest.args),
+        Task::Bench(rest) => bench(&rest.args),
         Task::Isa(rest) => isa(&rest.args),
         Task::Vendors(rest) => vendors(&rest.args),
         Task::Tidy => tidy::run(&root()),
@@ -134,7 +134,8 @@ fn demo(mut args: Vec<OsString>) -> Result<(), String> {
         }
         args.extend(["--out".into(), dir.into()]);
     }
-    program("digits", &[], &args)
+    // A machine without a driver trains on its processor.
+    example("digits", &[], &args)
 }
 
 /// Returns the arguments that turn on features of a bench. `uneven` slows a replica through a fault point;
@@ -188,9 +189,14 @@ fn vendors(args: &[OsString]) -> Result<(), String> {
     run(command.args(["run", "--quiet", "-p", "unisono-tests", "--bin", "vendors", "--"]).args(args))
 }
 
-/// Runs one of the example programs, built with optimisation.
-fn program(name: &str, features: &[&str], args: &[OsString]) -> Result<(), String> {
+/// Runs the bench, which compares adapters: with a driver, where the machine had none.
+fn bench(args: &[OsString]) -> Result<(), String> {
     setup::adapter()?;
+    example("bench", faults(args), args)
+}
+
+/// Runs one of the example programs, built with optimisation.
+fn example(name: &str, features: &[&str], args: &[OsString]) -> Result<(), String> {
     let mut command = cargo();
     command.args(["run", "--release", "-p", "unisono-examples", "--bin", name]).args(features);
     run(command.arg("--").args(args))

@@ -1,17 +1,18 @@
 //! The adapter.
 
 use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use wgpu::custom::{
-    AdapterInterface, DispatchDevice, DispatchQueue, DispatchSurface, RequestDeviceFuture,
-};
+use wgpu::custom::{AdapterInterface, DispatchDevice, DispatchQueue, DispatchSurface, RequestDeviceFuture};
 use wgpu::{Backend, DeviceType, Features, Limits, RequestDeviceError};
 
-use crate::Options;
+use crate::compile::{MOST_LANES, MOST_SHARED};
+use crate::options::Options;
 use crate::run::timeline::Timeline;
 
-use super::device::Device;
+use super::commands::MOST_GROUPS;
+use super::device::{ALIGNMENT, Device};
 use super::errors::Errors;
 use super::queue::Queue;
 
@@ -32,14 +33,14 @@ fn limits() -> Limits {
         max_storage_buffers_per_shader_stage: 64,
         max_uniform_buffers_per_shader_stage: 16,
         max_buffers_and_acceleration_structures_per_shader_stage: 80,
-        max_compute_workgroup_storage_size: 1 << 20,
-        max_compute_invocations_per_workgroup: 1024,
-        max_compute_workgroup_size_x: 1024,
-        max_compute_workgroup_size_y: 1024,
-        max_compute_workgroup_size_z: 1024,
-        max_compute_workgroups_per_dimension: 65_535,
-        min_storage_buffer_offset_alignment: 64,
-        min_uniform_buffer_offset_alignment: 64,
+        max_compute_workgroup_storage_size: MOST_SHARED,
+        max_compute_invocations_per_workgroup: MOST_LANES,
+        max_compute_workgroup_size_x: MOST_LANES,
+        max_compute_workgroup_size_y: MOST_LANES,
+        max_compute_workgroup_size_z: MOST_LANES,
+        max_compute_workgroups_per_dimension: MOST_GROUPS,
+        min_storage_buffer_offset_alignment: ALIGNMENT,
+        min_uniform_buffer_offset_alignment: ALIGNMENT,
         ..Limits::default()
     }
 }
@@ -57,7 +58,10 @@ impl AdapterInterface for Adapter {
     fn request_device(&self, descriptor: &wgpu::DeviceDescriptor<'_>) -> Pin<Box<dyn RequestDeviceFuture>> {
         let failed = |reason: String| Err(RequestDeviceError::from_message(reason));
         let missing = descriptor.required_features - features();
-        let opened = if missing.is_empty() {
+        let fits = descriptor.required_limits.check_limits(&limits());
+        let opened = if !fits {
+            failed("its limits are less than those that are required".to_owned())
+        } else if missing.is_empty() {
             match Timeline::new(self.0.threads, self.0.begin) {
                 Ok(timeline) => Ok(Arc::new(timeline)),
                 Err(error) => failed(format!("no thread: {error}")),
@@ -67,6 +71,7 @@ impl AdapterInterface for Adapter {
         };
         let device = opened.map(|timeline| {
             let errors = Arc::new(Errors::default());
+            let is_destroyed = Arc::new(AtomicBool::new(false));
             let device = Device {
                 info: info(),
                 features: descriptor.required_features,
@@ -74,8 +79,9 @@ impl AdapterInterface for Adapter {
                 errors: Arc::clone(&errors),
                 timeline: Arc::clone(&timeline),
                 lost: Mutex::default(),
+                is_destroyed: Arc::clone(&is_destroyed),
             };
-            let queue = Queue { errors, timeline, writes: Mutex::default() };
+            let queue = Queue { errors, timeline, writes: Mutex::default(), is_destroyed };
             (DispatchDevice::custom(device), DispatchQueue::custom(queue))
         });
         Box::pin(std::future::ready(device))

@@ -1,12 +1,12 @@
 //! Records commands.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wgpu::custom::{
     CommandBufferInterface, CommandEncoderInterface, ComputePassInterface, DispatchBindGroup, DispatchBuffer,
-    DispatchCommandBuffer, DispatchComputePass, DispatchComputePipeline, DispatchQuerySet, DispatchRenderPass,
-    DispatchTexture, DispatchTextureView,
+    DispatchCommandBuffer, DispatchComputePass, DispatchComputePipeline, DispatchQuerySet,
+    DispatchRenderPass, DispatchTexture, DispatchTextureView,
 };
 use wgpu::{BufferAddress, Extent3d, TexelCopyBufferInfo, TexelCopyTextureInfo};
 
@@ -18,28 +18,44 @@ use super::errors::Errors;
 use super::resources::{Buffer, Group, Pipeline, Queries};
 use super::unused::Unused;
 
+/// The most workgroups of a launch in each dimension.
+pub(super) const MOST_GROUPS: u32 = 65_535;
+
 /// Commands that are being recorded.
 #[derive(Clone, Debug)]
 pub(super) struct Encoder {
-    pub errors: Arc<Errors>,
-    pub commands: Arc<Mutex<Vec<Command>>>,
+    errors: Arc<Errors>,
+    commands: Arc<Mutex<Vec<Command>>>,
+    /// Whether something was asked for that is not valid. Then nothing of it runs.
+    is_invalid: Arc<AtomicBool>,
 }
 
 /// Commands that were recorded.
 #[derive(Debug)]
-pub(super) struct Recorded(Mutex<Vec<Command>>);
+pub(super) struct Recorded {
+    commands: Mutex<Vec<Command>>,
+    is_invalid: bool,
+}
 
 impl CommandBufferInterface for Recorded {}
 
 impl Recorded {
-    pub fn take(&self) -> Vec<Command> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Returns the commands, or `None` if something of them is not valid.
+    pub fn take(&self) -> Option<Vec<Command>> {
+        let commands = std::mem::take(&mut *self.commands.lock().unwrap_or_else(PoisonError::into_inner));
+        (!self.is_invalid).then_some(commands)
     }
 }
 
 impl Encoder {
     pub fn new(errors: Arc<Errors>) -> Self {
-        Self { errors, commands: Arc::default() }
+        Self { errors, commands: Arc::default(), is_invalid: Arc::default() }
+    }
+
+    /// Reports that something is not valid, and runs nothing of what is recorded.
+    fn invalid(&self, what: impl Into<String>) {
+        self.is_invalid.store(true, Ordering::Relaxed);
+        self.errors.invalid(what);
     }
 
     fn hold(&self) -> MutexGuard<'_, Vec<Command>> {
@@ -51,7 +67,7 @@ impl Encoder {
         let own = buffer.as_custom::<Buffer>();
         let found = own.filter(|own| at.checked_add(bytes).is_some_and(|end| end <= own.bytes));
         if found.is_none() {
-            self.errors.invalid(format!("{bytes} bytes from byte {at} on: behind the end of the buffer"));
+            self.invalid(format!("{bytes} bytes from byte {at} on: behind the end of the buffer"));
         }
         found.map(|own| Arc::clone(&own.memory))
     }
@@ -60,13 +76,13 @@ impl Encoder {
     fn stamp(&self, queries: Option<&Queries>, at: u32) -> Option<Command> {
         let found = queries.filter(|queries| (at as usize) < queries.0.len());
         if found.is_none() {
-            self.errors.invalid(format!("there is no query {at}"));
+            self.invalid(format!("there is no query {at}"));
         }
         found.map(|queries| Command::Stamp { to: Arc::clone(&queries.0), at })
     }
 
     fn no_textures(&self) {
-        self.errors.invalid("textures: not supported");
+        self.invalid("textures: not supported");
     }
 }
 
@@ -79,7 +95,8 @@ impl CommandEncoderInterface for Encoder {
         destination_offset: BufferAddress,
         copy_size: Option<BufferAddress>,
     ) {
-        let rest = source.as_custom::<Buffer>().map_or(0, |buffer| buffer.bytes.saturating_sub(source_offset));
+        let rest =
+            source.as_custom::<Buffer>().map_or(0, |buffer| buffer.bytes.saturating_sub(source_offset));
         let bytes = copy_size.unwrap_or(rest);
         let from = self.memory(source, source_offset, bytes);
         let to = self.memory(destination, destination_offset, bytes);
@@ -89,41 +106,21 @@ impl CommandEncoderInterface for Encoder {
         }
     }
 
-    fn copy_buffer_to_texture(
-        &self,
-        _: TexelCopyBufferInfo<'_>,
-        _: TexelCopyTextureInfo<'_>,
-        _: Extent3d,
-    ) {
+    fn copy_buffer_to_texture(&self, _: TexelCopyBufferInfo<'_>, _: TexelCopyTextureInfo<'_>, _: Extent3d) {
         self.no_textures();
     }
 
-    fn copy_texture_to_buffer(
-        &self,
-        _: TexelCopyTextureInfo<'_>,
-        _: TexelCopyBufferInfo<'_>,
-        _: Extent3d,
-    ) {
+    fn copy_texture_to_buffer(&self, _: TexelCopyTextureInfo<'_>, _: TexelCopyBufferInfo<'_>, _: Extent3d) {
         self.no_textures();
     }
 
-    fn copy_texture_to_texture(
-        &self,
-        _: TexelCopyTextureInfo<'_>,
-        _: TexelCopyTextureInfo<'_>,
-        _: Extent3d,
-    ) {
+    fn copy_texture_to_texture(&self, _: TexelCopyTextureInfo<'_>, _: TexelCopyTextureInfo<'_>, _: Extent3d) {
         self.no_textures();
     }
 
     fn begin_compute_pass(&self, descriptor: &wgpu::ComputePassDescriptor<'_>) -> DispatchComputePass {
-        let mut pass = Pass {
-            encoder: self.clone(),
-            commands: Vec::new(),
-            pipeline: None,
-            bindings: None,
-            end: None,
-        };
+        let mut pass =
+            Pass { encoder: self.clone(), commands: Vec::new(), pipeline: None, bindings: None, end: None };
         if let Some(writes) = &descriptor.timestamp_writes {
             let queries = writes.query_set.as_custom::<Queries>();
             if let Some(at) = writes.beginning_of_pass_write_index {
@@ -137,13 +134,14 @@ impl CommandEncoderInterface for Encoder {
     }
 
     fn begin_render_pass(&self, _: &wgpu::RenderPassDescriptor<'_>) -> DispatchRenderPass {
-        self.errors.invalid("render passes: not supported");
+        self.invalid("render passes: not supported");
         DispatchRenderPass::custom(Unused)
     }
 
     fn finish(&mut self) -> DispatchCommandBuffer {
         let commands = std::mem::take(&mut *self.hold());
-        DispatchCommandBuffer::custom(Recorded(Mutex::new(commands)))
+        let is_invalid = self.is_invalid.load(Ordering::Relaxed);
+        DispatchCommandBuffer::custom(Recorded { commands: Mutex::new(commands), is_invalid })
     }
 
     fn clear_texture(&self, _: &DispatchTexture, _: &wgpu::ImageSubresourceRange) {
@@ -176,7 +174,8 @@ impl CommandEncoderInterface for Encoder {
         destination_offset: BufferAddress,
     ) {
         let bytes = 8 * u64::from(query_count);
-        let (to, queries) = (self.memory(destination, destination_offset, bytes), query_set.as_custom::<Queries>());
+        let (to, queries) =
+            (self.memory(destination, destination_offset, bytes), query_set.as_custom::<Queries>());
         if let (Some(to), Some(queries)) = (to, queries) {
             let from: Arc<[AtomicU64]> = Arc::clone(&queries.0);
             let (first, count, at) = (first_query, query_count, destination_offset);
@@ -189,7 +188,7 @@ impl CommandEncoderInterface for Encoder {
         _: &mut dyn Iterator<Item = &'a wgpu::Blas>,
         _: &mut dyn Iterator<Item = &'a wgpu::Tlas>,
     ) {
-        self.errors.invalid("acceleration structures: not supported");
+        self.invalid("acceleration structures: not supported");
     }
 
     fn build_acceleration_structures<'a>(
@@ -197,7 +196,7 @@ impl CommandEncoderInterface for Encoder {
         _: &mut dyn Iterator<Item = &'a wgpu::BlasBuildEntry<'a>>,
         _: &mut dyn Iterator<Item = &'a wgpu::Tlas>,
     ) {
-        self.errors.invalid("acceleration structures: not supported");
+        self.invalid("acceleration structures: not supported");
     }
 
     fn transition_resources<'a>(
@@ -235,13 +234,13 @@ impl ComputePassInterface for Pass {
 
     fn set_bind_group(&mut self, index: u32, group: Option<&DispatchBindGroup>, offsets: &[u32]) {
         if index > 0 || !offsets.is_empty() {
-            self.encoder.errors.invalid("several groups of bindings, or dynamic offsets: not supported");
+            self.encoder.invalid("several groups of bindings, or dynamic offsets: not supported");
         }
         self.bindings = group.and_then(|group| group.as_custom::<Group>()).map(|group| Arc::clone(&group.0));
     }
 
     fn set_immediates(&mut self, _: u32, _: &[u8]) {
-        self.encoder.errors.invalid("immediates: not supported");
+        self.encoder.invalid("immediates: not supported");
     }
 
     fn insert_debug_marker(&mut self, _: &str) {}
@@ -254,20 +253,27 @@ impl ComputePassInterface for Pass {
     }
 
     fn begin_pipeline_statistics_query(&mut self, _: &DispatchQuerySet, _: u32) {
-        self.encoder.errors.invalid("statistics of pipelines: not supported");
+        self.encoder.invalid("statistics of pipelines: not supported");
     }
 
     fn end_pipeline_statistics_query(&mut self) {}
 
     fn dispatch_workgroups(&mut self, x: u32, y: u32, z: u32) {
         let (Some((program, clears)), Some(bindings)) = (&self.pipeline, &self.bindings) else {
-            return self.encoder.errors.invalid("a launch without a pipeline or bindings");
+            return self.encoder.invalid("a launch without a pipeline or bindings");
         };
         let bound = |number: u32| bindings.bounds.get(number as usize).map_or(0, |bound| bound.bytes);
         if let Some(short) = program.bindings.iter().find(|binding| bound(binding.number) < binding.least) {
             let (number, least) = (short.number, short.least);
             let has = bound(number);
-            return self.encoder.errors.invalid(format!("binding {number} has {has} bytes and needs {least}"));
+            return self
+                .encoder
+                .errors
+                .invalid(format!("binding {number} has {has} bytes and needs {least}"));
+        }
+        if [x, y, z].iter().any(|groups| *groups > MOST_GROUPS) {
+            let most = format!("{x}, {y}, {z} workgroups: more than {MOST_GROUPS} in a dimension");
+            return self.encoder.invalid(most);
         }
         if x > 0 && y > 0 && z > 0 {
             self.commands.push(Command::Launch(Launch {
@@ -280,7 +286,7 @@ impl ComputePassInterface for Pass {
     }
 
     fn dispatch_workgroups_indirect(&mut self, _: &DispatchBuffer, _: BufferAddress) {
-        self.encoder.errors.invalid("indirect launches: not supported");
+        self.encoder.invalid("indirect launches: not supported");
     }
 
     fn transition_resources<'a>(

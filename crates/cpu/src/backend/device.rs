@@ -1,7 +1,7 @@
 //! The device: makes everything else.
 
 use std::pin::Pin;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use wgpu::custom::*;
@@ -11,12 +11,15 @@ use wgpu::{ErrorFilter, PollError, PollStatus};
 use crate::compile::{Bound, Program, Source};
 use crate::run::memory::Memory;
 use crate::run::pool::Bindings;
-use crate::run::timeline::Timeline;
+use crate::run::timeline::{Timeline, Waited};
 
 use super::commands::Encoder;
 use super::errors::Errors;
 use super::resources::{Buffer, Group, Layout, Pipeline, Queries, Shader};
 use super::unused::Unused;
+
+/// The alignment of what is bound, in bytes.
+pub(super) const ALIGNMENT: u32 = 64;
 
 /// The highest number of a binding.
 const MOST_BINDINGS: u32 = 1 << 10;
@@ -29,6 +32,7 @@ pub(super) struct Device {
     pub errors: Arc<Errors>,
     pub timeline: Arc<Timeline>,
     pub lost: Mutex<Option<BoxDeviceLostCallback>>,
+    pub is_destroyed: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Device {
@@ -42,10 +46,19 @@ impl Device {
         self.errors.invalid(format!("{what}: not supported"));
     }
 
+    /// Tells that the device is lost, once.
+    fn lose(&self, reason: wgpu::DeviceLostReason, message: &str) {
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(lost) = lost {
+            lost(reason, message.to_owned());
+        }
+    }
+
     /// Returns the memory of a buffer; an empty one if there is none.
     fn memory(&self, bytes: u64) -> Option<Arc<Memory>> {
         if bytes > self.limits.max_buffer_size {
-            self.errors.invalid(format!("a buffer of {bytes} bytes: more than {}", self.limits.max_buffer_size));
+            self.errors
+                .invalid(format!("a buffer of {bytes} bytes: more than {}", self.limits.max_buffer_size));
             return Memory::new(0).map(Arc::new);
         }
         Memory::new(bytes).map(Arc::new).or_else(|| {
@@ -107,8 +120,11 @@ impl DeviceInterface for Device {
             };
             let rest = own.bytes.saturating_sub(binding.offset);
             let bytes = binding.size.map_or(rest, std::num::NonZero::get);
-            if bytes > rest || entry.binding > MOST_BINDINGS {
-                self.errors.invalid(format!("binding {}: behind the end of its buffer", entry.binding));
+            let is_aligned = binding.offset.is_multiple_of(ALIGNMENT.into());
+            if bytes > rest || entry.binding > MOST_BINDINGS || !is_aligned {
+                let (number, offset) = (entry.binding, binding.offset);
+                self.errors
+                    .invalid(format!("binding {number}: {bytes} bytes from {offset} on cannot be bound"));
                 continue;
             }
             let at = entry.binding as usize;
@@ -135,7 +151,10 @@ impl DeviceInterface for Device {
         DispatchRenderPipeline::custom(Unused)
     }
 
-    fn create_compute_pipeline(&self, descriptor: &wgpu::ComputePipelineDescriptor<'_>) -> DispatchComputePipeline {
+    fn create_compute_pipeline(
+        &self,
+        descriptor: &wgpu::ComputePipelineDescriptor<'_>,
+    ) -> DispatchComputePipeline {
         let options = &descriptor.compilation_options;
         let clears = options.zero_initialize_workgroup_memory;
         if !options.constants.is_empty() {
@@ -156,11 +175,14 @@ impl DeviceInterface for Device {
     }
 
     fn create_buffer(&self, descriptor: &wgpu::BufferDescriptor<'_>) -> DispatchBuffer {
-        let timeline = Arc::clone(&self.timeline);
+        let (watch, errors) = (self.timeline.watch().clone(), Arc::clone(&self.errors));
         match self.memory(descriptor.size) {
             Some(memory) => {
+                if descriptor.mapped_at_creation {
+                    memory.ask(true);
+                }
                 let bytes = descriptor.size.min(memory.bytes());
-                DispatchBuffer::custom(Buffer { memory, bytes, timeline })
+                DispatchBuffer::custom(Buffer { memory, bytes, watch, errors })
             }
             None => DispatchBuffer::custom(Unused),
         }
@@ -246,9 +268,13 @@ impl DeviceInterface for Device {
             PollType::Poll => (false, None, Some(std::time::Duration::ZERO)),
         };
         match self.timeline.wait(number, timeout) {
-            Some(true) => Ok(PollStatus::QueueEmpty),
-            Some(false) if is_wait => Ok(PollStatus::WaitSucceeded),
-            None if is_wait => Err(PollError::Timeout),
+            Waited::Dead => {
+                self.lose(wgpu::DeviceLostReason::Unknown, "there is no memory for a workgroup");
+                Ok(PollStatus::Poll)
+            }
+            Waited::Empty => Ok(PollStatus::QueueEmpty),
+            Waited::Done if is_wait => Ok(PollStatus::WaitSucceeded),
+            Waited::Timeout if is_wait => Err(PollError::Timeout),
             _ => Ok(PollStatus::Poll),
         }
     }
@@ -262,9 +288,7 @@ impl DeviceInterface for Device {
     }
 
     fn destroy(&self) {
-        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(lost) = lost {
-            lost(wgpu::DeviceLostReason::Destroyed, "the device was destroyed".to_owned());
-        }
+        self.is_destroyed.store(true, Ordering::Relaxed);
+        self.lose(wgpu::DeviceLostReason::Destroyed, "the device was destroyed");
     }
 }

@@ -11,6 +11,8 @@ use wgpu::{Error, ErrorFilter, UncapturedErrorHandler};
 pub(super) struct Errors {
     scopes: Mutex<HashMap<ThreadId, Vec<Scope>>>,
     handler: Mutex<Option<Arc<dyn UncapturedErrorHandler>>>,
+    /// The first error that came before there was a handler.
+    unheard: Mutex<Option<Error>>,
 }
 
 struct Scope {
@@ -56,13 +58,20 @@ impl Errors {
         }
         drop(scopes);
         let handler = hold(&self.handler).clone();
-        if let Some(handler) = handler {
-            handler(error);
+        match handler {
+            Some(handler) => handler(error),
+            None => {
+                hold(&self.unheard).get_or_insert(error);
+            }
         }
     }
 
     pub fn handle(&self, handler: Arc<dyn UncapturedErrorHandler>) {
-        *hold(&self.handler) = Some(handler);
+        *hold(&self.handler) = Some(Arc::clone(&handler));
+        let unheard = hold(&self.unheard).take();
+        if let Some(error) = unheard {
+            handler(error);
+        }
     }
 
     /// Opens a scope. Returns its number.

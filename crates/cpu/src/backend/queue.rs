@@ -1,10 +1,11 @@
 //! The queue.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use wgpu::custom::{
-    BoxSubmittedWorkDoneCallback, DispatchBlas, DispatchBuffer, DispatchCommandBuffer, DispatchQueueWriteBuffer,
-    DispatchSurfaceOutputDetail, QueueInterface,
+    BoxSubmittedWorkDoneCallback, DispatchBlas, DispatchBuffer, DispatchCommandBuffer,
+    DispatchQueueWriteBuffer, DispatchSurfaceOutputDetail, QueueInterface,
 };
 use wgpu::{BufferAddress, BufferSize};
 
@@ -23,6 +24,7 @@ pub(super) struct Queue {
     pub timeline: Arc<Timeline>,
     /// The writes that go before the next submission.
     pub writes: Mutex<Vec<Command>>,
+    pub is_destroyed: Arc<AtomicBool>,
 }
 
 impl Queue {
@@ -69,11 +71,21 @@ impl QueueInterface for Queue {
         Some(DispatchQueueWriteBuffer::custom(Staged { memory, length: size.get() as usize }))
     }
 
-    fn validate_write_buffer(&self, buffer: &DispatchBuffer, at: BufferAddress, size: BufferSize) -> Option<()> {
+    fn validate_write_buffer(
+        &self,
+        buffer: &DispatchBuffer,
+        at: BufferAddress,
+        size: BufferSize,
+    ) -> Option<()> {
         Self::validate_write_buffer(self, buffer, at, size.get())
     }
 
-    fn write_staging_buffer(&self, buffer: &DispatchBuffer, at: BufferAddress, from: &DispatchQueueWriteBuffer) {
+    fn write_staging_buffer(
+        &self,
+        buffer: &DispatchBuffer,
+        at: BufferAddress,
+        from: &DispatchQueueWriteBuffer,
+    ) {
         if let Some(staged) = from.as_custom::<Staged>() {
             self.write(buffer, at, Arc::clone(&staged.memory), staged.length as u64);
         }
@@ -90,11 +102,25 @@ impl QueueInterface for Queue {
     }
 
     fn submit(&self, buffers: &mut dyn Iterator<Item = DispatchCommandBuffer>) -> u64 {
-        let mut commands = std::mem::take(&mut *self.writes.lock().unwrap_or_else(PoisonError::into_inner));
+        // It is held until all is submitted, so that no other thread's submission comes between.
+        let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut commands = std::mem::take(&mut *writes);
+        let mut is_valid = true;
         for buffer in buffers {
-            if let Some(recorded) = buffer.as_custom::<Recorded>() {
-                commands.append(&mut recorded.take());
+            match buffer.as_custom::<Recorded>().and_then(Recorded::take) {
+                Some(mut own) => commands.append(&mut own),
+                None => is_valid = false,
             }
+        }
+        let mut is_mapped = false;
+        for command in &commands {
+            command.memories(&mut |memory| is_mapped |= memory.is_asked_for());
+        }
+        if is_mapped {
+            self.errors.invalid("commands that use a buffer which is mapped");
+        }
+        if self.is_destroyed.load(Ordering::Relaxed) || is_mapped || !is_valid {
+            commands.clear();
         }
         self.timeline.submit(commands)
     }
@@ -104,7 +130,7 @@ impl QueueInterface for Queue {
     }
 
     fn on_submitted_work_done(&self, callback: BoxSubmittedWorkDoneCallback) {
-        self.timeline.afterwards(callback);
+        self.timeline.watch().afterwards(move |_| callback());
     }
 
     fn compact_blas(&self, _: &DispatchBlas) -> (Option<u64>, DispatchBlas) {

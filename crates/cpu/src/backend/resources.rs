@@ -6,39 +6,56 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use wgpu::custom::{
-    BindGroupInterface, BindGroupLayoutInterface, BufferInterface, BufferMapCallback, BufferMappedRangeInterface,
-    ComputePipelineInterface, DispatchBindGroupLayout, DispatchBufferMappedRange, PipelineLayoutInterface,
-    QuerySetInterface, QueueWriteBufferInterface, ShaderCompilationInfoFuture, ShaderModuleInterface,
+    BindGroupInterface, BindGroupLayoutInterface, BufferInterface, BufferMapCallback,
+    BufferMappedRangeInterface, ComputePipelineInterface, DispatchBindGroupLayout, DispatchBufferMappedRange,
+    PipelineLayoutInterface, QuerySetInterface, QueueWriteBufferInterface, ShaderCompilationInfoFuture,
+    ShaderModuleInterface,
 };
-use wgpu::{BufferAddress, MapMode, MapRangeError, WriteOnly};
+use wgpu::{BufferAddress, BufferAsyncError, MapMode, MapRangeError, WriteOnly};
 
 use crate::compile::{Program, Source};
 use crate::run::memory::Memory;
 use crate::run::pool::Bindings;
-use crate::run::timeline::Timeline;
+use crate::run::timeline::Watch;
+
+use super::errors::Errors;
 
 /// A buffer.
 #[derive(Debug)]
 pub(super) struct Buffer {
     pub memory: Arc<Memory>,
     pub bytes: u64,
-    pub timeline: Arc<Timeline>,
+    pub watch: Watch,
+    pub errors: Arc<Errors>,
 }
 
 impl BufferInterface for Buffer {
     fn map_async(&self, _: MapMode, _: Range<BufferAddress>, callback: BufferMapCallback) {
-        self.timeline.afterwards(Box::new(move || callback(Ok(()))));
+        let memory = Arc::clone(&self.memory);
+        let number = memory.ask(false);
+        self.watch.afterwards(move |is_done| {
+            let is_given = is_done && memory.give(number);
+            callback(if is_given { Ok(()) } else { Err(BufferAsyncError) });
+        });
     }
 
     fn get_mapped_range(&self, range: Range<u64>) -> Result<DispatchBufferMappedRange, MapRangeError> {
-        let length = range.end.min(self.bytes).saturating_sub(range.start) as usize;
+        let mut length = range.end.min(self.bytes).saturating_sub(range.start) as usize;
+        if !self.memory.is_here() {
+            self.errors.invalid("a buffer that is not mapped yet");
+            length = 0;
+        }
         let memory = Arc::clone(&self.memory);
         Ok(DispatchBufferMappedRange::custom(Mapped { memory, first: range.start, length }))
     }
 
-    fn unmap(&self) {}
+    fn unmap(&self) {
+        self.memory.take_back();
+    }
 
-    fn destroy(&self) {}
+    fn destroy(&self) {
+        self.memory.take_back();
+    }
 }
 
 /// A part of a buffer that the host has mapped.
@@ -56,7 +73,8 @@ impl BufferMappedRangeInterface for Mapped {
 
     #[expect(unsafe_code, reason = "a view of mapped memory")]
     unsafe fn read_slice(&self) -> &[u8] {
-        // SAFETY: the range is inside of the memory, and wgpu sees to it that nothing runs on mapped buffers.
+        // SAFETY: the range is inside of the memory, the host has it, and `Queue::submit` refuses commands that
+        // use what the host has.
         unsafe { std::slice::from_raw_parts(self.memory.at(self.first), self.length) }
     }
 

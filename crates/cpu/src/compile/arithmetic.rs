@@ -4,7 +4,8 @@
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{self, InstBuilder, types};
 use naga::{
-    BinaryOperator, Expression, Handle, MathFunction, RelationalFunction, ScalarKind, TypeInner, UnaryOperator,
+    BinaryOperator, Expression, Handle, MathFunction, RelationalFunction, ScalarKind, TypeInner,
+    UnaryOperator,
 };
 
 use super::Stop;
@@ -296,7 +297,8 @@ impl<'m> Writer<'m, '_> {
         } else {
             let mut is_wrong = self.b.ins().icmp_imm_s(IntCC::Equal, b, 0);
             if is_signed {
-                let least = self.b.ins().icmp_imm_s(IntCC::Equal, a, i64::from(i32::MIN));
+                let least = if ty == types::I64 { i64::MIN } else { i64::from(i32::MIN) };
+                let least = self.b.ins().icmp_imm_s(IntCC::Equal, a, least);
                 let minus = self.b.ins().icmp_imm_s(IntCC::Equal, b, -1);
                 let overflows = self.b.ins().band(least, minus);
                 is_wrong = self.b.ins().bor(is_wrong, overflows);
@@ -340,8 +342,9 @@ impl<'m> Writer<'m, '_> {
                 let ty = self.ty(a);
                 let low = [self.shuffle(ty, a, b, [0, 4, 1, 5]), self.shuffle(ty, c, d, [0, 4, 1, 5])];
                 let high = [self.shuffle(ty, a, b, [2, 6, 3, 7]), self.shuffle(ty, c, d, [2, 6, 3, 7])];
-                let columns = [(low, [0, 1, 4, 5]), (low, [2, 3, 6, 7]), (high, [0, 1, 4, 5]), (high, [2, 3, 6, 7])]
-                    .map(|([x, y], lanes)| Val::One(self.shuffle(ty, x, y, lanes)));
+                let columns =
+                    [(low, [0, 1, 4, 5]), (low, [2, 3, 6, 7]), (high, [0, 1, 4, 5]), (high, [2, 3, 6, 7])]
+                        .map(|([x, y], lanes)| Val::One(self.shuffle(ty, x, y, lanes)));
                 return Ok(Val::Many(columns.into()));
             }
         }
@@ -516,7 +519,13 @@ impl<'m> Writer<'m, '_> {
 }
 
 /// Returns what an operator gives for integers of 32 bits or booleans that are known.
-pub(super) fn folded(op: BinaryOperator, kind: Kind, ty: ir::Type, x: u64, y: u64) -> Option<(ir::Type, u64)> {
+pub(super) fn folded(
+    op: BinaryOperator,
+    kind: Kind,
+    ty: ir::Type,
+    x: u64,
+    y: u64,
+) -> Option<(ir::Type, u64)> {
     if ty != types::I32 && ty != types::I8 {
         return None;
     }
@@ -545,4 +554,3 @@ pub(super) fn folded(op: BinaryOperator, kind: Kind, ty: ir::Type, x: u64, y: u6
         _ => None,
     }
 }
-

@@ -218,7 +218,7 @@ impl<'m> Writer<'m, '_> {
             }
         };
         if let (Some(slot), Some(value)) = (&slot, &value) {
-            self.define(slot, value);
+            self.define(slot, value)?;
         }
         self.b.ins().jump(exit, &[]);
         Ok(false)
@@ -283,9 +283,9 @@ impl<'m> Writer<'m, '_> {
             None => self.counted(frame, body, continuing, &stored)?,
             Some(_) => None,
         };
-        if let Some(counted) = counted.filter(|counted| {
-            counted.turns <= MOST_TURNS && counted.turns * weight <= MOST_WEIGHT
-        }) {
+        if let Some(counted) =
+            counted.filter(|counted| counted.turns <= MOST_TURNS && counted.turns * weight <= MOST_WEIGHT)
+        {
             return self.unrolled(frame, body, continuing, &counted, &stored);
         }
         let [head, next, after] = [(); 3].map(|()| self.b.create_block());
@@ -494,7 +494,9 @@ impl<'m> Writer<'m, '_> {
                 let left = self.known_value(frame, left, stored)?;
                 let right = self.known_value(frame, right, stored)?;
                 match (left, right) {
-                    (Some(a), Some(b)) => folded(op, Kind::Unsigned, types::I32, a, b).map(|(_, found)| found),
+                    (Some(a), Some(b)) => {
+                        folded(op, Kind::Unsigned, types::I32, a, b).map(|(_, found)| found)
+                    }
                     _ => None,
                 }
             }

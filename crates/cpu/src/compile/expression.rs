@@ -291,7 +291,12 @@ impl<'m> Writer<'m, '_> {
                 }
                 let ty = self.b.func.dfg.value_type(*vector);
                 if size == VectorSize::Quad {
-                    return Ok(Val::One(self.shuffle(ty, *vector, *vector, [0, 1, 2, 3].map(|at| lanes[at]))));
+                    return Ok(Val::One(self.shuffle(
+                        ty,
+                        *vector,
+                        *vector,
+                        [0, 1, 2, 3].map(|at| lanes[at]),
+                    )));
                 }
                 let part = TypeInner::Scalar(inner.scalar().ok_or_else(|| Stop::unsupported("no scalar"))?);
                 let scalars: Vec<Val> = lanes
@@ -360,7 +365,8 @@ impl<'m> Writer<'m, '_> {
         Ok(match of {
             Val::Many(parts) => parts.get(index as usize).cloned().ok_or_else(missing)?,
             Val::One(vector) => {
-                let lane = Lane::Known(u8::try_from(index).ok().filter(|lane| *lane < 4).ok_or_else(missing)?);
+                let lane =
+                    Lane::Known(u8::try_from(index).ok().filter(|lane| *lane < 4).ok_or_else(missing)?);
                 let scalar = self.lane(*vector, lane);
                 let part = TypeInner::Scalar(inner.scalar().ok_or_else(missing)?);
                 Val::One(self.as_component(scalar, &part))

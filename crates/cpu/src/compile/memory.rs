@@ -22,16 +22,17 @@ pub(super) fn behind(module: &Module, inner: &TypeInner) -> Result<TypeInner, St
 
 impl Writer<'_, '_> {
     /// Sets registers to a value.
-    pub fn define(&mut self, slot: &Slot, value: &Val) {
+    pub fn define(&mut self, slot: &Slot, value: &Val) -> Result<(), Stop> {
         match (slot, value) {
             (Slot::Leaf(variable), Val::One(value)) => {
                 self.b.def_var(*variable, *value);
                 self.known.set(*variable, self.known_number(*value));
+                Ok(())
             }
             (Slot::Many(slots), Val::Many(values)) => {
-                slots.iter().zip(values.iter()).for_each(|(slot, value)| self.define(slot, value));
+                slots.iter().zip(values.iter()).try_for_each(|(slot, value)| self.define(slot, value))
             }
-            _ => unreachable!("naga has validated that {slot:?} takes {value:?}"),
+            _ => Err(Stop::unsupported("a value of another type")),
         }
     }
 
@@ -88,18 +89,14 @@ impl Writer<'_, '_> {
     /// Stores a value of this type.
     pub fn store(&mut self, to: &Pointer, inner: &TypeInner, value: &Val) -> Result<(), Stop> {
         match to {
-            Pointer::Slot { slot, lane: None, .. } => {
-                self.define(slot, value);
-                Ok(())
-            }
+            Pointer::Slot { slot, lane: None, .. } => self.define(slot, value),
             Pointer::Slot { slot, lane: Some(lane), .. } => {
                 let (Val::One(vector), Val::One(value)) = (self.read(slot), value) else {
                     return Err(Stop::unsupported("a component of no vector"));
                 };
                 let value = self.as_lane(*value, inner);
                 let vector = self.with_lane(vector, *lane, value);
-                self.define(slot, &Val::One(vector));
-                Ok(())
+                self.define(slot, &Val::One(vector))
             }
             Pointer::Memory(memory) => self.store_memory(memory, inner, value),
         }

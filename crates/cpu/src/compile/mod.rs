@@ -29,6 +29,15 @@ use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
 use translator::Translator;
 use value::Root;
 
+/// The most bytes of variables that an invocation has in memory.
+pub(crate) const MOST_FRAME: usize = 192 << 10;
+
+/// The most invocations of a workgroup.
+pub(crate) const MOST_LANES: u32 = 1024;
+
+/// The most bytes of memory that a workgroup shares.
+pub(crate) const MOST_SHARED: u32 = 1 << 20;
+
 /// A kernel as machine code.
 pub(crate) struct Program {
     /// The buffers that it uses, by number.
@@ -156,6 +165,10 @@ impl Program {
         }
         let bindings = bindings(module, info.get_entry_point(index))?;
         let [x, y, z] = point.workgroup_size;
+        let lanes = x.checked_mul(y).and_then(|face| face.checked_mul(z)).unwrap_or(u32::MAX);
+        if lanes > MOST_LANES {
+            return Err(format!("{entry}: {lanes} invocations in a workgroup, more than {MOST_LANES}"));
+        }
         let failed = |what: &dyn std::fmt::Display| format!("{entry}: {what}");
         let mut code = jit().map_err(|error| failed(&error))?;
         let mut in_memory: HashSet<Root> = HashSet::new();
@@ -179,6 +192,15 @@ impl Program {
             .declare_function(entry, Linkage::Export, &context.func.signature)
             .map_err(|error| failed(&error))?;
         code.define_function(function, &mut context).map_err(|error| failed(&format!("{error:?}")))?;
+        let frame = context
+            .compiled_code()
+            .map_or(0, |code| code.buffer.frame_layout().map_or(0, |frame| frame.frame_to_fp_offset));
+        if frame as usize > MOST_FRAME || facts.shared_bytes > MOST_SHARED as usize {
+            let bytes = facts.shared_bytes;
+            return Err(failed(&format!(
+                "{frame} bytes of variables and {bytes} bytes of shared memory: not supported"
+            )));
+        }
         code.finalize_definitions().map_err(|error| failed(&error))?;
         let main = code.get_finalized_function(function);
         // SAFETY: the function was made with this signature.
@@ -186,7 +208,7 @@ impl Program {
         let main = unsafe { std::mem::transmute::<*const u8, Main>(main) };
         Ok(Self {
             bindings,
-            lanes: x * y * z,
+            lanes,
             shared_bytes: facts.shared_bytes,
             has_barriers: facts.has_barriers,
             main,
@@ -213,11 +235,23 @@ fn signature(code: &JITModule) -> Signature {
     signature
 }
 
+/// Returns whether there is a compiler for this processor.
+pub(crate) fn has_compiler() -> bool {
+    cranelift_native::builder().is_ok()
+}
+
 /// Returns an empty module of code for this processor.
 fn jit() -> Result<JITModule, String> {
     let mut flags = settings::builder();
-    let all = [("opt_level", "speed"), ("is_pic", "false"), ("enable_verifier", "false"),
-        ("unwind_info", "false"), ("enable_alias_analysis", "true")];
+    let all = [
+        ("enable_probestack", "true"),
+        ("probestack_strategy", "inline"),
+        ("opt_level", "speed"),
+        ("is_pic", "false"),
+        ("enable_verifier", "false"),
+        ("unwind_info", "false"),
+        ("enable_alias_analysis", "true"),
+    ];
     for (name, value) in all {
         flags.set(name, value).map_err(|error| format!("{name}: {error}"))?;
     }

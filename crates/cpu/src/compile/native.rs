@@ -2,7 +2,9 @@
 //! place of theirs. They are known by their names and by the shape of what they use, and what they write in WGSL
 //! is what the code computes, to the bit.
 
-use cranelift_codegen::ir::{AbiParam, InstBuilder, MemFlagsData, Signature, StackSlotData, StackSlotKind, types};
+use cranelift_codegen::ir::{
+    AbiParam, InstBuilder, MemFlagsData, Signature, StackSlotData, StackSlotKind, types,
+};
 use naga::{AddressSpace, Function, GlobalVariable, Handle, Scalar, TypeInner, VectorSize};
 
 use super::Stop;

@@ -67,7 +67,8 @@ impl Writer<'_, '_> {
             Some(vector) => {
                 for (lane, scalar) in scalars.into_iter().enumerate() {
                     let is_number = matches!(self.origin(scalar), Origin::Float(_) | Origin::Integer(_));
-                    if scalars.iter().any(|other| *other != scalars[0]) && !is_number && !self.is_lane(scalar) {
+                    if scalars.iter().any(|other| *other != scalars[0]) && !is_number && !self.is_lane(scalar)
+                    {
                         self.packs.lanes.insert(scalar, (vector, lane as u8));
                     }
                 }
@@ -252,9 +253,20 @@ impl Writer<'_, '_> {
             return None;
         }
         let known = [
-            Opcode::Fneg, Opcode::Fabs, Opcode::Sqrt, Opcode::Floor, Opcode::Ceil, Opcode::Trunc, Opcode::Nearest,
-            Opcode::Ineg, Opcode::Bnot, Opcode::Uextend, Opcode::FcvtFromSint, Opcode::FcvtFromUint,
-            Opcode::FcvtToSintSat, Opcode::FcvtToUintSat,
+            Opcode::Fneg,
+            Opcode::Fabs,
+            Opcode::Sqrt,
+            Opcode::Floor,
+            Opcode::Ceil,
+            Opcode::Trunc,
+            Opcode::Nearest,
+            Opcode::Ineg,
+            Opcode::Bnot,
+            Opcode::Uextend,
+            Opcode::FcvtFromSint,
+            Opcode::FcvtFromUint,
+            Opcode::FcvtToSintSat,
+            Opcode::FcvtToUintSat,
         ];
         if !known.contains(&opcode) {
             return None;
@@ -308,7 +320,8 @@ impl Writer<'_, '_> {
         }
         if is_bool {
             let is_not = |writer: &Self| {
-                right.iter().all(|other| writer.origin(*other) == Origin::Integer(1)) && opcode == Opcode::Bxor
+                right.iter().all(|other| writer.origin(*other) == Origin::Integer(1))
+                    && opcode == Opcode::Bxor
             };
             if is_not(self) {
                 let x = self.pack(left, depth, effort);
@@ -316,8 +329,20 @@ impl Writer<'_, '_> {
             }
         }
         let known = [
-            Opcode::Fadd, Opcode::Fsub, Opcode::Fmul, Opcode::Fdiv, Opcode::Iadd, Opcode::Isub, Opcode::Imul,
-            Opcode::Band, Opcode::Bor, Opcode::Bxor, Opcode::Smin, Opcode::Smax, Opcode::Umin, Opcode::Umax,
+            Opcode::Fadd,
+            Opcode::Fsub,
+            Opcode::Fmul,
+            Opcode::Fdiv,
+            Opcode::Iadd,
+            Opcode::Isub,
+            Opcode::Imul,
+            Opcode::Band,
+            Opcode::Bor,
+            Opcode::Bxor,
+            Opcode::Smin,
+            Opcode::Smax,
+            Opcode::Umin,
+            Opcode::Umax,
         ];
         if !known.contains(&opcode) {
             return None;
@@ -364,7 +389,8 @@ impl Writer<'_, '_> {
     pub fn chosen(&mut self, ty: ir::Type, condition: ir::Value, yes: ir::Value, no: ir::Value) -> ir::Value {
         let is_zero = |writer: &Self, vector: ir::Value| {
             let scalar = writer.splats.get(&vector);
-            scalar.is_some_and(|scalar| matches!(writer.origin(*scalar), Origin::Float(0) | Origin::Integer(0)))
+            scalar
+                .is_some_and(|scalar| matches!(writer.origin(*scalar), Origin::Float(0) | Origin::Integer(0)))
         };
         let condition = self.bits_as(condition, ty);
         if is_zero(self, yes) {

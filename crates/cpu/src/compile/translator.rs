@@ -15,7 +15,7 @@ use naga::valid::{FunctionInfo, ModuleInfo};
 use naga::{AddressSpace, BuiltIn, Expression, Function, Handle, Module, TypeInner};
 
 use super::control::Weights;
-use super::value::{ENTRY, Known, Packs, Memory, Place, Pointer, Root, Slot, Val, leaf, parts, room};
+use super::value::{ENTRY, Known, Memory, Packs, Place, Pointer, Root, Slot, Val, leaf, parts, room};
 use super::{Binding, Bound, Context, Stop};
 
 /// What a translation found out.
@@ -90,11 +90,7 @@ impl<'m> Translator<'m> {
     }
 
     /// Writes the function.
-    pub fn translate(
-        &self,
-        mut b: FunctionBuilder<'_>,
-        target: TargetFrontendConfig,
-    ) -> Result<Facts, Stop> {
+    pub fn translate(&self, mut b: FunctionBuilder<'_>, target: TargetFrontendConfig) -> Result<Facts, Stop> {
         let block = b.create_block();
         b.append_block_params_for_function_params(block);
         b.switch_to_block(block);
@@ -324,7 +320,7 @@ impl<'m> Writer<'m, '_> {
         };
         if goes_on {
             if let (Some(slot), Some(value)) = (&slot, frame.returned.take()) {
-                self.define(slot, &value);
+                self.define(slot, &value)?;
             }
             self.b.ins().jump(exit, &[]);
         }

@@ -92,15 +92,13 @@ pub(super) enum Place {
 /// Returns the type of the register that holds a value, or `None` if it has parts.
 pub(super) fn leaf(inner: &TypeInner) -> Result<Option<ir::Type>, Stop> {
     Ok(match *inner {
-        TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => {
-            Some(match (scalar.kind, scalar.width) {
-                (ScalarKind::Float, 4) => types::F32,
-                (ScalarKind::Sint | ScalarKind::Uint, 4) => types::I32,
-                (ScalarKind::Sint | ScalarKind::Uint, 8) => types::I64,
-                (ScalarKind::Bool, _) => types::I8,
-                (kind, width) => return Err(Stop::unsupported(format!("{kind:?} of {width} bytes"))),
-            })
-        }
+        TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => Some(match (scalar.kind, scalar.width) {
+            (ScalarKind::Float, 4) => types::F32,
+            (ScalarKind::Sint | ScalarKind::Uint, 4) => types::I32,
+            (ScalarKind::Sint | ScalarKind::Uint, 8) => types::I64,
+            (ScalarKind::Bool, _) => types::I8,
+            (kind, width) => return Err(Stop::unsupported(format!("{kind:?} of {width} bytes"))),
+        }),
         TypeInner::Vector { size: VectorSize::Quad, scalar } => match (scalar.kind, scalar.width) {
             (ScalarKind::Float, 4) => Some(types::F32X4),
             (ScalarKind::Sint | ScalarKind::Uint, 4) | (ScalarKind::Bool, _) => Some(types::I32X4),

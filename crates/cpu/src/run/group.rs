@@ -7,10 +7,10 @@ use std::ffi::c_void;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
-use crate::compile::{Bound, Context, Program};
+use crate::compile::{Bound, Context, MOST_FRAME, Program};
 
-/// The bytes of an invocation's stack.
-const STACK: usize = 256 << 10;
+/// The bytes of an invocation's stack: a kernel's variables, and a little for what hands over.
+const STACK: usize = MOST_FRAME + (32 << 10);
 
 /// What a thread keeps from workgroup to workgroup.
 #[derive(Default)]
@@ -30,16 +30,17 @@ pub(crate) struct Place {
     pub groups: [u32; 3],
 }
 
-/// Runs a workgroup.
+/// Runs a workgroup. Returns whether there was memory for it.
 ///
 /// # Safety
 /// As for [`Program::run`].
 #[expect(unsafe_code, reason = "machine code runs")]
-pub(crate) unsafe fn run(program: &Program, bindings: &[Bound], place: Place, clears: bool) {
+pub(crate) unsafe fn run(program: &Program, bindings: &[Bound], place: Place, clears: bool) -> bool {
     if program.shared_bytes == 0 && !program.has_barriers {
         let context = context(bindings, place, std::ptr::null_mut());
         // SAFETY: what the caller promises.
-        return unsafe { program.run(&context, 0, program.lanes) };
+        unsafe { program.run(&context, 0, program.lanes) };
+        return true;
     }
     let Kept { mut stacks, mut shared } = KEPT.take();
     let words = program.shared_bytes.div_ceil(8) + 2;
@@ -47,18 +48,20 @@ pub(crate) unsafe fn run(program: &Program, bindings: &[Bound], place: Place, cl
         shared.resize(words, 0);
     }
     if clears {
-        shared.fill(0);
+        shared[..words].fill(0);
     }
     // Vectors in shared memory need no more than the alignment of words: they are loaded as unaligned.
     let context = context(bindings, place, shared.as_mut_ptr().cast());
-    if program.has_barriers {
+    let is_run = if program.has_barriers && program.lanes > 1 {
         // SAFETY: what the caller promises.
-        unsafe { together(program, &context, &mut stacks) };
+        unsafe { together(program, &context, &mut stacks) }
     } else {
         // SAFETY: what the caller promises.
         unsafe { program.run(&context, 0, program.lanes) };
-    }
+        true
+    };
     KEPT.set(Kept { stacks, shared });
+    is_run
 }
 
 fn context(bindings: &[Bound], place: Place, shared: *mut u8) -> Context {
@@ -72,18 +75,18 @@ fn context(bindings: &[Bound], place: Place, shared: *mut u8) -> Context {
     }
 }
 
-/// Runs the invocations of a workgroup in turns from barrier to barrier.
+/// Runs the invocations of a workgroup in turns from barrier to barrier. Returns whether there was memory for
+/// their stacks.
 ///
 /// # Safety
 /// As for [`Program::run`].
 #[expect(unsafe_code, reason = "machine code runs")]
-unsafe fn together(program: &Program, all: &Context, stacks: &mut Vec<DefaultStack>) {
+unsafe fn together(program: &Program, all: &Context, stacks: &mut Vec<DefaultStack>) -> bool {
     let count = program.lanes as usize;
     while stacks.len() < count {
         match DefaultStack::new(STACK) {
             Ok(stack) => stacks.push(stack),
-            // Without memory for stacks nothing can run, and there is no error to be had in a launch.
-            Err(_) => std::process::abort(),
+            Err(_) => return false,
         }
     }
     let (program_at, all_at) = (std::ptr::from_ref(program), std::ptr::from_ref(all));
@@ -111,6 +114,7 @@ unsafe fn together(program: &Program, all: &Context, stacks: &mut Vec<DefaultSta
         }
     }
     stacks.extend(running.into_iter().map(Coroutine::into_stack));
+    true
 }
 
 /// Goes on with the other invocations until all have come so far.

@@ -2,15 +2,27 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The alignment of buffers, in bytes: a cache line.
 const ALIGNMENT: usize = 64;
+/// The alignment that the system's memory has by itself. It makes fresh pages of zeros for no more than that.
+const NATURAL: usize = 16;
+
+/// Nobody has mapped it.
+const FREE: u64 = 0;
+/// The host has it.
+const HERE: u64 = 1;
 
 /// The memory of a buffer, which begins as zeros. What reads and writes it when is the timeline's business: it
 /// is no different from memory of a GPU.
 pub(crate) struct Memory {
     start: NonNull<u8>,
+    base: NonNull<u8>,
     layout: Layout,
+    bytes: u64,
+    /// [`FREE`], [`HERE`], or the number of the map that was asked for.
+    map: AtomicU64,
 }
 
 // SAFETY: all access is through raw pointers, in an order that the timeline keeps.
@@ -22,7 +34,7 @@ unsafe impl Sync for Memory {}
 
 impl std::fmt::Debug for Memory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Memory({} bytes)", self.bytes())
+        write!(f, "Memory({} bytes)", self.bytes)
     }
 }
 
@@ -30,24 +42,54 @@ impl Memory {
     /// Returns memory of so many bytes, or `None` if there is none.
     #[expect(unsafe_code, reason = "memory may be missing, which no safe allocation tells")]
     pub fn new(bytes: u64) -> Option<Self> {
-        // Kernels without bounds checks may load a whole vector at the end.
-        let size = usize::try_from(bytes).ok()?.max(1).checked_next_multiple_of(ALIGNMENT)?;
-        let layout = Layout::from_size_align(size, ALIGNMENT).ok()?;
+        let size =
+            usize::try_from(bytes).ok()?.checked_next_multiple_of(ALIGNMENT)?.checked_add(ALIGNMENT)?;
+        let layout = Layout::from_size_align(size, NATURAL).ok()?;
         // SAFETY: the size is not zero.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Self { start, layout })
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let before = base.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        // SAFETY: it is so many bytes longer.
+        let start = unsafe { base.add(before) };
+        Some(Self { start, base, layout, bytes, map: AtomicU64::new(FREE) })
     }
 
     pub fn bytes(&self) -> u64 {
-        self.layout.size() as u64
+        self.bytes
     }
 
     /// Returns the address of a byte.
     #[expect(unsafe_code, reason = "an address within an allocation")]
     pub fn at(&self, offset: u64) -> *mut u8 {
-        let offset = usize::try_from(offset).unwrap_or(usize::MAX).min(self.layout.size());
         // SAFETY: it is within the allocation, or just behind it.
-        unsafe { self.start.as_ptr().add(offset) }
+        unsafe { self.start.as_ptr().add(offset.min(self.bytes) as usize) }
+    }
+
+    /// Notes that the host asks for it, or has it at once. Returns the number of the map.
+    pub fn ask(&self, at_once: bool) -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(HERE + 1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        self.map.store(if at_once { HERE } else { number }, Ordering::Release);
+        number
+    }
+
+    /// Gives it to the host that asked for it. Returns whether it still wants it.
+    pub fn give(&self, number: u64) -> bool {
+        self.map.compare_exchange(number, HERE, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Takes it back from the host.
+    pub fn take_back(&self) {
+        self.map.store(FREE, Ordering::Release);
+    }
+
+    /// Returns whether the host has it.
+    pub fn is_here(&self) -> bool {
+        self.map.load(Ordering::Acquire) == HERE
+    }
+
+    /// Returns whether the host has it or has asked for it.
+    pub fn is_asked_for(&self) -> bool {
+        self.map.load(Ordering::Acquire) != FREE
     }
 }
 
@@ -55,6 +97,6 @@ impl Drop for Memory {
     #[expect(unsafe_code, reason = "what was allocated is freed")]
     fn drop(&mut self) {
         // SAFETY: it was allocated so.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
 }

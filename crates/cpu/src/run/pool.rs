@@ -10,6 +10,7 @@ use crate::compile::{Bound, Program};
 
 use super::group::{self, Place};
 use super::memory::Memory;
+use super::timeline::STACK;
 
 /// How long a thread looks for the next launch before it sleeps: launches of a step follow one another at
 /// once.
@@ -22,13 +23,13 @@ const PIECES: u32 = 8;
 #[derive(Debug)]
 pub(crate) struct Bindings {
     pub bounds: Vec<Bound>,
-    _memories: Vec<Arc<Memory>>,
+    pub memories: Vec<Arc<Memory>>,
 }
 
 impl Bindings {
     /// Binds buffers, each of which lies in one of these memories.
     pub fn new(bounds: Vec<Bound>, memories: Vec<Arc<Memory>>) -> Self {
-        Self { bounds, _memories: memories }
+        Self { bounds, memories }
     }
 }
 
@@ -57,6 +58,8 @@ struct Shared {
     piece: u64,
     next: AtomicU64,
     done: AtomicU64,
+    /// Whether a workgroup could not be run.
+    failed: AtomicBool,
 }
 
 impl Launch {
@@ -65,15 +68,18 @@ impl Launch {
     }
 
     #[expect(unsafe_code, reason = "machine code runs")]
-    fn run(&self, numbers: std::ops::Range<u64>) {
+    fn run(&self, numbers: std::ops::Range<u64>) -> bool {
         let [x, y, _] = self.groups.map(u64::from);
         for number in numbers {
             let group = [number % x, number / x % y, number / (x * y)].map(|axis| axis as u32);
             let place = Place { group, groups: self.groups };
             // SAFETY: `Pass::dispatch_workgroups` has checked what is bound, the timeline runs one launch at a
             // time, and each workgroup is run once.
-            unsafe { group::run(&self.program, &self.bindings.bounds, place, self.clears) };
+            if !unsafe { group::run(&self.program, &self.bindings.bounds, place, self.clears) } {
+                return false;
+            }
         }
+        true
     }
 }
 
@@ -86,7 +92,9 @@ impl Shared {
                 return;
             }
             let end = (first + self.piece).min(self.total);
-            self.launch.run(first..end);
+            if !self.launch.run(first..end) {
+                self.failed.store(true, Ordering::Relaxed);
+            }
             self.done.fetch_add(end - first, Ordering::Release);
         }
     }
@@ -124,27 +132,34 @@ impl Pool {
                 begin();
                 board.help();
             };
-            std::thread::Builder::new().name(format!("unisono-cpu {}", at + 1)).spawn(work).ok()
+            let name = format!("unisono-cpu {}", at + 1);
+            std::thread::Builder::new().name(name).stack_size(STACK).spawn(work).ok()
         };
         let helpers = (0..helpers).filter_map(start).collect();
         Self { board, helpers }
     }
 
-    /// Computes a launch.
-    pub fn run(&self, launch: &Launch) {
+    /// Computes a launch. Returns whether it could be computed.
+    pub fn run(&self, launch: &Launch) -> bool {
         let total = launch.total();
         if total <= 1 || self.helpers.is_empty() {
             return launch.run(0..total);
         }
         let threads = self.helpers.len() as u64 + 1;
         let piece = (total / (threads * u64::from(PIECES))).max(1);
-        let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
-        let shared = Arc::new(Shared { launch: launch.clone(), total, piece, next, done });
+        let (next, done, failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        let shared = Arc::new(Shared { launch: launch.clone(), total, piece, next, done, failed });
         self.board.announce(&shared);
         shared.work();
+        let mut turns = 0u32;
         while shared.done.load(Ordering::Acquire) < total {
-            std::hint::spin_loop();
+            // A helper that the system has put aside needs a core to go on.
+            turns += 1;
+            if turns < 1000 { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
+        // What was bound may be freed when this launch is over.
+        *hold(&self.board.newest) = None;
+        !shared.failed.load(Ordering::Relaxed)
     }
 }
 

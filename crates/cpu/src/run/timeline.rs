@@ -9,27 +9,54 @@ use std::time::{Duration, Instant};
 use super::memory::Memory;
 use super::pool::{Launch, Pool};
 
+/// The bytes of the stack of a thread: more than any kernel takes.
+pub(super) const STACK: usize = 1 << 20;
+
 /// A command.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Copy { from: Arc<Memory>, from_at: u64, to: Arc<Memory>, to_at: u64, bytes: u64 },
-    Clear { to: Arc<Memory>, at: u64, bytes: u64 },
+    Copy {
+        from: Arc<Memory>,
+        from_at: u64,
+        to: Arc<Memory>,
+        to_at: u64,
+        bytes: u64,
+    },
+    Clear {
+        to: Arc<Memory>,
+        at: u64,
+        bytes: u64,
+    },
     Launch(Launch),
     /// Writes the time, in nanoseconds.
-    Stamp { to: Arc<[AtomicU64]>, at: u32 },
+    Stamp {
+        to: Arc<[AtomicU64]>,
+        at: u32,
+    },
     /// Copies times to a buffer.
-    Fetch { from: Arc<[AtomicU64]>, first: u32, count: u32, to: Arc<Memory>, at: u64 },
+    Fetch {
+        from: Arc<[AtomicU64]>,
+        first: u32,
+        count: u32,
+        to: Arc<Memory>,
+        at: u64,
+    },
 }
 
-/// What is called when a submission is done.
-type Callback = Box<dyn FnOnce() + Send>;
+/// What is called when a submission is done, or never will be.
+type Callback = Box<dyn FnOnce(bool) + Send>;
 
-/// What was submitted and what of it is done.
+/// What was submitted and what of it is done, and the thread that does it.
 pub(crate) struct Timeline {
-    shared: Arc<Shared>,
+    watch: Watch,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// What was submitted and what of it is done.
+#[derive(Clone)]
+pub(crate) struct Watch(Arc<Shared>);
+
+#[derive(Default)]
 struct Shared {
     state: Mutex<State>,
     /// Tells the thread of work.
@@ -44,12 +71,34 @@ struct State {
     submitted: u64,
     completed: u64,
     callbacks: Vec<(u64, Callback)>,
+    /// Whether nothing more will be submitted.
     ended: bool,
+    /// Whether nothing more will be done.
+    is_dead: bool,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// What was waited for is done, and so is all else.
+    Empty,
+    /// What was waited for is done.
+    Done,
+    /// The time was up first.
+    Timeout,
+    /// It never will be done.
+    Dead,
 }
 
 impl std::fmt::Debug for Timeline {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Timeline")
+    }
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Watch")
     }
 }
 
@@ -59,85 +108,121 @@ impl Shared {
     }
 }
 
+impl Watch {
+    /// Calls this in a poll once all that was submitted so far is done.
+    pub fn afterwards(&self, callback: impl FnOnce(bool) + Send + 'static) {
+        let mut state = self.0.hold();
+        let number = state.submitted;
+        state.callbacks.push((number, Box::new(callback)));
+    }
+}
+
 impl Timeline {
     /// Starts the thread, and so many beside it. `begin` is called on each.
     ///
     /// # Errors
     /// If the system starts no thread.
     pub fn new(threads: usize, begin: fn()) -> std::io::Result<Self> {
-        let state = Mutex::default();
-        let shared = Arc::new(Shared { state, work: Condvar::new(), done: Condvar::new() });
-        let own = Arc::clone(&shared);
+        let watch = Watch(Arc::default());
+        let own = Ends(Arc::clone(&watch.0));
         let run = move || {
             begin();
-            own.run(&Pool::new(threads.saturating_sub(1), begin));
+            own.0.run(&Pool::new(threads.saturating_sub(1), begin));
         };
-        let thread = std::thread::Builder::new().name("unisono-cpu 0".to_owned()).spawn(run)?;
-        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+        let thread =
+            std::thread::Builder::new().name("unisono-cpu 0".to_owned()).stack_size(STACK).spawn(run)?;
+        Ok(Self { watch, thread: Mutex::new(Some(thread)) })
+    }
+
+    pub fn watch(&self) -> &Watch {
+        &self.watch
     }
 
     /// Submits commands. Returns their number.
     pub fn submit(&self, commands: Vec<Command>) -> u64 {
-        let mut state = self.shared.hold();
+        let mut state = self.watch.0.hold();
         state.submitted += 1;
         let number = state.submitted;
-        state.waiting.push_back((number, commands));
+        if !state.is_dead {
+            state.waiting.push_back((number, commands));
+        }
         drop(state);
-        self.shared.work.notify_one();
+        self.watch.0.work.notify_one();
         number
     }
 
-    /// Calls this in a poll once all that was submitted so far is done.
-    pub fn afterwards(&self, callback: Callback) {
-        let mut state = self.shared.hold();
-        let number = state.submitted;
-        state.callbacks.push((number, callback));
-    }
-
-    /// Waits for a submission, or for all of them, and calls what waits for what is done. Returns whether all
-    /// is done, or `None` if the time is up first.
-    pub fn wait(&self, number: Option<u64>, timeout: Option<Duration>) -> Option<bool> {
+    /// Waits for a submission, or for all of them, and calls what waits for what is done.
+    pub fn wait(&self, number: Option<u64>, timeout: Option<Duration>) -> Waited {
         let start = Instant::now();
-        let mut state = self.shared.hold();
+        let shared = &self.watch.0;
+        let mut state = shared.hold();
         let wanted = number.unwrap_or(state.submitted).min(state.submitted);
-        while state.completed < wanted {
+        while state.completed < wanted && !state.is_dead {
             match timeout {
-                None => state = self.shared.done.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => state = shared.done.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(timeout) => {
                     let Some(left) = timeout.checked_sub(start.elapsed()).filter(|left| !left.is_zero())
                     else {
                         break;
                     };
-                    let waited = self.shared.done.wait_timeout(state, left);
+                    let waited = shared.done.wait_timeout(state, left);
                     state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 }
             }
         }
-        let completed = state.completed;
+        let (completed, is_dead) = (state.completed, state.is_dead);
         let all = std::mem::take(&mut state.callbacks);
-        let (ready, later) = all.into_iter().partition(|(number, _)| *number <= completed);
+        let is_ready = |(number, _): &(u64, Callback)| *number <= completed || is_dead;
+        let (ready, later): (Vec<_>, Vec<_>) = all.into_iter().partition(is_ready);
         state.callbacks = later;
         let is_empty = completed == state.submitted;
         drop(state);
-        let ready: Vec<(u64, Callback)> = ready;
-        ready.into_iter().for_each(|(_, callback)| callback());
-        (completed >= wanted).then_some(is_empty)
+        for (number, callback) in ready {
+            callback(number <= completed);
+        }
+        match (completed >= wanted, is_dead) {
+            (_, true) => Waited::Dead,
+            (true, _) if is_empty => Waited::Empty,
+            (true, _) => Waited::Done,
+            (false, _) => Waited::Timeout,
+        }
     }
 }
 
 impl Drop for Timeline {
     fn drop(&mut self) {
-        self.shared.hold().ended = true;
-        self.shared.work.notify_one();
+        let callbacks = {
+            let mut state = self.watch.0.hold();
+            state.ended = true;
+            std::mem::take(&mut state.callbacks)
+        };
+        self.watch.0.work.notify_one();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             let _ = thread.join();
         }
+        // They may hold buffers, and these the list of callbacks.
+        drop(callbacks);
+    }
+}
+
+/// Tells of the end of the thread, whatever ended it.
+struct Ends(Arc<Shared>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let waiting = {
+            let mut state = self.0.hold();
+            state.is_dead = true;
+            std::mem::take(&mut state.waiting)
+        };
+        drop(waiting);
+        self.0.done.notify_all();
     }
 }
 
 impl Shared {
-    /// Runs what is submitted, until the timeline ends and all is done.
+    /// Runs what is submitted, until the timeline ends and all is done, or a launch cannot be run.
     fn run(&self, pool: &Pool) {
         let begin = Instant::now();
         loop {
@@ -153,7 +238,9 @@ impl Shared {
             };
             drop(state);
             for command in commands {
-                command.run(pool, begin);
+                if !command.run(pool, begin) {
+                    return;
+                }
             }
             self.hold().completed = number;
             self.done.notify_all();
@@ -163,7 +250,8 @@ impl Shared {
 
 impl Command {
     #[expect(unsafe_code, reason = "buffers are memory without an owner")]
-    fn run(self, pool: &Pool, begin: Instant) {
+    /// Runs it. Returns whether it could be run.
+    fn run(self, pool: &Pool, begin: Instant) -> bool {
         match self {
             Self::Copy { from, from_at, to, to_at, bytes } => {
                 // SAFETY: the encoder has checked that both hold the bytes, and nothing else runs.
@@ -173,7 +261,7 @@ impl Command {
                 // SAFETY: as above.
                 unsafe { std::ptr::write_bytes(to.at(at), 0, bytes as usize) };
             }
-            Self::Launch(launch) => pool.run(&launch),
+            Self::Launch(launch) => return pool.run(&launch),
             Self::Stamp { to, at } => {
                 if let Some(place) = to.get(at as usize) {
                     place.store(begin.elapsed().as_nanos() as u64 + 1, Ordering::Relaxed);
@@ -182,12 +270,23 @@ impl Command {
             Self::Fetch { from, first, count, to, at } => {
                 for number in 0..count {
                     let time = from.get((first + number) as usize);
-                    let time = time.map_or(0, |time| time.load(Ordering::Relaxed)).to_le_bytes();
+                    let time = time.map_or(0, |time| time.load(Ordering::Relaxed)).to_ne_bytes();
                     let place = to.at(at + 8 * u64::from(number));
                     // SAFETY: the encoder has checked that the buffer holds all of them.
                     unsafe { std::ptr::copy_nonoverlapping(time.as_ptr(), place, 8) };
                 }
             }
+        }
+        true
+    }
+
+    /// Calls this with the memories that the command uses.
+    pub fn memories<'a>(&'a self, each: &mut dyn FnMut(&'a Memory)) {
+        match self {
+            Self::Copy { from, to, .. } => [from, to].into_iter().for_each(|memory| each(memory)),
+            Self::Clear { to, .. } | Self::Fetch { to, .. } => each(to),
+            Self::Launch(launch) => launch.bindings.memories.iter().for_each(|memory| each(memory)),
+            Self::Stamp { .. } => {}
         }
     }
 }

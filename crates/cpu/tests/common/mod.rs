@@ -51,7 +51,8 @@ impl Machine {
     /// Compiles a kernel, with bounds checks or without.
     pub fn pipeline(&self, wgsl: &str, checked: bool) -> Result<wgpu::ComputePipeline, String> {
         let scope = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
-        let descriptor = wgpu::ShaderModuleDescriptor { label: None, source: wgpu::ShaderSource::Wgsl(wgsl.into()) };
+        let descriptor =
+            wgpu::ShaderModuleDescriptor { label: None, source: wgpu::ShaderSource::Wgsl(wgsl.into()) };
         let module = if checked {
             self.device.create_shader_module(descriptor)
         } else {

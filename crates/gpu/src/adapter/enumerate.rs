@@ -54,8 +54,8 @@ pub(crate) fn enumerate(instance: &wgpu::Instance, backends: &[Backend]) -> Vec<
 /// Returns the processor as an adapter that computes on so many threads.
 #[cfg(feature = "cpu")]
 pub(crate) fn raw_processor(threads: usize) -> Option<wgpu::Adapter> {
-    let begin = crate::device::float_mode::flush;
-    Some(unisono_cpu::adapter(unisono_cpu::Options { threads, begin }))
+    let begin = super::float_mode::flush;
+    unisono_cpu::is_supported().then(|| unisono_cpu::adapter(unisono_cpu::Options { threads, begin }))
 }
 
 #[cfg(not(feature = "cpu"))]

@@ -2,6 +2,7 @@
 
 pub(crate) mod enumerate;
 pub(crate) mod environment;
+pub(crate) mod float_mode;
 pub(crate) mod select;
 
 use std::fmt;
@@ -389,7 +390,7 @@ pub(in crate::adapter) mod tests {
     fn a_software_adapter_shares_memory_unless_it_is_reached_through_dx12() {
         let software = |backend| Adapter { kind: Kind::Cpu, ..adapter(backend, 1, "") };
         let shares = Backend::ALL.map(|backend| software(backend).shares_memory());
-        assert_eq!(shares, [true, true, false, true]);
+        assert_eq!(shares, [true, true, false, true, true]);
     }
 
     #[test]

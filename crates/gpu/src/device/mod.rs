@@ -3,7 +3,6 @@
 pub(crate) mod clock;
 pub(crate) mod counters;
 pub(crate) mod fault;
-pub(crate) mod float_mode;
 mod halves;
 pub(crate) mod interface;
 pub(crate) mod mapped;
@@ -27,6 +26,7 @@ use unisono_graph::target::Target;
 
 use crate::adapter::cores;
 use crate::adapter::enumerate::{instance, raw_processor};
+use crate::adapter::float_mode;
 use crate::{Adapter, Backend, GpuError, Kind};
 
 use clock::Clock;

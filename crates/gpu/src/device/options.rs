@@ -119,8 +119,8 @@ mod tests {
         let second = Some(Duration::from_secs(1));
         assert_eq!(of(Kind::Discrete), [second, second, Some(Duration::from_millis(250))]);
         assert_eq!(of(Kind::Cpu), [None; 3]);
-        let all = [Backend::Vulkan, Backend::Metal, Backend::Dx12, Backend::Gl];
-        assert_eq!(all.map(|backend| Options::default().marks(backend)), [false, true, false, false]);
+        let all = Backend::ALL;
+        assert_eq!(all.map(|backend| Options::default().marks(backend)), [false, true, false, false, false]);
         let on = Options::default().with(|options| options.marks = Some(true));
         assert!(all.iter().all(|backend| on.marks(*backend)));
     }

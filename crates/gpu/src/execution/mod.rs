@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use unisono_graph::plan::Transfer;
 
+use crate::adapter::float_mode;
 use crate::device::clock::{Stretch, Timestamps};
-use crate::device::float_mode;
 use crate::device::mapped::Mapping;
 use crate::device::pipeline::Compiled;
 use crate::device::record::Recorder;

@@ -1,15 +1,16 @@
 //! Who may use whom (docs/ARCHITECTURE.md, "Who may use whom"): shaders, random <- graph <- gpu <- replica <-
-//! unisono; graph <- world <- replica; world <- world-mpi <- unisono; random <- data <- unisono; checkpoint
+//! unisono; cpu <- gpu; graph <- world <- replica; world <- world-mpi <- unisono; random <- data <- unisono; checkpoint
 //! <- unisono. Nothing else.
 
 /// Each library of this repository, with the libraries of this repository that it may depend on.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 11] = [
+    ("unisono-cpu", &[]),
     ("unisono-shaders", &[]),
     ("unisono-random", &[]),
     ("unisono-checkpoint", &[]),
     ("unisono-data", &["unisono-random"]),
     ("unisono-graph", &["unisono-random", "unisono-shaders"]),
-    ("unisono-gpu", &["unisono-graph", "unisono-random", "unisono-shaders"]),
+    ("unisono-gpu", &["unisono-cpu", "unisono-graph", "unisono-random", "unisono-shaders"]),
     ("unisono-world", &["unisono-graph"]),
     ("unisono-world-mpi", &["unisono-world"]),
     (
@@ -35,8 +36,9 @@ const MAY_USE: [(&str, &[&str]); 10] = [
 /// Packages that are not part of the product. They may depend on any package.
 const FREE: [&str; 6] =
     ["unisono-testkit", "unisono-examples", "unisono-tests", "unisono-fuzz", "xtask", "burn-peer"];
-/// The only packages that may depend on wgpu: the library that wraps it, and packages made of tests.
-const WGPU: [&str; 3] = ["unisono-gpu", "unisono-testkit", "unisono-tests"];
+/// The only packages that may depend on wgpu: the library that wraps it, an adapter of it, and packages made of
+/// tests.
+const WGPU: [&str; 4] = ["unisono-gpu", "unisono-cpu", "unisono-testkit", "unisono-tests"];
 /// Libraries that may depend on nothing at all.
 const ALONE: [&str; 2] = ["unisono-shaders", "unisono-random"];
 
@@ -52,7 +54,7 @@ pub fn check(manifest: &str) -> Vec<String> {
     let mut violations = Vec::new();
     let wgpu = |name: &str| name == "wgpu" || name.starts_with("wgpu-");
     if !WGPU.contains(&package) && dependencies.iter().any(|dependency| wgpu(&dependency.name)) {
-        violations.push(": only crates/gpu may name wgpu".to_owned());
+        violations.push(": only crates/gpu and crates/cpu may name wgpu".to_owned());
     }
     if FREE.contains(&package) {
         return violations;
@@ -140,7 +142,7 @@ mod tests {
         let backwards = check(&manifest("unisono-graph", fine));
         assert_eq!(
             backwards,
-            [": only crates/gpu may name wgpu", ": unisono-graph may not use unisono-graph"]
+            [": only crates/gpu and crates/cpu may name wgpu", ": unisono-graph may not use unisono-graph"]
         );
         assert_eq!(
             check(&manifest("unisono-data", "[dependencies.unisono-graph]\nworkspace = true")),

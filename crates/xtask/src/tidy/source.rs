@@ -8,8 +8,9 @@ const WIDEST: usize = 110;
 /// contain it.
 const UNKNOWN_DOCUMENT: &str = concat!("DESIGN", " section");
 /// The directories of the libraries' own code, which returns errors instead of panicking.
-const LIBRARIES: [&str; 8] = [
+const LIBRARIES: [&str; 9] = [
     "crates/checkpoint/src/",
+    "crates/cpu/src/",
     "crates/data/src/",
     "crates/gpu/src/",
     "crates/graph/src/",
