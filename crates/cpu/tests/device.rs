@@ -28,6 +28,22 @@ fn what_is_wrong_with_a_kernel_is_said() {
     assert!(refused(sine).contains("Sin: not supported"), "{}", refused(sine));
     let subgroup = "@compute @workgroup_size(1) fn main(@builtin(subgroup_invocation_id) lane: u32) {}";
     assert!(!refused(subgroup).is_empty());
+    for overridden in [
+        "override n: u32 = 64; @compute @workgroup_size(n) fn main() {}",
+        "override n: u32 = 4; var<workgroup> w: array<u32, n>;
+@compute @workgroup_size(1) fn main() { w[0] = 1u; }",
+    ] {
+        assert!(refused(overridden).contains("overridden"), "{}", refused(overridden));
+    }
+    let fours = "@group(0) @binding(0) var<storage, read_write> x: array<vec4<u64>>;
+@compute @workgroup_size(1) fn main() { x[0] = x[1] + x[2]; }";
+    assert!(refused(fours).contains("not supported"), "{}", refused(fours));
+    let deep = (0..70).map(|n| format!("fn f{}(x: u32) -> u32 {{ return f{n}(x) + f{n}(x); }}\n", n + 1));
+    let deep: String =
+        std::iter::once("fn f0(x: u32) -> u32 { return x; }\n".to_owned()).chain(deep).collect();
+    let calls = "@group(0) @binding(0) var<storage, read_write> x: array<u32>;
+@compute @workgroup_size(1) fn main() { x[0] = f70(x[0]); }";
+    assert!(refused(&(deep + calls)).contains("so many calls"));
 }
 
 #[test]
@@ -268,7 +284,8 @@ fn kernels_that_need_too_much_are_refused() {
 }}"
         )
     };
-    assert!(refused(&variables(1 << 16)).contains("bytes of variables"), "{}", refused(&variables(1 << 16)));
+    let large = refused(&variables(1 << 16));
+    assert!(large.contains("a variable of 262144 bytes"), "{large}");
     // Just below, on stacks of 64 invocations.
     let pipeline = machine.pipeline(&variables(40_000), true).unwrap();
     let x = machine.buffer(&bytes_of_words(&(0..64).map(|lane| lane * 625).collect::<Vec<u32>>()));

@@ -36,6 +36,32 @@ fn loops_end_where_they_say() {
     assert_eq!(run("", body, 5), [1245, 3352, sum, 51, 3]);
 }
 
+/// Loops whose turns seem to be known: what was read before the loop is not what is read in it, signed numbers
+/// are not unsigned ones, and counters wrap.
+#[test]
+fn the_turns_of_a_loop_are_not_guessed() {
+    let body = "
+    var m = 3u; let n = m; let above = m + 1u; m = 7u;
+    for (var i = 0u; i < n; i++) { out[0] += 1u; }
+    for (var i = 0u; i < above; i++) { out[0] += 10u; }
+    for (var i = 0u; i < m; i++) { out[0] += 100u; }
+    { var i = 0u; let j = i; var turns = 0u; for (; j < 4u; i++) { turns++; if turns == 10u { break; } } out[1] = turns; }
+    { var i = 0u; let j = i; var turns = 0u;
+      loop { if i < 4u { } else { break; } turns++; if turns == 10u { break; } continuing { i = j + 1u; } }
+      out[2] = turns; }
+    { var a = -3; for (var i = 0; i < a % 8; i++) { out[3] += 1u; } for (var i = a; i < 2; i++) { out[3] += 10u; } }
+    { var turns = 0u; for (var i = 0xfffffff0u; i < 0xffffffffu; i += 4u) { turns++; if turns == 9u { break; } } out[4] = turns; }
+    { var a = array<u32, 4>(1u, 2u, 3u, 4u); for (var i = 0u; i < 4u; i++) { out[5] += select(a[i + 1u], 0u, i == 3u); } }
+    { var y = 0u; for (var i = 0u; i < 3u; i++) { loop { if i < 9u { break; } let x = twice(i); continuing { y += x; } } y += 1u; } out[6] = y; }
+    { for (var i = 0u; i < 64u; i++) { for (var j = 0u; j < 64u; j++) { for (var k = 0u; k < 64u; k++) { out[7] += i ^ j ^ k; } } } }
+    { var big: array<vec3<u32>, 700>; big[out[0] % 700u].y = 5u; out[8] = big[(out[0] + 1u) % 700u].y + big[out[0] % 700u].y; }";
+    let all: u32 = (0..64u32)
+        .flat_map(|i| (0..64).flat_map(move |j| (0..64).map(move |k| i ^ j ^ k)))
+        .fold(0, u32::wrapping_add);
+    let found = run("fn twice(x: u32) -> u32 { return 2u * x; }", body, 9);
+    assert_eq!(found, [3 + 40 + 700, 10, 10, 50, 9, 9, 3, all, 5]);
+}
+
 #[test]
 fn functions_return_from_anywhere_and_change_what_pointers_point_to() {
     let functions = "

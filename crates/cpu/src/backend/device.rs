@@ -8,7 +8,7 @@ use wgpu::custom::*;
 use wgpu::wgt::PollType;
 use wgpu::{ErrorFilter, PollError, PollStatus};
 
-use crate::compile::{Bound, Program, Source};
+use crate::compile::{Bound, MOST_BINDING, Program, Source};
 use crate::run::memory::Memory;
 use crate::run::pool::Bindings;
 use crate::run::timeline::{Timeline, Waited};
@@ -20,9 +20,6 @@ use super::unused::Unused;
 
 /// The alignment of what is bound, in bytes.
 pub(super) const ALIGNMENT: u32 = 64;
-
-/// The highest number of a binding.
-const MOST_BINDINGS: u32 = 1 << 10;
 
 /// A device.
 pub(super) struct Device {
@@ -121,7 +118,7 @@ impl DeviceInterface for Device {
             let rest = own.bytes.saturating_sub(binding.offset);
             let bytes = binding.size.map_or(rest, std::num::NonZero::get);
             let is_aligned = binding.offset.is_multiple_of(ALIGNMENT.into());
-            if bytes > rest || entry.binding > MOST_BINDINGS || !is_aligned {
+            if bytes > rest || entry.binding > MOST_BINDING || !is_aligned {
                 let (number, offset) = (entry.binding, binding.offset);
                 self.errors
                     .invalid(format!("binding {number}: {bytes} bytes from {offset} on cannot be bound"));

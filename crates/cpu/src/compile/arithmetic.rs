@@ -432,7 +432,7 @@ impl<'m> Writer<'m, '_> {
             MathFunction::ReverseBits => self.b.ins().bitrev(x[0]),
             MathFunction::FirstLeadingBit if !is_signed => {
                 let zeros = self.b.ins().clz(x[0]);
-                let last = self.b.ins().iconst(ty, 31);
+                let last = self.b.ins().iconst(ty, i64::from(ty.bits()) - 1);
                 self.b.ins().isub(last, zeros)
             }
             _ => return Err(unknown()),

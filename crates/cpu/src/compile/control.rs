@@ -1,11 +1,13 @@
 //! Statements.
 
+use std::collections::HashSet;
+
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{AtomicRmwOp, Block, InstBuilder, MemFlagsData, types};
 use cranelift_frontend::Variable;
 use naga::{
-    AtomicFunction, BinaryOperator, Expression, Function, Handle, Literal, LocalVariable, Module, Statement,
-    SwitchValue, TypeInner,
+    AtomicFunction, BinaryOperator, Expression, Function, Handle, Literal, LocalVariable, Module, Scalar,
+    ScalarKind, Statement, SwitchValue, TypeInner,
 };
 
 use super::Stop;
@@ -18,6 +20,9 @@ use super::value::{Known, Place, Pointer, Slot, Val};
 const MOST_TURNS: u64 = 64;
 /// The most expressions of an unrolled loop.
 const MOST_WEIGHT: u64 = 12_000;
+/// The instructions from which on no loop is unrolled, and those from which on nothing more is inlined.
+const MANY: usize = 100_000;
+const MOST: usize = 1_000_000;
 
 /// The number of expressions that each function evaluates, loops counted once.
 pub(super) struct Weights(Vec<u64>);
@@ -34,17 +39,21 @@ impl Weights {
     }
 
     fn block(&self, block: &naga::Block) -> u64 {
-        block.iter().map(|statement| self.statement(statement)).sum()
+        block.iter().fold(0, |sum, statement| u64::saturating_add(sum, self.statement(statement)))
     }
 
     fn statement(&self, statement: &Statement) -> u64 {
         match statement {
             Statement::Emit(range) => range.clone().count() as u64,
             Statement::Block(block) => self.block(block),
-            Statement::If { accept, reject, .. } => self.block(accept) + self.block(reject),
-            Statement::Switch { cases, .. } => cases.iter().map(|case| self.block(&case.body)).sum(),
+            Statement::If { accept, reject, .. } => self.block(accept).saturating_add(self.block(reject)),
+            Statement::Switch { cases, .. } => {
+                cases.iter().fold(0, |sum, case| u64::saturating_add(sum, self.block(&case.body)))
+            }
             // Most loops are unrolled as well.
-            Statement::Loop { body, continuing, .. } => 4 * (self.block(body) + self.block(continuing)),
+            Statement::Loop { body, continuing, .. } => {
+                self.block(body).saturating_add(self.block(continuing)).saturating_mul(4)
+            }
             Statement::Call { function, .. } => self.0.get(function.index()).copied().unwrap_or(0),
             _ => 1,
         }
@@ -129,13 +138,13 @@ impl<'m> Writer<'m, '_> {
             }
             Statement::Break => {
                 let to = around.ok_or_else(|| Stop::unsupported("break outside of a loop"))?;
-                self.b.ins().jump(to.broken, &[]);
+                self.leave_for(to.broken);
                 return Ok(false);
             }
             Statement::Continue => {
                 let to = around.and_then(|around| around.continued);
                 let to = to.ok_or_else(|| Stop::unsupported("continue outside of a loop"))?;
-                self.b.ins().jump(to, &[]);
+                self.leave_for(to);
                 return Ok(false);
             }
             Statement::Return { value } => return self.leave(frame, *value, is_last),
@@ -164,6 +173,9 @@ impl<'m> Writer<'m, '_> {
                     given.push(self.value(frame, argument)?);
                 }
                 let (callee, info) = (&self.plan.module.functions[*function], &self.plan.info[*function]);
+                if self.written() > MOST {
+                    return Err(Stop::unsupported("a kernel of so many calls"));
+                }
                 let value = self.inline(callee, info, function.index(), given)?;
                 if let Some(result) = result {
                     frame.values[result.index()] = value;
@@ -278,14 +290,16 @@ impl<'m> Writer<'m, '_> {
         let mut stored = Vec::new();
         self.stored(frame, body, &mut stored)?;
         self.stored(frame, continuing, &mut stored)?;
-        let weight = self.plan.weights.block(body) + self.plan.weights.block(continuing);
+        let weights = &self.plan.weights;
+        let weight = weights.block(body).saturating_add(weights.block(continuing));
         let counted = match break_if {
             None => self.counted(frame, body, continuing, &stored)?,
             Some(_) => None,
         };
-        if let Some(counted) =
-            counted.filter(|counted| counted.turns <= MOST_TURNS && counted.turns * weight <= MOST_WEIGHT)
-        {
+        let is_short = |counted: &Counted| {
+            counted.turns <= MOST_TURNS && counted.turns.saturating_mul(weight) <= MOST_WEIGHT
+        };
+        if let Some(counted) = counted.filter(|counted| is_short(counted) && self.written() < MANY) {
             return self.unrolled(frame, body, continuing, &counted, &stored);
         }
         let [head, next, after] = [(); 3].map(|()| self.b.create_block());
@@ -294,19 +308,25 @@ impl<'m> Writer<'m, '_> {
         self.go_to(head);
         let around = Around { broken: after, continued: Some(next) };
         if self.block(frame, body, Some(around), false)? {
-            self.b.ins().jump(next, &[]);
+            self.leave_for(next);
         }
-        self.go_to(next);
-        self.forget(&stored);
-        self.block(frame, continuing, None, false)?;
-        match break_if {
-            Some(condition) => {
-                let condition = self.one(frame, condition)?;
-                self.b.ins().brif(condition, after, &[], head, &[]);
+        if self.goals.contains(&next) {
+            self.go_to(next);
+            self.forget(&stored);
+            self.block(frame, continuing, None, false)?;
+            match break_if {
+                Some(condition) => {
+                    let condition = self.one(frame, condition)?;
+                    self.goals.insert(after);
+                    self.b.ins().brif(condition, after, &[], head, &[]);
+                }
+                None => {
+                    self.b.ins().jump(head, &[]);
+                }
             }
-            None => {
-                self.b.ins().jump(head, &[]);
-            }
+        }
+        if !self.goals.contains(&after) {
+            return Ok(false);
         }
         self.go_to(after);
         self.forget(&stored);
@@ -341,7 +361,11 @@ impl<'m> Writer<'m, '_> {
             }
             if leaves {
                 if goes_on {
-                    self.b.ins().jump(next, &[]);
+                    self.leave_for(next);
+                }
+                if !self.goals.contains(&next) {
+                    // No further turn begins.
+                    return Ok(self.ends_at(after, stored));
                 }
                 self.go_to(next);
                 self.forget(stored);
@@ -352,9 +376,8 @@ impl<'m> Writer<'m, '_> {
             self.block(frame, continuing, None, false)?;
         }
         if leaves {
-            self.b.ins().jump(after, &[]);
-            self.go_to(after);
-            self.forget(stored);
+            self.leave_for(after);
+            self.ends_at(after, stored);
         } else {
             let number = counted.first.wrapping_add(counted.turns.wrapping_mul(counted.step)) & 0xffff_ffff;
             let value = self.number(types::I32, number);
@@ -362,6 +385,27 @@ impl<'m> Writer<'m, '_> {
             self.known.set(counted.counter, Some(number));
         }
         Ok(true)
+    }
+
+    /// Goes on at the end of a loop. Returns whether anything goes there.
+    fn ends_at(&mut self, after: Block, stored: &[Variable]) -> bool {
+        let is_reached = self.goals.contains(&after);
+        if is_reached {
+            self.go_to(after);
+            self.forget(stored);
+        }
+        is_reached
+    }
+
+    /// Writes a jump.
+    fn leave_for(&mut self, to: Block) {
+        self.goals.insert(to);
+        self.b.ins().jump(to, &[]);
+    }
+
+    /// Returns the number of instructions that are written.
+    fn written(&self) -> usize {
+        self.b.func.dfg.num_insts()
     }
 
     fn forget(&mut self, stored: &[Variable]) {
@@ -446,24 +490,31 @@ impl<'m> Writer<'m, '_> {
         let Expression::Binary { op: BinaryOperator::Less, left, right } = &all[*condition] else {
             return Ok(None);
         };
+        let mut inside = HashSet::new();
+        emitted(body, &mut inside);
+        emitted(continuing, &mut inside);
+        // What was loaded before the loop is not what the counter is now.
         let Expression::Load { pointer } = all[*left] else { return Ok(None) };
         let Expression::LocalVariable(counter) = all[pointer] else { return Ok(None) };
-        let Some(step) = step(frame.function, continuing, counter) else { return Ok(None) };
+        let step = step(frame.function, continuing, counter).filter(|(of, _)| inside.contains(of));
+        let (Some((_, step)), true) = (step, inside.contains(left)) else { return Ok(None) };
         let Place::Slot(Slot::Leaf(counter)) = frame.locals[counter.index()] else { return Ok(None) };
         if stored.iter().filter(|variable| **variable == counter).count() != 1 {
             return Ok(None);
         }
         let Some(first) = self.known.get(counter) else { return Ok(None) };
-        let Some(end) = self.known_value(frame, *right, stored)? else { return Ok(None) };
-        let is_signed = matches!(
-            frame.info[*left].ty.inner_with(&self.plan.module.types).scalar_kind(),
-            Some(naga::ScalarKind::Sint)
-        );
-        let (low, high) = (first, end);
-        if step == 0 || is_signed && (low | high) >> 31 != 0 {
+        let Some(end) = self.known_value(frame, *right, stored, &inside)? else { return Ok(None) };
+        let scalar = self.inner(frame, *left).scalar().filter(|scalar| scalar.width == 4);
+        let most = match scalar.map(|scalar| scalar.kind) {
+            Some(ScalarKind::Sint) => 0x7fff_ffff,
+            Some(ScalarKind::Uint) => 0xffff_ffff,
+            _ => return Ok(None),
+        };
+        let turns = if step == 0 { 0 } else { end.saturating_sub(first).div_ceil(step) };
+        // A counter that is negative, or wraps.
+        if step == 0 || first.max(end) > most || first + turns * step > most {
             return Ok(None);
         }
-        let turns = high.saturating_sub(low).div_ceil(step);
         Ok(Some(Counted { counter, first, step, turns }))
     }
 
@@ -473,7 +524,14 @@ impl<'m> Writer<'m, '_> {
         frame: &mut Frame<'m>,
         handle: Handle<Expression>,
         stored: &[Variable],
+        inside: &HashSet<Handle<Expression>>,
     ) -> Result<Option<u64>, Stop> {
+        if !inside.contains(&handle) {
+            // What was evaluated before the loop is what it was then.
+            if let Some(Val::One(value)) = frame.values[handle.index()] {
+                return Ok(self.known_number(value));
+            }
+        }
         Ok(match frame.function.expressions[handle] {
             Expression::Literal(Literal::U32(number)) => Some(number.into()),
             Expression::Literal(Literal::I32(number)) => Some(u64::from(number as u32)),
@@ -491,12 +549,15 @@ impl<'m> Writer<'m, '_> {
                 _ => None,
             },
             Expression::Binary { op, left, right } => {
-                let left = self.known_value(frame, left, stored)?;
-                let right = self.known_value(frame, right, stored)?;
+                let kind = match self.inner(frame, left).scalar() {
+                    Some(Scalar { kind: ScalarKind::Uint, width: 4 }) => Kind::Unsigned,
+                    Some(Scalar { kind: ScalarKind::Sint, width: 4 }) => Kind::Signed,
+                    _ => return Ok(None),
+                };
+                let left = self.known_value(frame, left, stored, inside)?;
+                let right = self.known_value(frame, right, stored, inside)?;
                 match (left, right) {
-                    (Some(a), Some(b)) => {
-                        folded(op, Kind::Unsigned, types::I32, a, b).map(|(_, found)| found)
-                    }
+                    (Some(a), Some(b)) => folded(op, kind, types::I32, a, b).map(|(_, found)| found),
                     _ => None,
                 }
             }
@@ -563,8 +624,28 @@ fn guard(body: &naga::Block) -> Option<usize> {
     }
 }
 
-/// Returns by how much a counter grows each turn, if it does nothing else.
-fn step(function: &Function, continuing: &naga::Block, counter: Handle<LocalVariable>) -> Option<u64> {
+/// Collects the expressions that a block evaluates.
+fn emitted(block: &naga::Block, all: &mut HashSet<Handle<Expression>>) {
+    for statement in block.iter() {
+        match statement {
+            Statement::Emit(range) => all.extend(range.clone()),
+            Statement::Block(block) => emitted(block, all),
+            Statement::If { accept, reject, .. } => [accept, reject].iter().for_each(|own| emitted(own, all)),
+            Statement::Switch { cases, .. } => cases.iter().for_each(|case| emitted(&case.body, all)),
+            Statement::Loop { body, continuing, .. } => {
+                [body, continuing].iter().for_each(|own| emitted(own, all));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns what a counter was and by how much it grows each turn, if it does nothing else.
+fn step(
+    function: &Function,
+    continuing: &naga::Block,
+    counter: Handle<LocalVariable>,
+) -> Option<(Handle<Expression>, u64)> {
     let all = &function.expressions;
     let is_counter = |pointer| matches!(all[pointer], Expression::LocalVariable(own) if own == counter);
     let mut steps = continuing.iter().filter_map(|statement| match statement {
@@ -575,8 +656,10 @@ fn step(function: &Function, continuing: &naga::Block, counter: Handle<LocalVari
     let Expression::Binary { op: BinaryOperator::Add, left, right } = all[value] else { return None };
     let Expression::Load { pointer } = all[left] else { return None };
     match all[right] {
-        Expression::Literal(Literal::U32(step)) if is_counter(pointer) => Some(step.into()),
-        Expression::Literal(Literal::I32(step)) if is_counter(pointer) => u64::try_from(step).ok(),
+        Expression::Literal(Literal::U32(step)) if is_counter(pointer) => Some((left, step.into())),
+        Expression::Literal(Literal::I32(step)) if is_counter(pointer) => {
+            Some((left, u64::try_from(step).ok()?))
+        }
         _ => None,
     }
 }

@@ -90,7 +90,10 @@ impl<'m> Writer<'m, '_> {
                 let of = self.value(frame, base)?;
                 let inner = self.inner(frame, base).clone();
                 match self.known_number(number) {
-                    Some(known) => self.part(&inner, &of, known as u32)?,
+                    Some(known) => {
+                        let most = self.most(&inner)?;
+                        self.part(&inner, &of, known.min(most) as u32)?
+                    }
                     None => self.computed_part(&inner, &of, number)?,
                 }
             }
@@ -357,6 +360,15 @@ impl<'m> Writer<'m, '_> {
             return self.b.ins().icmp_imm_s(IntCC::NotEqual, lane, 0);
         }
         lane
+    }
+
+    /// Returns the last index of a value, or of what a pointer points to: what lies behind it is any part.
+    fn most(&self, inner: &TypeInner) -> Result<u64, Stop> {
+        let inner = match inner {
+            TypeInner::Pointer { .. } | TypeInner::ValuePointer { .. } => behind(self.plan.module, inner)?,
+            inner => inner.clone(),
+        };
+        Ok(u64::from(parts(self.plan.module, &inner, true)?.count.saturating_sub(1)))
     }
 
     /// Returns a part of a value, or a pointer to it.

@@ -8,7 +8,7 @@ use naga::{Module, TypeInner};
 
 use super::Stop;
 use super::translator::Writer;
-use super::value::{Lane, Memory, Pointer, Slot, Val, leaf, parts};
+use super::value::{Lane, Memory, Pointer, Slot, Val, leaf, parts, room};
 
 /// Returns the type behind a pointer.
 pub(super) fn behind(module: &Module, inner: &TypeInner) -> Result<TypeInner, Stop> {
@@ -70,8 +70,14 @@ impl Writer<'_, '_> {
         if let Some(ty) = leaf(inner)? {
             let address = self.address(memory, ty.bytes().into(), false);
             let mut flags = MemFlagsData::new().with_notrap();
-            if memory.is_constant {
-                flags = flags.with_readonly().with_can_move();
+            if let Some(least) = memory.constant {
+                flags = flags.with_readonly();
+                // Cranelift may load what can move before the condition of the load is known.
+                let end = memory.known as u64 + u64::from(ty.bytes());
+                let is_there = memory.offset.is_none() && end <= least;
+                if is_there || self.plan.checked && memory.bound.is_some() {
+                    flags = flags.with_can_move();
+                }
             }
             return Ok(Val::One(self.b.ins().load(ty, flags, address, 0)));
         }
@@ -84,6 +90,33 @@ impl Writer<'_, '_> {
             })
             .collect();
         Ok(Val::Many(values?))
+    }
+
+    /// Stores zeros of this type in a variable of its own.
+    pub fn clear(&mut self, to: &Pointer, inner: &TypeInner) -> Result<(), Stop> {
+        let Pointer::Memory(memory) = to else {
+            let zero = self.zero(inner)?;
+            return self.store(to, inner, &zero);
+        };
+        let (bytes, _) = room(self.plan.module, inner)?;
+        let address = self.address(memory, bytes, true);
+        let zero = self.b.ins().f32const(0.0);
+        let zeros = self.splat_of(types::F32X4, zero);
+        let (head, after) = (self.b.create_block(), self.b.create_block());
+        let at = self.b.declare_var(types::I64);
+        let first = self.b.ins().iconst(types::I64, 0);
+        self.b.def_var(at, first);
+        self.b.ins().jump(head, &[]);
+        self.go_to(head);
+        let offset = self.b.use_var(at);
+        let place = self.b.ins().iadd(address, offset);
+        self.b.ins().store(MemFlagsData::trusted(), zeros, place, 0);
+        let next = self.b.ins().iadd_imm_s(offset, 16);
+        self.b.def_var(at, next);
+        let more = self.b.ins().icmp_imm_s(IntCC::UnsignedLessThan, next, bytes.next_multiple_of(16) as i64);
+        self.b.ins().brif(more, head, &[], after, &[]);
+        self.go_to(after);
+        Ok(())
     }
 
     /// Stores a value of this type.

@@ -35,6 +35,9 @@ pub(crate) const MOST_FRAME: usize = 192 << 10;
 /// The most invocations of a workgroup.
 pub(crate) const MOST_LANES: u32 = 1024;
 
+/// The highest number of a binding.
+pub(crate) const MOST_BINDING: u32 = 1000;
+
 /// The most bytes of memory that a workgroup shares.
 pub(crate) const MOST_SHARED: u32 = 1 << 20;
 
@@ -156,6 +159,9 @@ impl Program {
     pub fn compile(source: &Source, entry: Option<&str>, checked: bool) -> Result<Self, String> {
         let Source { module, info } = source;
         let points = &module.entry_points;
+        if entry.is_none() && points.len() > 1 {
+            return Err("several entry points, and none is named".to_owned());
+        }
         let found = points.iter().position(|point| entry.is_none_or(|entry| point.name == entry));
         let index = found.ok_or_else(|| format!("there is no entry point {}", entry.unwrap_or_default()))?;
         let point = &points[index];
@@ -164,6 +170,9 @@ impl Program {
             return Err(format!("{entry} is no compute shader"));
         }
         let bindings = bindings(module, info.get_entry_point(index))?;
+        if point.workgroup_size_overrides.is_some() {
+            return Err(format!("{entry}: a size of workgroups that is overridden: not supported"));
+        }
         let [x, y, z] = point.workgroup_size;
         let lanes = x.checked_mul(y).and_then(|face| face.checked_mul(z)).unwrap_or(u32::MAX);
         if lanes > MOST_LANES {
@@ -264,18 +273,18 @@ fn jit() -> Result<JITModule, String> {
 fn bindings(module: &Module, info: &naga::valid::FunctionInfo) -> Result<Vec<Binding>, String> {
     let mut found = Vec::new();
     for (handle, variable) in module.global_variables.iter() {
+        if info[handle].is_empty() {
+            continue;
+        }
         let writes = match variable.space {
             AddressSpace::Uniform => false,
             AddressSpace::Storage { access } => access.contains(StorageAccess::STORE),
             AddressSpace::Private | AddressSpace::WorkGroup => continue,
             space => return Err(format!("variables in {space:?}: not supported")),
         };
-        if info[handle].is_empty() {
-            continue;
-        }
         let number = match &variable.binding {
-            Some(binding) if binding.group == 0 => binding.binding,
-            _ => return Err("buffers are bound in group 0 alone".to_owned()),
+            Some(binding) if binding.group == 0 && binding.binding <= MOST_BINDING => binding.binding,
+            _ => return Err(format!("buffers are bound in group 0 alone, up to number {MOST_BINDING}")),
         };
         let inner = &module.types[variable.ty].inner;
         let least = match *inner {

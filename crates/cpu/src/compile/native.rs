@@ -3,7 +3,7 @@
 //! is what the code computes, to the bit.
 
 use cranelift_codegen::ir::{
-    AbiParam, InstBuilder, MemFlagsData, Signature, StackSlotData, StackSlotKind, types,
+    self, AbiParam, InstBuilder, MemFlagsData, Signature, StackSlotData, StackSlotKind, types,
 };
 use naga::{AddressSpace, Function, GlobalVariable, Handle, Scalar, TypeInner, VectorSize};
 
@@ -38,7 +38,9 @@ impl Writer<'_, '_> {
         };
         let (panel, tile) = (self.vectors("panel", &is_shared), self.vectors("tile", &is_shared));
         let (Some(left), Some(panel), Some(tile)) = (left, panel, tile) else { return Ok(false) };
-        if starts.len() != 8 {
+        let is_word = |value: &ir::Value| self.ty(*value) == types::I32;
+        let are_words = [step, steps, to].into_iter().all(is_word);
+        if starts.len() != 8 || !are_words || function.result.is_some() {
             return Ok(false);
         }
         let data = StackSlotData::new(StackSlotKind::ExplicitSlot, 32, 4);

@@ -181,6 +181,9 @@ impl Writer<'_, '_> {
                     *arg = from;
                 }
                 self.vector_type(args[0])?;
+                if args.iter().any(|arg| self.ty(*arg) != self.ty(args[0])) {
+                    return None;
+                }
                 let vector = self.pack(args, deeper, effort);
                 let flags = MemFlagsData::new().with_endianness(ir::Endianness::Little);
                 self.b.ins().bitcast(ty, flags, vector)
@@ -249,6 +252,9 @@ impl Writer<'_, '_> {
         effort: &mut Effort,
     ) -> Option<ir::Value> {
         self.vector_type(args[0])?;
+        if args.iter().any(|arg| self.ty(*arg) != self.ty(args[0])) {
+            return None;
+        }
         if opcode == Opcode::Uextend && (self.ty(args[0]) != types::I8 || ty != types::I32X4) {
             return None;
         }

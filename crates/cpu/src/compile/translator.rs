@@ -16,7 +16,10 @@ use naga::{AddressSpace, BuiltIn, Expression, Function, Handle, Module, TypeInne
 
 use super::control::Weights;
 use super::value::{ENTRY, Known, Memory, Packs, Place, Pointer, Root, Slot, Val, leaf, parts, room};
-use super::{Binding, Bound, Context, Stop};
+use super::{Binding, Bound, Context, MOST_FRAME, Stop};
+
+/// The most bytes of a variable in registers.
+const MOST_REGISTERS: u64 = 16 << 10;
 
 /// What a translation found out.
 pub(super) struct Facts {
@@ -54,6 +57,8 @@ pub(super) struct Writer<'m, 'b> {
     context: ir::Value,
     wait: Option<SigRef>,
     stack: HashMap<Root, StackSlot>,
+    /// The blocks to which a `break` or a `continue` goes, or the end of a turn.
+    pub goals: HashSet<Block>,
     /// Where a vector goes whose components are indexed.
     pub scratch: Option<StackSlot>,
     /// Where the rows of a native product are listed.
@@ -108,6 +113,7 @@ impl<'m> Translator<'m> {
             context,
             wait: None,
             stack: HashMap::new(),
+            goals: HashSet::new(),
             scratch: None,
             starts: None,
             nowhere: None,
@@ -153,7 +159,7 @@ impl<'m> Writer<'m, '_> {
                         offset: None,
                         known: start as i64,
                         bound: None,
-                        is_constant: false,
+                        constant: None,
                         is_shared: false,
                     })
                 }
@@ -172,7 +178,7 @@ impl<'m> Writer<'m, '_> {
                         offset: None,
                         known: 0,
                         bound: Some(bound),
-                        is_constant: !binding.writes,
+                        constant: (!binding.writes).then_some(binding.least),
                         is_shared: true,
                     })
                 }
@@ -194,12 +200,14 @@ impl<'m> Writer<'m, '_> {
         self.b.ins().brif(more, body, &[], done, &[]);
         self.go_to(body);
         for (number, init, inner) in self.private.clone() {
-            let value = match init {
-                Some(init) => self.global_constant(init)?,
-                None => self.zero(&inner)?,
-            };
             let Some(pointer) = self.globals[number].clone() else { continue };
-            self.store(&pointer, &inner, &value)?;
+            match init {
+                Some(init) => {
+                    let value = self.global_constant(init)?;
+                    self.store(&pointer, &inner, &value)?;
+                }
+                None => self.clear(&pointer, &inner)?,
+            }
         }
         let module = self.plan.module;
         let function = &module.entry_points[self.plan.entry].function;
@@ -307,12 +315,14 @@ impl<'m> Writer<'m, '_> {
             let root = Root::Local(number, handle);
             let place = self.place(root, inner)?;
             frame.locals.push(place.clone());
-            let value = match local.init {
-                Some(init) => self.value(&mut frame, init)?,
-                None => self.zero(inner)?,
-            };
             let pointer = self.pointer(root, &place);
-            self.store(&pointer, inner, &value)?;
+            match local.init {
+                Some(init) => {
+                    let value = self.value(&mut frame, init)?;
+                    self.store(&pointer, inner, &value)?;
+                }
+                None => self.clear(&pointer, inner)?,
+            }
         }
         let goes_on = self.block(&mut frame, &function.body, None, true)?;
         let Some((exit, slot)) = frame.exit.take() else {
@@ -337,15 +347,19 @@ impl<'m> Writer<'m, '_> {
 
     /// Returns a new place for a variable.
     fn place(&mut self, root: Root, inner: &TypeInner) -> Result<Place, Stop> {
-        if !self.plan.in_memory.contains(&root) {
+        let (bytes, alignment) = room(self.plan.module, inner)?;
+        if bytes > MOST_FRAME as u64 {
+            return Err(Stop::unsupported(format!("a variable of {bytes} bytes")));
+        }
+        if bytes <= MOST_REGISTERS && !self.plan.in_memory.contains(&root) {
             return Ok(Place::Slot(self.slot(inner)?));
         }
         // A function does not call itself, so that one place is enough wherever it is inlined.
         if let Some(known) = self.stack.get(&root) {
             return Ok(Place::Stack(*known));
         }
-        let (bytes, alignment) = room(self.plan.module, inner)?;
-        let bytes = u32::try_from(bytes).map_err(|_| Stop::unsupported("a variable of 4 GiB"))?;
+        // Zeros are written in vectors.
+        let bytes = bytes.next_multiple_of(16) as u32;
         let shift = alignment.max(16).trailing_zeros() as u8;
         let data = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, shift);
         let slot = self.b.create_sized_stack_slot(data);
@@ -377,7 +391,7 @@ impl<'m> Writer<'m, '_> {
                 offset: None,
                 known: 0,
                 bound: None,
-                is_constant: false,
+                constant: None,
                 is_shared: false,
             }),
         }

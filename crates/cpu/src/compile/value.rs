@@ -47,8 +47,8 @@ pub(super) struct Memory {
     pub known: i64,
     /// The bytes that a buffer is bound to, if accesses are checked.
     pub bound: Option<ir::Value>,
-    /// Whether nobody writes it while the kernel runs.
-    pub is_constant: bool,
+    /// The bytes that it surely has, if nobody writes it while the kernel runs.
+    pub constant: Option<u64>,
     /// Whether it lies as WGSL says, and not as this compiler likes it.
     pub is_shared: bool,
 }
@@ -102,6 +102,7 @@ pub(super) fn leaf(inner: &TypeInner) -> Result<Option<ir::Type>, Stop> {
         TypeInner::Vector { size: VectorSize::Quad, scalar } => match (scalar.kind, scalar.width) {
             (ScalarKind::Float, 4) => Some(types::F32X4),
             (ScalarKind::Sint | ScalarKind::Uint, 4) | (ScalarKind::Bool, _) => Some(types::I32X4),
+            (kind, 8) => return Err(Stop::unsupported(format!("a vector of four {kind:?} of 8 bytes"))),
             _ => None,
         },
         _ => None,
@@ -162,7 +163,8 @@ pub(super) fn parts(module: &Module, inner: &TypeInner, is_shared: bool) -> Resu
             let part = module.types[base].inner.clone();
             let count = match size {
                 ArraySize::Constant(count) => count.get(),
-                _ => u32::MAX,
+                ArraySize::Dynamic => u32::MAX,
+                ArraySize::Pending(_) => return Err(Stop::unsupported("an array whose size is overridden")),
             };
             let stride = if is_shared { u64::from(stride) } else { room(module, &part)?.0 };
             alike(count, part, stride)
