@@ -127,6 +127,70 @@ fn numbers_are_converted_compared_and_divided_as_wgsl_says() {
     assert_eq!(run("", body, 18), expected);
 }
 
+/// Every number of 16 bits becomes f32 and comes back, alone and in vectors; what lies between two is rounded
+/// to the nearer one, and to the even one in the middle.
+#[test]
+fn numbers_of_16_bits_are_kept_and_rounded() {
+    let wgsl = "enable f16;
+@group(0) @binding(0) var<storage, read_write> out: array<vec4<f16>>;
+@group(0) @binding(1) var<storage, read> all_of: array<vec4<f16>>;
+@group(0) @binding(2) var<storage, read> one: array<f16>;
+@group(0) @binding(3) var<storage, read> numbers: array<f32>;
+@group(0) @binding(4) var<storage, read_write> rounded: array<f16>;
+@group(0) @binding(5) var<storage, read_write> wide: array<f32>;
+@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let four = vec4<f32>(all_of[id.x]);
+    out[id.x] = vec4<f16>(vec4<f32>(four.x, f32(one[4u * id.x + 1u]), four.z, f32(all_of[id.x].w)));
+    rounded[id.x] = f16(numbers[id.x]);
+    wide[id.x] = f32(f16(numbers[id.x]));
+}";
+    let machine = Machine::new(2);
+    let all: Vec<u16> =
+        (0..=u16::MAX).map(|bits| if bits & 0x7fff > 0x7c00 { 0x7e00 } else { bits }).collect();
+    let bytes: Vec<u8> = all.iter().flat_map(|half| half.to_le_bytes()).collect();
+    // From below the smallest number to above the largest one, with ties.
+    let numbers: Vec<f32> = (0..1u32 << 14)
+        .map(|i| f32::from_bits(0x3300_0000 + i.wrapping_mul(0x5_1800) % 0x1500_0000))
+        .collect();
+    let value = |bits: u16| match bits {
+        0x7c00.. => 65_536.0,
+        0..0x400 => f64::from(bits) / f64::from(1 << 24),
+        _ => f64::from(f32::from_bits((u32::from(bits) << 13) + (112 << 23))),
+    };
+    let nearest = |x: f32| {
+        let distance = |bits: &u16| (value(*bits) - f64::from(x)).abs();
+        let near = ((x.to_bits() >> 13).saturating_sub(112 << 10)).min(0x7bff) as u16;
+        let near = if x < 1.0 / f32::from(1u16 << 14) { (x * (1 << 24) as f32) as u16 } else { near };
+        (near.saturating_sub(1)..=near + 1)
+            .min_by(|a, b| distance(a).total_cmp(&distance(b)).then((a % 2).cmp(&(b % 2))))
+            .unwrap()
+    };
+    for checked in [true, false] {
+        let pipeline = machine.pipeline(wgsl, checked).unwrap_or_else(|error| panic!("{error}"));
+        let buffers = [
+            machine.buffer(&vec![0; bytes.len()]),
+            machine.buffer(&bytes),
+            machine.buffer(&bytes),
+            machine.buffer(&bytes_of(&numbers)),
+            machine.buffer(&vec![0; 2 * numbers.len()]),
+            machine.buffer(&vec![0; 4 * numbers.len()]),
+        ];
+        machine.launch(&pipeline, &buffers.iter().collect::<Vec<_>>(), [256, 1, 1]);
+        assert!(machine.read(&buffers[0]) == bytes, "all numbers come back");
+        let rounded = machine.read(&buffers[4]);
+        let rounded: Vec<u16> =
+            rounded.chunks(2).map(|half| u16::from_le_bytes([half[0], half[1]])).collect();
+        let wide = floats(&machine.read(&buffers[5]));
+        for ((x, half), wide) in numbers.iter().zip(&rounded).zip(wide) {
+            assert_eq!(*half, nearest(*x), "{x}");
+            assert!(
+                f64::from(wide) == value(*half) || *half == 0x7c00 && wide == f32::INFINITY,
+                "{x}: {wide}"
+            );
+        }
+    }
+}
+
 #[test]
 fn integers_of_64_bits_are_divided_without_a_trap() {
     let body = "

@@ -21,7 +21,7 @@ use super::queue::Queue;
 pub(crate) struct Adapter(pub Options);
 
 fn features() -> Features {
-    Features::TIMESTAMP_QUERY | Features::SHADER_INT64
+    Features::TIMESTAMP_QUERY | Features::SHADER_INT64 | Features::SHADER_F16
 }
 
 fn limits() -> Limits {

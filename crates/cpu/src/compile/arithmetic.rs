@@ -9,6 +9,7 @@ use naga::{
 };
 
 use super::Stop;
+use super::half::is_half;
 use super::translator::{Frame, Writer};
 use super::value::{Lane, Val};
 
@@ -22,6 +23,13 @@ pub(super) enum Kind {
 }
 
 fn kind(inner: &TypeInner) -> Result<Kind, Stop> {
+    if is_half(inner) {
+        return Err(Stop::unsupported("arithmetic with numbers of 16 bits"));
+    }
+    any_kind(inner)
+}
+
+fn any_kind(inner: &TypeInner) -> Result<Kind, Stop> {
     Ok(match inner.scalar_kind() {
         Some(ScalarKind::Float) => Kind::Float,
         Some(ScalarKind::Sint) => Kind::Signed,
@@ -126,14 +134,21 @@ impl<'m> Writer<'m, '_> {
             }
             Expression::As { expr, kind: to, convert } => {
                 let of = self.value(frame, expr)?;
-                let inner = self.inner(frame, expr).clone();
-                let from = kind(&inner)?;
-                let to = kind(&TypeInner::Scalar(naga::Scalar { kind: to, width: 4 }))?;
-                let wide = convert == Some(8);
-                self.each(&[&of], &mut |writer, x| match convert {
-                    None => Ok(writer.reinterpreted(x[0], to)),
-                    Some(_) => writer.converted(from, to, wide, x[0]),
-                })
+                let from = any_kind(self.inner(frame, expr))?;
+                let is_narrow = is_half(self.inner(frame, expr));
+                let to = any_kind(&TypeInner::Scalar(naga::Scalar { kind: to, width: 4 }))?;
+                match convert {
+                    None if is_narrow => Err(Stop::unsupported("the bits of numbers of 16 bits")),
+                    None => self.each(&[&of], &mut |writer, x| Ok(writer.reinterpreted(x[0], to))),
+                    Some(2) if is_narrow => Ok(of),
+                    Some(2) if from == Kind::Float => {
+                        self.each(&[&of], &mut |writer, x| Ok(writer.rounded_half(x[0])))
+                    }
+                    Some(2) => Err(Stop::unsupported("numbers of 16 bits from integers")),
+                    Some(width) => {
+                        self.each(&[&of], &mut |writer, x| writer.converted(from, to, width == 8, x[0]))
+                    }
+                }
             }
             ref other => {
                 let name = format!("{other:?}");

@@ -127,6 +127,7 @@ impl<'m> Writer<'m, '_> {
     fn literal(&mut self, literal: Literal) -> Result<Val, Stop> {
         Ok(Val::One(match literal {
             Literal::F32(x) => self.b.ins().f32const(x),
+            Literal::F16(x) => self.b.ins().f32const(x.to_f32()),
             Literal::U32(x) => self.number(types::I32, x.into()),
             Literal::I32(x) => self.number(types::I32, u64::from(x as u32)),
             Literal::Bool(x) => self.number(types::I8, x.into()),

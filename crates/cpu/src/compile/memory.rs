@@ -7,6 +7,7 @@ use cranelift_codegen::ir::{self, InstBuilder, MemFlagsData, StackSlotData, Stac
 use naga::{Module, TypeInner};
 
 use super::Stop;
+use super::half::is_half;
 use super::translator::Writer;
 use super::value::{Lane, Memory, Pointer, Slot, Val, leaf, parts, room};
 
@@ -18,6 +19,12 @@ pub(super) fn behind(module: &Module, inner: &TypeInner) -> Result<TypeInner, St
         TypeInner::ValuePointer { size: None, scalar, .. } => TypeInner::Scalar(scalar),
         ref other => return Err(Stop::unsupported(format!("a pointer of type {other:?}"))),
     })
+}
+
+/// Returns the bytes of what is in one register.
+fn leaf_bytes(inner: &TypeInner, ty: ir::Type, memory: &Memory) -> u64 {
+    let bytes = u64::from(ty.bytes());
+    if is_half(inner) && memory.is_shared { bytes / 2 } else { bytes }
 }
 
 impl Writer<'_, '_> {
@@ -68,16 +75,20 @@ impl Writer<'_, '_> {
 
     fn load_memory(&mut self, memory: &Memory, inner: &TypeInner) -> Result<Val, Stop> {
         if let Some(ty) = leaf(inner)? {
-            let address = self.address(memory, ty.bytes().into(), false);
+            let bytes = leaf_bytes(inner, ty, memory);
+            let address = self.address(memory, bytes, false);
             let mut flags = MemFlagsData::new().with_notrap();
             if let Some(least) = memory.constant {
                 flags = flags.with_readonly();
                 // Cranelift may load what can move before the condition of the load is known.
-                let end = memory.known as u64 + u64::from(ty.bytes());
+                let end = memory.known as u64 + bytes;
                 let is_there = memory.offset.is_none() && end <= least;
                 if is_there || self.plan.checked && memory.bound.is_some() {
                     flags = flags.with_can_move();
                 }
+            }
+            if is_half(inner) && memory.is_shared {
+                return Ok(Val::One(self.load_half(ty.is_vector(), flags, address)));
             }
             return Ok(Val::One(self.b.ins().load(ty, flags, address, 0)));
         }
@@ -138,8 +149,13 @@ impl Writer<'_, '_> {
     fn store_memory(&mut self, memory: &Memory, inner: &TypeInner, value: &Val) -> Result<(), Stop> {
         match (leaf(inner)?, value) {
             (Some(ty), Val::One(value)) => {
-                let address = self.address(memory, ty.bytes().into(), true);
-                self.b.ins().store(MemFlagsData::new().with_notrap(), *value, address, 0);
+                let address = self.address(memory, leaf_bytes(inner, ty, memory), true);
+                let flags = MemFlagsData::new().with_notrap();
+                if is_half(inner) && memory.is_shared {
+                    self.store_half(*value, flags, address);
+                } else {
+                    self.b.ins().store(flags, *value, address, 0);
+                }
                 Ok(())
             }
             (None, Val::Many(values)) => {

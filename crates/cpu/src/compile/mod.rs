@@ -8,6 +8,7 @@
 mod arithmetic;
 mod control;
 mod expression;
+mod half;
 mod memory;
 mod native;
 mod pack;
@@ -69,9 +70,10 @@ impl Source {
     /// A message, if it is not valid WGSL.
     pub fn parse(wgsl: &str) -> Result<Self, String> {
         let module = naga::front::wgsl::parse_str(wgsl).map_err(|error| error.emit_to_string(wgsl))?;
-        let info = Validator::new(ValidationFlags::all(), Capabilities::SHADER_INT64)
-            .validate(&module)
-            .map_err(|error| error.emit_to_string(wgsl))?;
+        let info =
+            Validator::new(ValidationFlags::all(), Capabilities::SHADER_INT64 | Capabilities::SHADER_FLOAT16)
+                .validate(&module)
+                .map_err(|error| error.emit_to_string(wgsl))?;
         Ok(Self { module, info })
     }
 }

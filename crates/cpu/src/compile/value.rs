@@ -93,14 +93,14 @@ pub(super) enum Place {
 pub(super) fn leaf(inner: &TypeInner) -> Result<Option<ir::Type>, Stop> {
     Ok(match *inner {
         TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => Some(match (scalar.kind, scalar.width) {
-            (ScalarKind::Float, 4) => types::F32,
+            (ScalarKind::Float, 2 | 4) => types::F32,
             (ScalarKind::Sint | ScalarKind::Uint, 4) => types::I32,
             (ScalarKind::Sint | ScalarKind::Uint, 8) => types::I64,
             (ScalarKind::Bool, _) => types::I8,
             (kind, width) => return Err(Stop::unsupported(format!("{kind:?} of {width} bytes"))),
         }),
         TypeInner::Vector { size: VectorSize::Quad, scalar } => match (scalar.kind, scalar.width) {
-            (ScalarKind::Float, 4) => Some(types::F32X4),
+            (ScalarKind::Float, 2 | 4) => Some(types::F32X4),
             (ScalarKind::Sint | ScalarKind::Uint, 4) | (ScalarKind::Bool, _) => Some(types::I32X4),
             (kind, 8) => return Err(Stop::unsupported(format!("a vector of four {kind:?} of 8 bytes"))),
             _ => None,
@@ -145,8 +145,10 @@ pub(super) fn parts(module: &Module, inner: &TypeInner, is_shared: bool) -> Resu
     Ok(match *inner {
         TypeInner::Vector { size, scalar } => {
             let part = TypeInner::Scalar(scalar);
-            let stride = if is_shared || scalar.kind != ScalarKind::Bool {
+            let stride = if is_shared {
                 u64::from(scalar.width)
+            } else if scalar.kind != ScalarKind::Bool {
+                u64::from(scalar.width.max(4))
             } else if size == VectorSize::Quad {
                 4
             } else {
@@ -156,7 +158,8 @@ pub(super) fn parts(module: &Module, inner: &TypeInner, is_shared: bool) -> Resu
         }
         TypeInner::Matrix { columns, rows, scalar } => {
             let part = TypeInner::Vector { size: rows, scalar };
-            let stride = u64::from((rows as u32).next_power_of_two()) * u64::from(scalar.width);
+            let stride = u64::from((rows as u32).next_power_of_two())
+                * u64::from(if is_shared { scalar.width } else { scalar.width.max(4) });
             alike(columns as u32, part, stride)
         }
         TypeInner::Array { base, size, stride } => {
