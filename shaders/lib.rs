@@ -78,8 +78,8 @@ snippets! {
     CHUNKS_IN_TURN = "chunks_in_turn";
     /// Sums so far, which no compiler may take apart. Needs a param `zero`.
     KEPT = "kept";
-    /// A tile of a layer in registers: of one product, or of the sum over shards. Needs [`PRODUCT`] and the tiles
-    /// of the kernel's file.
+    /// A tile of a layer in registers: of one product, or of the sum over shards. Needs [`PRODUCT`] and the
+    /// tiles of the kernel's file.
     LAYER_TILE = "layer_tile";
     /// Exponential, logarithm, hyperbolic tangent, error function and sigmoid, with stated error bounds.
     /// Needs [`QUOTIENT`].

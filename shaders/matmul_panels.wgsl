@@ -1,13 +1,13 @@
 // matmul_panels: the product of snippets/product.wgsl for a processor, whose memory is fast if it is read in
-// order. An invocation computes ROWS rows and 32 columns. It copies what it needs of b once, step by step, and
-// multiplies it with eight rows of a at a time, which are read where they are, or from a copy if a is a view or
-// of f16. All memory is the invocation's own: there are no barriers.
+// order. An invocation computes ROWS rows and 32 columns. It copies what it needs of b once, step by step,
+// and multiplies it with eight rows of a at a time, which are read where they are, or from a copy if a is a
+// view or of f16. All memory is the invocation's own: there are no barriers.
 // `unisono_panel_product` is what takes the time. unisono-cpu has code of its own for it.
 // Grid: x: 32 columns each; y: ROWS rows each; z: batch * chunks, or groups of joined shards.
 // Constants: ROWS, a multiple of eight; SHARDS, the sums of shards that may wait; STRIPE: the vectors that a
 // copy of a takes; those of product.wgsl.
-// Functions generated for the product: left, which returns an element of a or of its copy, and left_rows, which
-// makes the copy, and returns where the eight rows begin and how far apart two steps are.
+// Functions generated for the product: left, which returns an element of a or of its copy, and left_rows,
+// which makes the copy, and returns where the eight rows begin and how far apart two steps are.
 
 // panel[8 * p + h]: step p of the columns 4 * h to 4 * h + 3.
 var<workgroup> panel: array<vec4<f32>, 8u * (CHUNK + 4u)>;
@@ -65,7 +65,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>) {
     let i0 = group.y * ROWS;
     let rows = min(ROWS, params.m - i0);
     if JOIN {
-        // Shard s meets those before it as a carry meets the ones of a number, which is the order of the tree.
+        // Shard s meets those before it as a carry meets the ones of a number, which is the order of the
+        // tree.
         for (var s = 0u; s < params.join; s++) {
             multiply(shard_part(group.z, s), i0, j0, rows);
             var level = 0u;

@@ -1,5 +1,5 @@
-//! A comparison with Burn on the same adapter (beside the processor itself: on the system's software adapter), or
-//! with Keras on the same cores: the same models, batches and
+//! A comparison with Burn on the same adapter (beside the processor itself: on the system's software
+//! adapter), or with Keras on the same cores: the same models, batches and
 //! optimizer, each in its own processes, in turns.
 
 use std::fs;
@@ -100,7 +100,8 @@ fn round(peer: &Peer, flags: &Flags, adapter: &Adapter, dir: &PathBuf) -> Result
         // Burn keeps its cache beside the nearest Cargo.toml, if there is one.
         let command = command.current_dir(dir).env("XDG_CACHE_HOME", dir).env("MESA_SHADER_CACHE_DIR", dir);
         let found = run(command)?;
-        // The processor itself is an adapter for Unisono alone. Beside it Burn has the system's software adapter.
+        // The processor itself is an adapter for Unisono alone. Beside it Burn has the system's software
+        // adapter.
         let is_other = match &peer.who {
             Who::Unisono(_) => false,
             Who::Burn { cpu } => *cpu && adapter.backend == Backend::Cpu,

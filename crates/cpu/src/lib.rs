@@ -21,8 +21,8 @@ mod run;
 
 pub use options::Options;
 
-/// Returns whether this processor is one for which kernels can be compiled: x86-64, AArch64, or another one of 64
-/// bits that Cranelift knows, with little-endian numbers.
+/// Returns whether this processor is one for which kernels can be compiled: x86-64, AArch64, or another one
+/// of 64 bits that Cranelift knows, with little-endian numbers.
 pub fn is_supported() -> bool {
     cfg!(target_pointer_width = "64") && cfg!(target_endian = "little") && compile::has_compiler()
 }

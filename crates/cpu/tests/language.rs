@@ -36,8 +36,8 @@ fn loops_end_where_they_say() {
     assert_eq!(run("", body, 5), [1245, 3352, sum, 51, 3]);
 }
 
-/// Loops whose turns seem to be known: what was read before the loop is not what is read in it, signed numbers
-/// are not unsigned ones, and counters wrap.
+/// Loops whose turns seem to be known: what was read before the loop is not what is read in it, signed
+/// numbers are not unsigned ones, and counters wrap.
 #[test]
 fn the_turns_of_a_loop_are_not_guessed() {
     let body = "
@@ -244,8 +244,8 @@ fn a_value_is_that_of_when_it_was_read() {
     assert_eq!(run(private, body, 5), [0, 7, 152, 455, 231]);
 }
 
-/// The four elements of a vector, computed one by one: once so that the compiler sees that they are alike, and
-/// once with one of them computed otherwise.
+/// The four elements of a vector, computed one by one: once so that the compiler sees that they are alike,
+/// and once with one of them computed otherwise.
 #[test]
 fn elements_that_are_computed_alike_are_a_vector() {
     let one = |x: &str, last: &str| {

@@ -1,5 +1,5 @@
-//! What wgpu asks of a backend ([`wgpu::custom`]), as far as kernels need it: buffers, compute pipelines, copies,
-//! timestamps.
+//! What wgpu asks of a backend ([`wgpu::custom`]), as far as kernels need it: buffers, compute pipelines,
+//! copies, timestamps.
 
 pub(crate) mod adapter;
 mod commands;

@@ -73,8 +73,8 @@ impl BufferMappedRangeInterface for Mapped {
 
     #[expect(unsafe_code, reason = "a view of mapped memory")]
     unsafe fn read_slice(&self) -> &[u8] {
-        // SAFETY: the range is inside of the memory, the host has it, and `Queue::submit` refuses commands that
-        // use what the host has.
+        // SAFETY: the range is inside of the memory, the host has it, and `Queue::submit` refuses commands
+        // that use what the host has.
         unsafe { std::slice::from_raw_parts(self.memory.at(self.first), self.length) }
     }
 

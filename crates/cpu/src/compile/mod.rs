@@ -1,5 +1,5 @@
-//! Translates WGSL to the processor's code: naga reads it, `translator` makes Cranelift's functions of it, and
-//! Cranelift compiles these.
+//! Translates WGSL to the processor's code: naga reads it, `translator` makes Cranelift's functions of it,
+//! and Cranelift compiles these.
 //!
 //! All functions are inlined. Variables live in registers: a loop whose turns are known is unrolled, so that
 //! its counter is a number and tiles are indexed by numbers. A variable that is indexed by something else is
@@ -8,10 +8,13 @@
 mod arithmetic;
 mod control;
 mod expression;
+mod functions;
 mod half;
+mod loops;
 mod memory;
 mod native;
 mod pack;
+mod parts;
 mod translator;
 mod value;
 

@@ -1,6 +1,6 @@
 //! Functions of kernels for which there is code that a compiler knows better to make: a call of it takes the
-//! place of theirs. They are known by their names and by the shape of what they use, and what they write in WGSL
-//! is what the code computes, to the bit.
+//! place of theirs. They are known by their names and by the shape of what they use, and what they write in
+//! WGSL is what the code computes, to the bit.
 
 use cranelift_codegen::ir::{
     self, AbiParam, InstBuilder, MemFlagsData, Signature, StackSlotData, StackSlotKind, types,
@@ -63,7 +63,8 @@ impl Writer<'_, '_> {
         Ok(true)
     }
 
-    /// Returns where the global variable of this name is, if it is an array of f32 or vectors of four of them.
+    /// Returns where the global variable of this name is, if it is an array of f32 or vectors of four of
+    /// them.
     fn vectors(&self, name: &str, has_space: &dyn Fn(AddressSpace) -> bool) -> Option<Memory> {
         let module = self.plan.module;
         let own = |(_, variable): &(Handle<GlobalVariable>, &GlobalVariable)| {

@@ -1,6 +1,6 @@
-//! Vectors of scalars that were computed in the same way: kernels compute the four elements of a vector one by
-//! one, and what is done to all four is done to the vector here. The operations on scalars are then used by
-//! nothing, and Cranelift leaves them out.
+//! Vectors of scalars that were computed in the same way: kernels compute the four elements of a vector one
+//! by one, and what is done to all four is done to the vector here. The operations on scalars are then used
+//! by nothing, and Cranelift leaves them out.
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{self, InstBuilder, InstructionData, MemFlagsData, Opcode, ValueDef, types};

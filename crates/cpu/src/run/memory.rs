@@ -14,8 +14,8 @@ const FREE: u64 = 0;
 /// The host has it.
 const HERE: u64 = 1;
 
-/// The memory of a buffer, which begins as zeros. What reads and writes it when is the timeline's business: it
-/// is no different from memory of a GPU.
+/// The memory of a buffer, which begins as zeros. What reads and writes it when is the timeline's business:
+/// it is no different from memory of a GPU.
 pub(crate) struct Memory {
     start: NonNull<u8>,
     base: NonNull<u8>,

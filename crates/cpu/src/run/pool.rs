@@ -73,8 +73,8 @@ impl Launch {
         for number in numbers {
             let group = [number % x, number / x % y, number / (x * y)].map(|axis| axis as u32);
             let place = Place { group, groups: self.groups };
-            // SAFETY: `Pass::dispatch_workgroups` has checked what is bound, the timeline runs one launch at a
-            // time, and each workgroup is run once.
+            // SAFETY: `Pass::dispatch_workgroups` has checked what is bound, the timeline runs one launch at
+            // a time, and each workgroup is run once.
             if !unsafe { group::run(&self.program, &self.bindings.bounds, place, self.clears) } {
                 return false;
             }

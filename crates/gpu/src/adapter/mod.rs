@@ -134,9 +134,9 @@ pub struct Features {
 
 /// Lists the adapters of these backends in the driver's order. It opens no device.
 ///
-/// An empty list means Vulkan, Metal and DX12, with one entry for each machine, GL only if these have nothing,
-/// and the processor, last. Backends that are asked for by name are listed as they are, so one machine may be
-/// listed once for each of them.
+/// An empty list means Vulkan, Metal and DX12, with one entry for each machine, GL only if these have
+/// nothing, and the processor, last. Backends that are asked for by name are listed as they are, so one
+/// machine may be listed once for each of them.
 ///
 /// A backend that this build leaves out ([`Backend::is_compiled`]) has no adapters. [`crate::select`] names
 /// such a backend in its error.

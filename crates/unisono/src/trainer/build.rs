@@ -303,8 +303,8 @@ pub(crate) fn spread(
 ) -> Vec<Adapter> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let cores = (cores / ranks.max(1)).max(1);
-    // The processor computes on all cores, and so does the software adapter of DX12, which cannot be asked for
-    // less.
+    // The processor computes on all cores, and so does the software adapter of DX12, which cannot be asked
+    // for less.
     let computes_on_one =
         |a: &Adapter| a.kind == Kind::Cpu && !matches!(a.backend, Backend::Dx12 | Backend::Cpu);
     let own = |a: &Adapter| if computes_on_one(a) { cores.min(shards) } else { 1 };

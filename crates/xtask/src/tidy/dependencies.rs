@@ -1,6 +1,6 @@
 //! Who may use whom (docs/ARCHITECTURE.md, "Who may use whom"): shaders, random <- graph <- gpu <- replica <-
-//! unisono; cpu <- gpu; graph <- world <- replica; world <- world-mpi <- unisono; random <- data <- unisono; checkpoint
-//! <- unisono. Nothing else.
+//! unisono; cpu <- gpu; graph <- world <- replica; world <- world-mpi <- unisono; random <- data <- unisono;
+//! checkpoint <- unisono. Nothing else.
 
 /// Each library of this repository, with the libraries of this repository that it may depend on.
 const MAY_USE: [(&str, &[&str]); 11] = [
@@ -36,8 +36,8 @@ const MAY_USE: [(&str, &[&str]); 11] = [
 /// Packages that are not part of the product. They may depend on any package.
 const FREE: [&str; 6] =
     ["unisono-testkit", "unisono-examples", "unisono-tests", "unisono-fuzz", "xtask", "burn-peer"];
-/// The only packages that may depend on wgpu: the library that wraps it, an adapter of it, and packages made of
-/// tests.
+/// The only packages that may depend on wgpu: the library that wraps it, an adapter of it, and packages made
+/// of tests.
 const WGPU: [&str; 4] = ["unisono-gpu", "unisono-cpu", "unisono-testkit", "unisono-tests"];
 /// Libraries that may depend on nothing at all.
 const ALONE: [&str; 2] = ["unisono-shaders", "unisono-random"];
