@@ -17,8 +17,14 @@ use unisono_testkit::{prepare, products};
 
 /// The machines for which kernels are chosen, with the sizes of their subgroups. Size 0 means that kernels
 /// must not use subgroups; each other size has a product kernel that uses them.
-const MACHINES: [(Machine, u32); 5] =
-    [(Machine::Cpu, 0), (Machine::Cpu, 4), (Machine::Cpu, 8), (Machine::Cpu, 16), (Machine::Gpu, 0)];
+const MACHINES: [(Machine, u32); 6] = [
+    (Machine::Cpu, 0),
+    (Machine::Cpu, 4),
+    (Machine::Cpu, 8),
+    (Machine::Cpu, 16),
+    (Machine::Processor, 0),
+    (Machine::Gpu, 0),
+];
 
 /// Returns all modules of a program's plans on all machines, for short shards and for long ones, with masks.
 fn modules(program: &Program) -> BTreeSet<String> {

@@ -16,7 +16,7 @@ mod shards;
 
 use std::collections::BTreeSet;
 
-use unisono_gpu::{Adapter, Device};
+use unisono_gpu::{Adapter, Backend, Device};
 use unisono_graph::ops::{Contract, MatMul};
 use unisono_graph::target::Machine;
 use unisono_graph::tree::{PRODUCT_CHUNK, canonical, sum};
@@ -228,6 +228,13 @@ fn targets(adapter: &Adapter) -> Vec<Target> {
     for busy_workgroups in [1, 3, u32::MAX] {
         all.push(Target { machine: Machine::Gpu, subgroup: 0, busy_workgroups, ..own.clone() });
     }
+    // Panels take more workgroup memory than others have. The fewer invocations keep a processor busy, the more
+    // rows each of them has.
+    if adapter.backend == Backend::Cpu {
+        for busy_workgroups in [1, u32::MAX] {
+            all.push(Target { machine: Machine::Processor, busy_workgroups, ..own.clone() });
+        }
+    }
     if own.subgroup > 0 && own.subgroup <= 16 {
         all.push(Target { machine: Machine::Cpu, ..own });
     }
@@ -259,6 +266,12 @@ fn every_kernel_gives_the_bytes_of_a_plain_loop() {
         for family in families {
             let count = kernels.iter().filter(|kernel| kernel.contains(family)).count();
             assert!(count >= 4, "{family}: {count} kernels");
+        }
+        if adapter.backend == Backend::Cpu {
+            for rows in ["const ROWS: u32 = 128u", "const ROWS: u32 = 8u"] {
+                let is_one = |kernel: &&String| kernel.contains("// matmul_panels:") && kernel.contains(rows);
+                assert!(kernels.iter().filter(is_one).count() >= 4, "{rows} on {}", adapter.label());
+            }
         }
         if adapter.target().machine == Machine::Cpu && adapter.target().subgroup > 0 {
             assert!(

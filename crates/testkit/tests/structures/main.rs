@@ -6,7 +6,7 @@
 mod grow;
 mod model;
 
-use unisono_gpu::Device;
+use unisono_gpu::{Backend, Device};
 use unisono_graph::ops::Window;
 use unisono_graph::target::Machine;
 use unisono_graph::{
@@ -94,6 +94,13 @@ fn launches_of_a_gpu_have_the_bits_of_kernels_one_by_one() {
             let wrong: Vec<&String> =
                 names.zip(found.iter().zip(&expected)).filter(|(_, (a, b))| a != b).map(|(n, _)| n).collect();
             assert!(wrong.is_empty(), "seed {seed}, {target:?}: {wrong:?}");
+        }
+        // The processor computes kernels of its own, and those of other machines.
+        let processor = adapters().into_iter().find(|adapter| adapter.backend == Backend::Cpu).unwrap();
+        let own = Device::open(&processor).unwrap().target();
+        for target in [own.clone(), Target { machine: Machine::Gpu, busy_workgroups: 1, ..own }] {
+            let found = bits(&processor, &program, &program.plan(&whole, &target).unwrap(), &feed);
+            assert!(found == expected, "seed {seed} on the processor, {target:?}");
         }
         let plan = program.plan(&whole, &gpu(1)).unwrap();
         let found = emulate(&program, &plan, &feed, 0, Choices { fused, otherwise: true });
