@@ -45,15 +45,15 @@ unsafe fn block<const ROWS: usize, const WIDTH: usize>(
         let starts = rows.map(|row| left.add(row));
         for p in 0..steps {
             let columns = panel.add(32 * p).cast::<[f32; WIDTH]>().read_unaligned();
-            for r in 0..ROWS {
-                let x = *starts[r].add(p * step);
-                for c in 0..WIDTH {
-                    sums[r][c] += x * columns[c];
+            for (sums, start) in sums.iter_mut().zip(starts) {
+                let x = *start.add(p * step);
+                for (sum, y) in sums.iter_mut().zip(columns) {
+                    *sum += x * y;
                 }
             }
         }
-        for r in 0..ROWS {
-            tile.add(32 * r).cast::<[f32; WIDTH]>().write_unaligned(sums[r]);
+        for (r, sums) in sums.into_iter().enumerate() {
+            tile.add(32 * r).cast::<[f32; WIDTH]>().write_unaligned(sums);
         }
     }
 }

@@ -39,6 +39,9 @@ fn any_kind(inner: &TypeInner) -> Result<Kind, Stop> {
     })
 }
 
+/// What is done to registers.
+type Operation<'a, W> = dyn FnMut(&mut W, &[ir::Value]) -> Result<ir::Value, Stop> + 'a;
+
 impl<'m> Writer<'m, '_> {
     /// Evaluates an operation.
     pub fn operation(
@@ -164,11 +167,7 @@ impl<'m> Writer<'m, '_> {
 
     /// Applies an operation to registers: to each part of the values on its own, and to a scalar with each
     /// part of a value beside it.
-    fn each(
-        &mut self,
-        of: &[&Val],
-        operation: &mut dyn FnMut(&mut Self, &[ir::Value]) -> Result<ir::Value, Stop>,
-    ) -> Result<Val, Stop> {
+    fn each(&mut self, of: &[&Val], operation: &mut Operation<'_, Self>) -> Result<Val, Stop> {
         let parts = of.iter().find_map(|value| match value {
             Val::Many(parts) => Some(parts.len()),
             _ => None,
@@ -212,7 +211,7 @@ impl<'m> Writer<'m, '_> {
     pub fn by_lane(
         &mut self,
         vectors: &[ir::Value],
-        operation: &mut dyn FnMut(&mut Self, &[ir::Value]) -> Result<ir::Value, Stop>,
+        operation: &mut Operation<'_, Self>,
     ) -> Result<ir::Value, Stop> {
         let mut found = Vec::new();
         for lane in 0..4 {
@@ -249,10 +248,10 @@ impl<'m> Writer<'m, '_> {
         if kind == Kind::Float {
             return self.binary_float(op, a, b);
         }
-        if let (Some(x), Some(y)) = (self.known_number(a), self.known_number(b)) {
-            if let Some((ty, number)) = folded(op, kind, self.ty(a), x, y) {
-                return Ok(self.number(ty, number));
-            }
+        if let (Some(x), Some(y)) = (self.known_number(a), self.known_number(b))
+            && let Some((ty, number)) = folded(op, kind, self.ty(a), x, y)
+        {
+            return Ok(self.number(ty, number));
         }
         let ty = self.ty(a);
         let is_signed = kind == Kind::Signed;

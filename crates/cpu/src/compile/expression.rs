@@ -243,10 +243,10 @@ impl<'m> Writer<'m, '_> {
         if scalars.iter().all(|scalar| *scalar == scalars[0]) {
             return Ok(Val::One(self.splat_of(ty, first)));
         }
-        if let (false, &[a, b, c, d]) = (is_bool, scalars) {
-            if let Some(vector) = self.packed([a, b, c, d]) {
-                return Ok(Val::One(vector));
-            }
+        if let (false, &[a, b, c, d]) = (is_bool, scalars)
+            && let Some(vector) = self.packed([a, b, c, d])
+        {
+            return Ok(Val::One(vector));
         }
         let mut vector = self.b.ins().splat(ty, first);
         for (at, scalar) in scalars.iter().enumerate().skip(1) {

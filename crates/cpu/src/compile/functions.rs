@@ -16,16 +16,16 @@ impl Writer<'_, '_> {
             return Err(Stop::unsupported("transposing what is no matrix"));
         };
         let column = TypeInner::Vector { size: *rows, scalar: *scalar };
-        if let [Val::One(a), Val::One(b), Val::One(c), Val::One(d)] = from[..] {
-            if *columns as u32 == 4 {
-                let ty = self.ty(a);
-                let low = [self.shuffle(ty, a, b, [0, 4, 1, 5]), self.shuffle(ty, c, d, [0, 4, 1, 5])];
-                let high = [self.shuffle(ty, a, b, [2, 6, 3, 7]), self.shuffle(ty, c, d, [2, 6, 3, 7])];
-                let columns =
-                    [(low, [0, 1, 4, 5]), (low, [2, 3, 6, 7]), (high, [0, 1, 4, 5]), (high, [2, 3, 6, 7])]
-                        .map(|([x, y], lanes)| Val::One(self.shuffle(ty, x, y, lanes)));
-                return Ok(Val::Many(columns.into()));
-            }
+        if let [Val::One(a), Val::One(b), Val::One(c), Val::One(d)] = from[..]
+            && *columns as u32 == 4
+        {
+            let ty = self.ty(a);
+            let low = [self.shuffle(ty, a, b, [0, 4, 1, 5]), self.shuffle(ty, c, d, [0, 4, 1, 5])];
+            let high = [self.shuffle(ty, a, b, [2, 6, 3, 7]), self.shuffle(ty, c, d, [2, 6, 3, 7])];
+            let columns =
+                [(low, [0, 1, 4, 5]), (low, [2, 3, 6, 7]), (high, [0, 1, 4, 5]), (high, [2, 3, 6, 7])]
+                    .map(|([x, y], lanes)| Val::One(self.shuffle(ty, x, y, lanes)));
+            return Ok(Val::Many(columns.into()));
         }
         let row = TypeInner::Vector { size: *columns, scalar: *scalar };
         let mut scalars = Vec::new();
