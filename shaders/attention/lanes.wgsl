@@ -4,7 +4,7 @@
 // a block, and gets those of the other lanes by shuffles, which cost nothing. What belongs to own places and
 // does not fit into registers, the result so far, is kept where it is stored in the end.
 // Loops over a tile have constant bounds, so that they unroll and the tile stays in registers.
-// Constants: LANES: 4, 8 or 16.
+// Constants: LANES: 4, 8 or 16, or 1 where an invocation is alone and `subgroupShuffle` another function.
 
 const BLOCK: u32 = 32u;
 // The fours of rows that a lane reads, and the lanes that read different ones.

@@ -12,7 +12,7 @@ use crate::trace::AttentionResult;
 /// How a machine computes attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
-    /// A subgroup of so many lanes has a tile in registers.
+    /// A subgroup of so many lanes has a tile in registers, or an invocation alone.
     Lanes(usize),
     /// A workgroup has a tile in workgroup memory.
     Tiles,
@@ -34,6 +34,14 @@ pub(super) const MOST_OF_BOTH: usize = 32;
 /// The end of what the main functions of tiles begin with.
 const BEGIN: &str = "    let own = group.x * OWN;\n";
 
+/// Returns a kernel of subgroups for invocations that have no others beside them.
+fn alone(wgsl: &str) -> String {
+    let text = wgsl
+        .replace("@builtin(subgroup_invocation_id)", "@builtin(local_invocation_index)")
+        .replace("subgroupShuffle(", "own_lane(");
+    format!("{text}fn own_lane(x: vec4<f32>, lane: u32) -> vec4<f32> {{ return x; }}\n")
+}
+
 /// Everything that the text of a kernel depends on.
 pub(super) struct AttentionKernel {
     pub family: Family,
@@ -54,7 +62,10 @@ impl AttentionKernel {
         let enable = if half { "enable f16;\n" } else { "" };
         let (name, main) = self.main();
         let parts = self.constants() + &self.functions() + &self.steps();
-        let wgsl = format!("{enable}{}", module(&declaration, &shared, &parts, &main));
+        let mut wgsl = format!("{enable}{}", module(&declaration, &shared, &parts, &main));
+        if self.family == Family::Lanes(1) {
+            wgsl = alone(&wgsl);
+        }
         let access = |memory: &Memory| if memory.is_written { Access::ReadWrite } else { Access::Read };
         let bound = self.memories.iter().filter(|memory| memory.shares.is_none());
         Kernel { name: name.into(), wgsl, bindings: bound.map(access).collect() }

@@ -48,6 +48,8 @@ fn written(result: AttentionResult) -> &'static str {
 fn family(target: &Target) -> Family {
     match (target.machine, target.subgroup) {
         (Machine::Cpu, lanes @ (4 | 8 | 16)) => Family::Lanes(lanes as usize),
+        // An invocation of its own has registers as a lane has, and no barriers.
+        (Machine::Processor, _) => Family::Lanes(1),
         _ => Family::Tiles,
     }
 }
