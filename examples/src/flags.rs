@@ -18,7 +18,7 @@ pub struct RunFlags {
     /// [default: every hardware adapter, else the software one]
     #[arg(long, value_name = "NAME")]
     pub adapter: Vec<String>,
-    /// Number of replicas [default: one an adapter; on a CPU adapter one a core, up to the number of shards]
+    /// Number of replicas [default: one an adapter; on a software driver one a core, up to the shards]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
     pub replicas: Option<usize>,
     /// The machines of the run: mpi, those that mpirun or srun has started; alone, this one; auto, whichever

@@ -218,16 +218,16 @@ impl Builder {
 
     /// Trains on the adapters whose label ([`unisono_gpu::Adapter::label`]) holds `name`, see
     /// [`unisono_gpu::select`]. Of GPUs with the same name the second one has `#2` in its label. It may be
-    /// called several times. Default: every hardware adapter, or the software one where there is none.
+    /// called several times. Default: every hardware adapter, or the processor where there is none.
     pub fn adapter(mut self, name: &str) -> Self {
         self.adapters.push(name.into());
         self
     }
 
     /// Sets the number of replicas. More replicas than adapters share these. Default: one for each adapter,
-    /// and on a CPU adapter one for each core, up to the number of shards ([`Builder::shards`]): on a
-    /// processor with more cores than shards, the other cores have nothing to do. The CPU adapter of DX12 has
-    /// one in all, because it computes on all cores by itself.
+    /// and on a software driver one for each core, up to the number of shards ([`Builder::shards`]): with
+    /// more cores than shards, the other cores have nothing to do. The processor itself has one in all, and
+    /// so has the software driver of DX12, because they compute on all cores by themselves.
     #[doc(alias("DistributedDataParallel", "MirroredStrategy"))]
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = Some(replicas);
