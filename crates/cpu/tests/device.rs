@@ -23,9 +23,9 @@ fn what_is_wrong_with_a_kernel_is_said() {
     let texture = "@group(0) @binding(0) var t: texture_2d<f32>;
 @compute @workgroup_size(1) fn main() { let x = textureLoad(t, vec2<u32>(), 0); }";
     assert!(refused(texture).contains("not supported"), "{}", refused(texture));
-    let sine = "@group(0) @binding(0) var<storage, read_write> x: array<f32>;
-@compute @workgroup_size(1) fn main() { x[0] = sin(x[0]); }";
-    assert!(refused(sine).contains("Sin: not supported"), "{}", refused(sine));
+    let noise = "@group(0) @binding(0) var<storage, read_write> x: array<vec2<f32>>;
+@compute @workgroup_size(1) fn main() { x[0] = refract(x[0], x[1], 0.5); }";
+    assert!(refused(noise).contains("Refract: not supported"), "{}", refused(noise));
     let subgroup = "@compute @workgroup_size(1) fn main(@builtin(subgroup_invocation_id) lane: u32) {}";
     assert!(!refused(subgroup).is_empty());
     for overridden in [

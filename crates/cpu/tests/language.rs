@@ -127,6 +127,56 @@ fn numbers_are_converted_compared_and_divided_as_wgsl_says() {
     assert_eq!(run("", body, 18), expected);
 }
 
+/// Functions of floats, of which own ops of users may have some, alone and in vectors.
+#[test]
+fn functions_of_floats_are_within_a_few_units_in_the_last_place() {
+    type Case = (&'static str, fn(f64) -> f64);
+    let cases: [Case; 20] = [
+        ("sin($)", f64::sin),
+        ("cos($)", f64::cos),
+        ("tan($)", f64::tan),
+        ("asin($)", f64::asin),
+        ("acos($)", f64::acos),
+        ("atan($)", f64::atan),
+        ("sinh($)", f64::sinh),
+        ("cosh($)", f64::cosh),
+        ("tanh($)", f64::tanh),
+        ("asinh($)", f64::asinh),
+        ("acosh($ + 1.0)", |x| (x + 1.0).acosh()),
+        ("atanh($)", f64::atanh),
+        ("exp($)", f64::exp),
+        ("exp2($)", f64::exp2),
+        ("log($)", f64::ln),
+        ("log2($)", f64::log2),
+        ("pow($, 1.5 + 0.0 * $)", |x| x.powf(1.5)),
+        ("atan2($, 0.5 + 0.0 * $)", |x| x.atan2(0.5)),
+        ("fract($ * 4.0)", |x| (x * 4.0).fract()),
+        ("mix($, 2.0 + 0.0 * $, $)", |x| x * (1.0 - x) + 2.0 * x),
+    ];
+    let numbers: Vec<f32> = (1..64).map(|n| n as f32 / 64.0).collect();
+    for (text, expected) in cases {
+        let (one, four) = (text.replace('$', "x[i]"), text.replace('$', "vec4<f32>(x[i], 0.25, x[i], 0.75)"));
+        let wgsl = format!(
+            "@group(0) @binding(0) var<storage, read_write> out: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@compute @workgroup_size(63) fn main(@builtin(local_invocation_index) i: u32) {{
+    out[i] = {one};
+    out[63u + i] = ({four}).z;
+}}"
+        );
+        let found = floats(&Machine::new(1).run(&wgsl, 2 * 4 * 63, &[&bytes_of(&numbers)], [1, 1, 1]));
+        for (x, pair) in numbers.iter().zip(found[..63].iter().zip(&found[63..])) {
+            let exact = expected(f64::from(*x));
+            assert_eq!(pair.0, pair.1, "{text} at {x}");
+            assert!(
+                (f64::from(*pair.0) - exact).abs() <= 1e-6 * exact.abs().max(0.1),
+                "{text} at {x}: {}",
+                pair.0
+            );
+        }
+    }
+}
+
 /// Every number of 16 bits becomes f32 and comes back, alone and in vectors; what lies between two is rounded
 /// to the nearer one, and to the even one in the middle.
 #[test]

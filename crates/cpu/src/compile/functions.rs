@@ -1,13 +1,14 @@
 //! Built-in functions and conversions.
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
-use cranelift_codegen::ir::{self, InstBuilder, types};
+use cranelift_codegen::ir::{self, AbiParam, InstBuilder, Signature, types};
 use naga::{MathFunction, TypeInner};
 
 use super::Stop;
 use super::arithmetic::Kind;
 use super::translator::Writer;
-use super::value::Val;
+use super::value::{Lane, Val};
+use crate::native::{self, Code};
 
 impl Writer<'_, '_> {
     /// Returns the matrix of this type whose columns are the rows of another.
@@ -86,7 +87,21 @@ impl Writer<'_, '_> {
                     let found = self.either(below, minus, x[0]);
                     self.either(above, one, found)
                 }
-                _ => return Err(unknown()),
+                MathFunction::Fract => {
+                    let whole = self.b.ins().floor(x[0]);
+                    self.b.ins().fsub(x[0], whole)
+                }
+                MathFunction::Mix => {
+                    let one = self.b.ins().f32const(1.0);
+                    let one = if ty.is_vector() { self.splat_of(ty, one) } else { one };
+                    let rest = self.b.ins().fsub(one, x[2]);
+                    let (a, b) = (self.b.ins().fmul(x[0], rest), self.b.ins().fmul(x[1], x[2]));
+                    self.b.ins().fadd(a, b)
+                }
+                _ => match native::function(fun) {
+                    Some(code) => self.called(code, x),
+                    None => return Err(unknown()),
+                },
             });
         }
         let is_signed = kind == Kind::Signed;
@@ -116,6 +131,28 @@ impl Writer<'_, '_> {
             }
             _ => return Err(unknown()),
         })
+    }
+
+    /// Calls native code, for vectors lane by lane.
+    fn called(&mut self, code: Code, x: &[ir::Value]) -> ir::Value {
+        if self.ty(x[0]).is_vector() {
+            let lanes = [0, 1, 2, 3].map(|lane| {
+                let own: Vec<_> = x.iter().map(|vector| self.lane(*vector, Lane::Known(lane))).collect();
+                self.called(code, &own)
+            });
+            let mut vector = self.b.ins().splat(types::F32X4, lanes[0]);
+            for (lane, scalar) in lanes.into_iter().enumerate().skip(1) {
+                vector = self.b.ins().insertlane(vector, scalar, lane as u8);
+            }
+            return vector;
+        }
+        let mut signature = Signature::new(self.b.func.signature.call_conv);
+        signature.params.extend(x.iter().map(|_| AbiParam::new(types::F32)));
+        signature.returns.push(AbiParam::new(types::F32));
+        let signature = self.b.import_signature(signature);
+        let address = self.b.ins().iconst(types::I64, code.address() as i64);
+        let call = self.b.ins().call_indirect(signature, address, x);
+        self.b.inst_results(call)[0]
     }
 
     /// Returns `a` where it compares so with `b`, else `b`.
