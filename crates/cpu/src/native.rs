@@ -1,5 +1,5 @@
-//! Code that kernels call: what they spend most of their time in, for the vectors that this processor has, and
-//! functions of floats, with the same bits on every processor.
+//! Code that kernels call: what they spend most of their time in, for the vectors that this processor has,
+//! and functions of floats, with the same bits on every processor.
 
 use naga::MathFunction;
 
