@@ -208,3 +208,52 @@ mod x86 {
         unsafe { blocks::<8, 32>(left, rows, step, panel, steps, tile) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All codes that this processor can run give the bits of a plain loop.
+    #[test]
+    fn products_have_the_same_bits_on_all_processors() {
+        let mut codes: Vec<(&str, PanelProduct)> = vec![("plain", plain), ("chosen", panel_product())];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if std::arch::is_x86_feature_detected!("avx2") {
+                codes.push(("avx2", x86::avx2));
+            }
+            if std::arch::is_x86_feature_detected!("avx512f") {
+                codes.push(("avx512", x86::avx512));
+            }
+        }
+        let number = |i: usize| ((i * 2_654_435_761) % 1_000_003) as f32 * 1e-3 - 500.0;
+        let left: Vec<f32> = (0..2000).map(number).collect();
+        let panel: Vec<f32> = (7..7 + 32 * 70).map(number).collect();
+        for (steps, step) in [(0, 1), (1, 3), (70, 1), (65, 19)] {
+            let rows: [u32; 8] = std::array::from_fn(|r| (r * 91 % 500) as u32);
+            let mut expected = vec![0.0f32; 256];
+            for (at, sum) in expected.iter_mut().enumerate() {
+                for p in 0..steps {
+                    *sum += left[rows[at / 32] as usize + p * step] * panel[32 * p + at % 32];
+                }
+            }
+            for (name, code) in &codes {
+                let mut tile = vec![f32::NAN; 256];
+                // SAFETY: the last element that is read is 499 + 64 * 19 of `left` and 32 * 70 of `panel`.
+                #[expect(unsafe_code, reason = "the code works on memory of kernels")]
+                unsafe {
+                    code(
+                        left.as_ptr(),
+                        rows.as_ptr(),
+                        step as u32,
+                        panel.as_ptr(),
+                        steps as u32,
+                        tile.as_mut_ptr(),
+                    );
+                }
+                let bits = |all: &[f32]| all.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert!(bits(&tile) == bits(&expected), "{name}, {steps} steps {step} apart");
+            }
+        }
+    }
+}
