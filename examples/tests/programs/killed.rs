@@ -155,7 +155,7 @@ fn kill(process: &mut Child) {
 fn digits_killed_at_random_moments_end_in_the_same_files() {
     let dir = tempfile::tempdir().unwrap();
     let data = csv(dir.path(), &lines(500));
-    dies_and_is_the_same(7, false, |out, flags| {
+    dies_and_is_the_same(28, false, |out, flags| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_digits"));
         command.arg("--data").arg(&data).arg("--out").arg(out).args(flags);
         command
@@ -168,7 +168,7 @@ const IN_FLIGHT: &str = "UNISONO_TEST_IN_FLIGHT";
 
 #[test]
 fn a_convolutional_model_killed_at_random_moments_ends_in_the_same_files() {
-    dies_and_is_the_same(4, false, |out, flags| {
+    dies_and_is_the_same(40, false, |out, flags| {
         let mut command = Command::new(std::env::current_exe().unwrap());
         let flags = [&["conv", "--out", out.to_str().unwrap()], flags].concat().join("\n");
         command.args(["--exact", "killed::a_process_that_trains"]).env(FLAGS, flags);
@@ -180,7 +180,7 @@ fn a_convolutional_model_killed_at_random_moments_ends_in_the_same_files() {
 /// done.
 #[test]
 fn a_model_killed_during_two_steps_in_flight_ends_in_the_same_files() {
-    dies_and_is_the_same(4, true, |out, flags| {
+    dies_and_is_the_same(40, true, |out, flags| {
         let mut command = Command::new(std::env::current_exe().unwrap());
         let flags = [&["conv", "--out", out.to_str().unwrap()], flags].concat().join("\n");
         command.args(["--exact", "killed::a_process_that_trains"]).env(FLAGS, flags).env(IN_FLIGHT, "2");
