@@ -2,12 +2,14 @@
 // order. An invocation computes ROWS rows and 32 columns. It copies what it needs of b once, step by step,
 // and multiplies it with eight rows of a at a time, which are read where they are, or from a copy if a is a
 // view or of f16. All memory is the invocation's own: there are no barriers.
-// `unisono_panel_product` is what takes the time. unisono-cpu has code of its own for it.
+// `unisono_panel_product` is what takes the time, and then `unisono_panel_copy`. unisono-cpu has code of its own
+// for them.
 // Grid: x: 32 columns each; y: ROWS rows each; z: batch * chunks, or groups of joined shards.
 // Constants: ROWS, a multiple of eight; SHARDS, the sums of shards that may wait; STRIPE: the vectors that a
 // copy of a takes; those of product.wgsl.
-// Functions generated for the product: left, which returns an element of a or of its copy, and left_rows,
-// which makes the copy, and returns where the eight rows begin and how far apart two steps are.
+// Functions generated for the product: left, which returns an element of a or of its copy; left_rows, which
+// makes the copy, and returns where the eight rows begin and how far apart two steps are; and copy_panel, which
+// copies what is needed of b.
 
 // panel[8 * p + h]: step p of the columns 4 * h to 4 * h + 3.
 var<workgroup> panel: array<vec4<f32>, 8u * (CHUNK + 4u)>;
@@ -18,45 +20,32 @@ var<workgroup> waiting: array<vec4<f32>, 8u * ROWS * SHARDS>;
 
 struct Rows { at: array<u32, 8>, step: u32 }
 
-// Writes eight rows from row `to` of the tile on: the sums over `steps` steps of the panel.
-fn unisono_panel_product(rows: Rows, steps: u32, to: u32) {
+// Computes eight rows from row `to` of the tile on: the sums over `steps` steps of the panel, to which the sums
+// that wait at the first `levels` levels of the tree are added. They go to the tile, or wait at the next level.
+fn unisono_panel_product(rows: Rows, steps: u32, to: u32, levels: u32, waits: bool) {
     var at = rows.at;
     for (var r = 0u; r < 8u; r++) {
         for (var h = 0u; h < 8u; h++) {
+            let e = 8u * (to + r) + h;
             var sum = vec4<f32>();
             for (var p = 0u; p < steps; p++) {
                 sum = fma(vec4<f32>(left(at[r] + p * rows.step)), panel[8u * p + h], sum);
             }
-            tile[8u * (to + r) + h] = sum;
+            for (var level = 0u; level < levels; level++) {
+                sum = kept(waiting[8u * ROWS * level + e]) + canonical(sum);
+            }
+            if waits { waiting[8u * ROWS * levels + e] = canonical(sum); } else { tile[e] = sum; }
         }
     }
 }
 
-// Multiplies a part of a layer.
-fn multiply(own: Part, i0: u32, j0: u32, rows: u32) {
+// Multiplies a part of a layer, and adds what waits at the first levels.
+fn multiply(own: Part, i0: u32, j0: u32, rows: u32, levels: u32, waits: bool) {
     let steps = max(own.end, own.start) - own.start;
-    var columns: array<BColumns, 8>;
-    for (var h = 0u; h < 8u; h++) { columns[h] = b_columns(own, j0 + 4u * h); }
-    for (var p = 0u; p < steps; p += 4u) {
-        for (var h = 0u; h < 8u; h++) {
-            let block = b_block(own, own.start + p, columns[h]);
-            for (var d = 0u; d < 4u; d++) { panel[8u * (p + d) + h] = block[d]; }
-        }
-    }
+    copy_panel(own, j0, steps);
     for (var i = 0u; i < rows; i += 8u) {
-        unisono_panel_product(left_rows(own, i0 + i, steps), steps, i);
+        unisono_panel_product(left_rows(own, i0 + i, steps), steps, i, levels, waits);
     }
-}
-
-// Adds what waits at a level to the tile.
-fn join(level: u32, rows: u32) {
-    for (var e = 0u; e < 8u * rows; e++) {
-        tile[e] = kept(waiting[8u * ROWS * level + e]) + canonical(tile[e]);
-    }
-}
-
-fn wait(level: u32, rows: u32) {
-    for (var e = 0u; e < 8u * rows; e++) { waiting[8u * ROWS * level + e] = canonical(tile[e]); }
 }
 
 @compute @workgroup_size(1)
@@ -68,16 +57,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>) {
         // Shard s meets those before it as a carry meets the ones of a number, which is the order of the
         // tree.
         for (var s = 0u; s < params.join; s++) {
-            multiply(shard_part(group.z, s), i0, j0, rows);
-            var level = 0u;
-            for (var rest = s; rest % 2u == 1u; rest /= 2u) {
-                join(level, rows);
-                level++;
-            }
-            if s + 1u < params.join { wait(level, rows); }
+            var levels = 0u;
+            for (var rest = s; rest % 2u == 1u; rest /= 2u) { levels++; }
+            multiply(shard_part(group.z, s), i0, j0, rows, levels, s + 1u < params.join);
         }
     } else {
-        multiply(part(group.z), i0, j0, rows);
+        multiply(part(group.z), i0, j0, rows, 0u, false);
     }
     let own = target_part(group.z);
     let quads = min(8u, (params.n - j0 + 3u) / 4u);

@@ -67,60 +67,123 @@ pub(crate) fn function(function: MathFunction) -> Option<Code> {
     }
 }
 
-/// Computes eight rows of 32 sums: row r of `tile` becomes the sum over p, in order from +0, of
-/// `left[rows[r] + p * step] * panel[32 * p..][..32]`. Each product and each sum is rounded.
-pub(crate) type PanelProduct = unsafe extern "C" fn(
-    left: *const f32,
-    rows: *const u32,
-    step: u32,
-    panel: *const f32,
-    steps: u32,
-    tile: *mut f32,
-);
+/// What [`panel_product`]'s code computes: eight rows of 32 numbers. Row r is the sum over p, in order from +0, of
+/// `left[rows[r] + p * step] * panel[32 * p..][..32]`, where each product and each sum is rounded. What waits
+/// at the first `levels` levels is added to it, level by level, as `waiting + canonical(row)`. The row goes to
+/// `tile`, or, canonical, to the next level of `waiting` if it waits itself.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PanelProduct {
+    pub left: *const f32,
+    pub panel: *const f32,
+    pub tile: *mut f32,
+    pub waiting: *mut f32,
+    /// Where the rows of `left` begin.
+    pub rows: [u32; 8],
+    /// How far apart two steps of `left` are.
+    pub step: u32,
+    pub steps: u32,
+    pub levels: u32,
+    pub waits: u32,
+    /// How far apart two levels are.
+    pub level: u32,
+}
+
+/// What [`panel_copy`]'s code copies: `panel[32 * p + c]` becomes `from[p * step + min(c, last) * column]` for
+/// each of the steps and 32 columns.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PanelCopy {
+    pub from: *const f32,
+    pub panel: *mut f32,
+    pub step: u32,
+    pub column: u32,
+    pub steps: u32,
+    pub last: u32,
+}
+
+/// Code that does what a task says.
+pub(crate) type Run<Task> = unsafe extern "C" fn(*const Task);
 
 /// Returns the code for this processor.
-pub(crate) fn panel_product() -> PanelProduct {
+pub(crate) fn panel_product() -> Run<PanelProduct> {
     #[cfg(target_arch = "x86_64")]
     {
         if std::arch::is_x86_feature_detected!("avx512f") && !cfg!(miri) {
-            return x86::avx512;
+            return x86::product_avx512;
         }
         if std::arch::is_x86_feature_detected!("avx2") {
-            return x86::avx2;
+            return x86::product_avx2;
         }
     }
-    plain
+    product
+}
+
+/// Returns the code for this processor.
+pub(crate) fn panel_copy() -> Run<PanelCopy> {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        return x86::copy_avx2;
+    }
+    copy
+}
+
+/// Returns +0 for a number of magnitude 2^-126 or less, and any other as it is.
+#[inline(always)]
+fn canonical(x: f32) -> f32 {
+    if x.to_bits() & 0x7fff_ffff <= 0x0080_0000 { 0.0 } else { x }
 }
 
 /// Computes `ROWS` rows and `WIDTH` columns, for which all sums are in registers.
 ///
 /// # Safety
-/// As for [`panel_product`]'s code.
+/// As for [`product`].
 #[expect(unsafe_code, reason = "memory of kernels")]
 #[inline(always)]
-unsafe fn block<const ROWS: usize, const WIDTH: usize>(
-    left: *const f32,
-    rows: [usize; ROWS],
-    step: usize,
-    panel: *const f32,
-    steps: usize,
-    tile: *mut f32,
-) {
+unsafe fn block<const ROWS: usize, const WIDTH: usize>(task: &PanelProduct, first: usize, column: usize) {
     let mut sums = [[0.0f32; WIDTH]; ROWS];
-    // SAFETY: what the caller promises: rows, panel and tile hold what is read and written.
+    // SAFETY: what the caller promises: rows, panel, tile and levels hold what is read and written.
     unsafe {
-        let starts = rows.map(|row| left.add(row));
-        for p in 0..steps {
+        let starts: [*const f32; ROWS] =
+            std::array::from_fn(|r| task.left.add(task.rows[first + r] as usize));
+        let panel = task.panel.add(column);
+        for p in 0..task.steps as usize {
             let columns = panel.add(32 * p).cast::<[f32; WIDTH]>().read_unaligned();
             for (sums, start) in sums.iter_mut().zip(starts) {
-                let x = *start.add(p * step);
+                let x = *start.add(p * task.step as usize);
                 for (sum, y) in sums.iter_mut().zip(columns) {
                     *sum += x * y;
                 }
             }
         }
         for (r, sums) in sums.into_iter().enumerate() {
-            tile.add(32 * r).cast::<[f32; WIDTH]>().write_unaligned(sums);
+            task.tile.add(32 * (first + r) + column).cast::<[f32; WIDTH]>().write_unaligned(sums);
+        }
+    }
+}
+
+/// Adds what waits to eight rows of a tile, and has them wait if they do.
+///
+/// # Safety
+/// As for [`product`].
+#[expect(unsafe_code, reason = "memory of kernels")]
+#[inline(always)]
+unsafe fn join(task: &PanelProduct) {
+    let level = |number: u32| task.waiting.wrapping_add(number as usize * task.level as usize);
+    // SAFETY: what the caller promises: tile and levels hold eight rows, apart from one another.
+    unsafe {
+        let tile = std::slice::from_raw_parts_mut(task.tile, 256);
+        for number in 0..task.levels {
+            let waiting = std::slice::from_raw_parts(level(number), 256);
+            for (sum, waiting) in tile.iter_mut().zip(waiting) {
+                *sum = waiting + canonical(*sum);
+            }
+        }
+        if task.waits != 0 {
+            let waiting = std::slice::from_raw_parts_mut(level(task.levels), 256);
+            for (place, sum) in waiting.iter_mut().zip(tile) {
+                *place = canonical(*sum);
+            }
         }
     }
 }
@@ -128,84 +191,142 @@ unsafe fn block<const ROWS: usize, const WIDTH: usize>(
 /// Computes all blocks of a tile.
 ///
 /// # Safety
-/// As for [`panel_product`]'s code.
+/// As for [`product`].
 #[expect(unsafe_code, reason = "memory of kernels")]
 #[inline(always)]
-unsafe fn blocks<const ROWS: usize, const WIDTH: usize>(
-    left: *const f32,
-    rows: *const u32,
-    step: u32,
-    panel: *const f32,
-    steps: u32,
-    tile: *mut f32,
-) {
-    for first in (0..8).step_by(ROWS) {
-        for column in (0..32).step_by(WIDTH) {
-            // SAFETY: what the caller promises; `ROWS` divides 8 and `WIDTH` 32.
-            unsafe {
-                let own = std::array::from_fn(|r| *rows.add(first + r) as usize);
-                let to = tile.add(32 * first + column);
-                block::<ROWS, WIDTH>(left, own, step as usize, panel.add(column), steps as usize, to);
+unsafe fn blocks<const ROWS: usize, const WIDTH: usize>(task: *const PanelProduct) {
+    // SAFETY: what the caller promises; `ROWS` divides 8 and `WIDTH` 32.
+    unsafe {
+        for first in (0..8).step_by(ROWS) {
+            for column in (0..32).step_by(WIDTH) {
+                block::<ROWS, WIDTH>(&*task, first, column);
+            }
+        }
+        join(&*task);
+    }
+}
+
+/// Multiplies on any processor with 16 registers of four numbers.
+///
+/// # Safety
+/// The task's pointers hold what it reads and writes.
+#[expect(unsafe_code, reason = "called by machine code")]
+unsafe extern "C" fn product(task: *const PanelProduct) {
+    // SAFETY: what the caller promises.
+    unsafe { blocks::<4, 8>(task) }
+}
+
+/// Copies on any processor.
+///
+/// # Safety
+/// The task's pointers hold what it reads and writes.
+#[expect(unsafe_code, reason = "called by machine code")]
+unsafe extern "C" fn copy(task: *const PanelCopy) {
+    // SAFETY: what the caller promises.
+    unsafe {
+        let task = &*task;
+        copy_from(task, 0);
+    }
+}
+
+/// Copies from a step on.
+///
+/// # Safety
+/// As for [`copy`].
+#[expect(unsafe_code, reason = "memory of kernels")]
+#[inline(always)]
+unsafe fn copy_from(task: &PanelCopy, first: usize) {
+    // SAFETY: what the caller promises.
+    unsafe {
+        for p in first..task.steps as usize {
+            let from = task.from.add(p * task.step as usize);
+            let to = task.panel.add(32 * p);
+            if task.column == 1 && task.last >= 31 {
+                to.cast::<[f32; 32]>().write_unaligned(from.cast::<[f32; 32]>().read_unaligned());
+                continue;
+            }
+            for c in 0..32 {
+                *to.add(c) = *from.add(c.min(task.last as usize) * task.column as usize);
             }
         }
     }
 }
 
-/// For any processor with 16 registers of four numbers.
-///
-/// # Safety
-/// The pointers hold what is read and written.
-#[expect(unsafe_code, reason = "called by machine code")]
-unsafe extern "C" fn plain(
-    left: *const f32,
-    rows: *const u32,
-    step: u32,
-    panel: *const f32,
-    steps: u32,
-    tile: *mut f32,
-) {
-    // SAFETY: what the caller promises.
-    unsafe { blocks::<4, 8>(left, rows, step, panel, steps, tile) }
-}
-
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::blocks;
+    use std::arch::x86_64::*;
 
-    /// For 16 registers of eight numbers.
+    use super::{PanelCopy, PanelProduct, blocks, copy_from};
+
+    /// Multiplies with 16 registers of eight numbers.
     ///
     /// # Safety
-    /// The pointers hold what is read and written, and the processor has AVX2.
+    /// As for [`super::product`], and the processor has AVX2.
     #[expect(unsafe_code, reason = "called by machine code")]
     #[target_feature(enable = "avx2")]
-    pub(super) unsafe extern "C" fn avx2(
-        left: *const f32,
-        rows: *const u32,
-        step: u32,
-        panel: *const f32,
-        steps: u32,
-        tile: *mut f32,
-    ) {
+    pub(super) unsafe extern "C" fn product_avx2(task: *const PanelProduct) {
         // SAFETY: what the caller promises.
-        unsafe { blocks::<4, 16>(left, rows, step, panel, steps, tile) }
+        unsafe { blocks::<4, 16>(task) }
     }
 
-    /// For 32 registers of sixteen numbers.
+    /// Multiplies with 32 registers of sixteen numbers.
     ///
     /// # Safety
-    /// The pointers hold what is read and written, and the processor has AVX-512.
+    /// As for [`super::product`], and the processor has AVX-512.
     #[expect(unsafe_code, reason = "called by machine code")]
     #[target_feature(enable = "avx512f")]
-    pub(super) unsafe extern "C" fn avx512(
-        left: *const f32,
-        rows: *const u32,
-        step: u32,
-        panel: *const f32,
-        steps: u32,
-        tile: *mut f32,
-    ) {
+    pub(super) unsafe extern "C" fn product_avx512(task: *const PanelProduct) {
         // SAFETY: what the caller promises.
-        unsafe { blocks::<8, 32>(left, rows, step, panel, steps, tile) }
+        unsafe { blocks::<8, 32>(task) }
+    }
+
+    /// Copies eight steps of eight columns at a time where the steps of a column lie in order.
+    ///
+    /// # Safety
+    /// As for [`super::copy`], and the processor has AVX2.
+    #[expect(unsafe_code, reason = "called by machine code")]
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe extern "C" fn copy_avx2(task: *const PanelCopy) {
+        // SAFETY: what the caller promises.
+        unsafe {
+            let task = &*task;
+            let whole = if task.step == 1 { task.steps as usize / 8 * 8 } else { 0 };
+            for p in (0..whole).step_by(8) {
+                for c in (0..32).step_by(8) {
+                    let start = |r: usize| {
+                        let column = (c + r).min(task.last as usize);
+                        _mm256_loadu_ps(task.from.add(p + column * task.column as usize))
+                    };
+                    let turned = transposed(std::array::from_fn(start));
+                    for (r, row) in turned.into_iter().enumerate() {
+                        _mm256_storeu_ps(task.panel.add(32 * (p + r) + c), row);
+                    }
+                }
+            }
+            copy_from(task, whole);
+        }
+    }
+
+    /// Returns the columns of a square as rows.
+    #[target_feature(enable = "avx2")]
+    fn transposed(rows: [__m256; 8]) -> [__m256; 8] {
+        let [a, b, c, d, e, f, g, h] = rows;
+        // Pairs of rows, then fours of them within each half of a register, then all eight.
+        let pairs = [(a, b), (c, d), (e, f), (g, h)];
+        let [ab, cd, ef, gh] = pairs.map(|(x, y)| (_mm256_unpacklo_ps(x, y), _mm256_unpackhi_ps(x, y)));
+        let fours = |x: (__m256, __m256), y: (__m256, __m256)| {
+            [
+                _mm256_shuffle_ps::<0x44>(x.0, y.0),
+                _mm256_shuffle_ps::<0xee>(x.0, y.0),
+                _mm256_shuffle_ps::<0x44>(x.1, y.1),
+                _mm256_shuffle_ps::<0xee>(x.1, y.1),
+            ]
+        };
+        let (low, high) = (fours(ab, cd), fours(ef, gh));
+        std::array::from_fn(|r| match r {
+            0..4 => _mm256_permute2f128_ps::<0x20>(low[r], high[r]),
+            _ => _mm256_permute2f128_ps::<0x31>(low[r - 4], high[r - 4]),
+        })
     }
 }
 
@@ -213,46 +334,109 @@ mod x86 {
 mod tests {
     use super::*;
 
-    /// All codes that this processor can run give the bits of a plain loop.
-    #[test]
-    fn products_have_the_same_bits_on_all_processors() {
-        let mut codes: Vec<(&str, PanelProduct)> = vec![("plain", plain), ("chosen", panel_product())];
+    /// Returns the codes that this processor can run.
+    fn products() -> Vec<(&'static str, Run<PanelProduct>)> {
+        let mut codes: Vec<(&str, Run<PanelProduct>)> = vec![("any", product), ("chosen", panel_product())];
         #[cfg(target_arch = "x86_64")]
         {
             if std::arch::is_x86_feature_detected!("avx2") {
-                codes.push(("avx2", x86::avx2));
+                codes.push(("avx2", x86::product_avx2));
             }
             if std::arch::is_x86_feature_detected!("avx512f") {
-                codes.push(("avx512", x86::avx512));
+                codes.push(("avx512", x86::product_avx512));
             }
         }
-        let number = |i: usize| ((i * 2_654_435_761) % 1_000_003) as f32 * 1e-3 - 500.0;
+        codes
+    }
+
+    fn number(i: usize) -> f32 {
+        // Some are zeros and subnormal numbers.
+        let small = [0.0, -0.0, 1e-40, -1e-40, f32::MIN_POSITIVE][i % 5];
+        if i.is_multiple_of(7) { small } else { ((i * 2_654_435_761) % 1_000_003) as f32 * 1e-3 - 500.0 }
+    }
+
+    fn bits(all: &[f32]) -> Vec<u32> {
+        all.iter().map(|x| x.to_bits()).collect()
+    }
+
+    /// All codes that this processor can run give the bits of a plain loop.
+    #[test]
+    fn products_have_the_same_bits_on_all_processors() {
         let left: Vec<f32> = (0..2000).map(number).collect();
         let panel: Vec<f32> = (7..7 + 32 * 70).map(number).collect();
-        for (steps, step) in [(0, 1), (1, 3), (70, 1), (65, 19)] {
+        let start: Vec<f32> = (11..11 + 4 * 300).map(number).map(canonical).collect();
+        let cases = [(0, 1, 0, false), (1, 3, 0, true), (70, 1, 1, false), (65, 19, 3, false), (16, 1, 2, true)];
+        for (steps, step, levels, waits) in cases {
             let rows: [u32; 8] = std::array::from_fn(|r| (r * 91 % 500) as u32);
-            let mut expected = vec![0.0f32; 256];
-            for (at, sum) in expected.iter_mut().enumerate() {
+            let (mut expected, mut expected_waiting) = (vec![f32::NAN; 256], start.clone());
+            for at in 0..256 {
+                let mut sum = 0.0f32;
                 for p in 0..steps {
-                    *sum += left[rows[at / 32] as usize + p * step] * panel[32 * p + at % 32];
+                    sum += left[rows[at / 32] as usize + p * step] * panel[32 * p + at % 32];
+                }
+                for level in 0..levels {
+                    sum = start[300 * level + at] + canonical(sum);
+                }
+                match waits {
+                    true => expected_waiting[300 * levels + at] = canonical(sum),
+                    false => expected[at] = sum,
                 }
             }
-            for (name, code) in &codes {
-                let mut tile = vec![f32::NAN; 256];
-                // SAFETY: the last element that is read is 499 + 64 * 19 of `left` and 32 * 70 of `panel`.
+            for (name, code) in products() {
+                let (mut tile, mut waiting) = (vec![f32::NAN; 256], start.clone());
+                let task = PanelProduct {
+                    left: left.as_ptr(),
+                    panel: panel.as_ptr(),
+                    tile: tile.as_mut_ptr(),
+                    waiting: waiting.as_mut_ptr(),
+                    rows,
+                    step: step as u32,
+                    steps: steps as u32,
+                    levels: levels as u32,
+                    waits: waits.into(),
+                    level: 300,
+                };
+                // SAFETY: the last element that is read is 499 + 64 * 19 of `left` and 32 * 70 of `panel`;
+                // the last level has 300 floats.
                 #[expect(unsafe_code, reason = "the code works on memory of kernels")]
                 unsafe {
-                    code(
-                        left.as_ptr(),
-                        rows.as_ptr(),
-                        step as u32,
-                        panel.as_ptr(),
-                        steps as u32,
-                        tile.as_mut_ptr(),
-                    );
+                    code(&task);
                 }
-                let bits = |all: &[f32]| all.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-                assert!(bits(&tile) == bits(&expected), "{name}, {steps} steps {step} apart");
+                let case = format!("{name}, {steps} steps {step} apart, {levels} levels, waits: {waits}");
+                assert!(bits(&waiting) == bits(&expected_waiting), "{case}");
+                // The tile of a sum that waits is any.
+                assert!(waits || bits(&tile) == bits(&expected), "{case}");
+            }
+        }
+    }
+
+    /// The same holds for copies.
+    #[test]
+    fn copies_are_the_same_on_all_processors() {
+        let from: Vec<f32> = (0..32 * 45).map(number).collect();
+        for (step, column, steps, last) in
+            [(1, 45, 45, 31), (1, 45, 16, 5), (1, 45, 7, 0), (32, 1, 45, 31), (32, 1, 3, 30), (64, 2, 9, 31)]
+        {
+            let mut expected = vec![f32::NAN; 32 * 50];
+            for (at, place) in expected.iter_mut().enumerate().take(32 * steps) {
+                *place = from[at / 32 * step + (at % 32).min(last) * column];
+            }
+            for code in [copy, panel_copy()] {
+                let mut panel = vec![f32::NAN; 32 * 50];
+                let task = PanelCopy {
+                    from: from.as_ptr(),
+                    panel: panel.as_mut_ptr(),
+                    step: step as u32,
+                    column: column as u32,
+                    steps: steps as u32,
+                    last: last as u32,
+                };
+                // SAFETY: the last element that is read is 31 * 45 + 44 or 44 * 32 + 31.
+                #[expect(unsafe_code, reason = "the code works on memory of kernels")]
+                unsafe {
+                    code(&task);
+                }
+                assert!(bits(&panel) == bits(&expected), "{steps} steps {step} apart, columns {column} apart");
             }
         }
     }

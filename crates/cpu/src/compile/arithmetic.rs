@@ -96,6 +96,12 @@ impl<'m> Writer<'m, '_> {
                     RelationalFunction::Any => false,
                     other => return Err(Stop::unsupported(format!("{other:?}"))),
                 };
+                if let Val::One(vector) = of
+                    && self.ty(vector).is_vector()
+                {
+                    let found = if all { self.b.ins().vall_true(vector) } else { self.b.ins().vany_true(vector) };
+                    return Ok(Val::One(found));
+                }
                 let mut found = None;
                 for scalar in self.scalars(&inner, &of)? {
                     found = Some(match found {
@@ -227,7 +233,7 @@ impl<'m> Writer<'m, '_> {
 
     fn unary(&mut self, op: UnaryOperator, kind: Kind, x: ir::Value) -> Result<ir::Value, Stop> {
         Ok(match (op, kind) {
-            (UnaryOperator::Negate, Kind::Float) => self.b.ins().fneg(x),
+            (UnaryOperator::Negate, Kind::Float) => self.negated(x),
             (UnaryOperator::Negate, _) => self.b.ins().ineg(x),
             (UnaryOperator::LogicalNot, _) if self.ty(x).is_vector() => self.b.ins().bnot(x),
             (UnaryOperator::LogicalNot, _) => match self.known_number(x) {
@@ -296,9 +302,43 @@ impl<'m> Writer<'m, '_> {
                     (BinaryOperator::GreaterEqual, false) => IntCC::UnsignedGreaterThanOrEqual,
                     _ => return Err(Stop::unsupported(format!("{op:?}"))),
                 };
-                self.b.ins().icmp(condition, a, b)
+                self.compared(condition, a, b)
             }
         })
+    }
+
+    /// Compares integers. With a known number `<` and `>` are taken for `<=` and `>=`: of vectors, the
+    /// processor knows no others.
+    pub fn compared(&mut self, condition: IntCC, a: ir::Value, b: ir::Value) -> ir::Value {
+        let known = self.splats.get(&b).and_then(|scalar| self.known_number(*scalar));
+        let number = known.filter(|_| self.ty(b) == types::I32X4).map(|number| number as u32 as i32);
+        let strict = match (condition, number) {
+            (IntCC::SignedLessThanOrEqual, Some(number)) => {
+                number.checked_add(1).map(|next| (IntCC::SignedLessThan, next))
+            }
+            (IntCC::SignedGreaterThanOrEqual, Some(number)) => {
+                number.checked_sub(1).map(|before| (IntCC::SignedGreaterThan, before))
+            }
+            _ => None,
+        };
+        let Some((condition, number)) = strict else { return self.b.ins().icmp(condition, a, b) };
+        let number = self.number(types::I32, u64::from(number as u32));
+        let b = self.splat_of(types::I32X4, number);
+        self.b.ins().icmp(condition, a, b)
+    }
+
+    /// Changes the sign of a float, or of four.
+    pub fn negated(&mut self, x: ir::Value) -> ir::Value {
+        let ty = self.ty(x);
+        if ty != types::F32X4 {
+            return self.b.ins().fneg(x);
+        }
+        // Cranelift makes the number anew for each negation.
+        let sign = self.b.func.dfg.constants.insert([0u8, 0, 0, 0x80].repeat(4).into());
+        let sign = self.b.ins().vconst(types::I32X4, sign);
+        let bits = self.bits_as(x, types::I32X4);
+        let bits = self.b.ins().bxor(bits, sign);
+        self.bits_as(bits, ty)
     }
 
     /// Returns a quotient or what remains. Where WGSL has no quotient, the processor's instruction traps:

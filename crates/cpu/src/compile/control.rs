@@ -1,7 +1,9 @@
 //! Statements.
 
-use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{AtomicRmwOp, Block, InstBuilder, MemFlagsData, types};
+use cranelift_codegen::ir::condcodes::{CondCode, IntCC};
+use cranelift_codegen::ir::{
+    self, AtomicRmwOp, Block, InstBuilder, InstructionData, MemFlagsData, ValueDef, types,
+};
 use naga::{AtomicFunction, Expression, Handle, Statement, SwitchValue, TypeInner};
 
 use super::Stop;
@@ -60,7 +62,14 @@ impl<'m> Writer<'m, '_> {
                     return self.block(frame, taken, around, is_last);
                 }
                 let [yes, no, after] = [(); 3].map(|()| self.b.create_block());
-                self.b.ins().brif(condition, yes, &[], no, &[]);
+                if around.is_some() && matches!(reject.last(), Some(Statement::Break)) {
+                    // The way out of the loop is named first, so that Cranelift meets the loop's body before
+                    // what is behind it: only then it moves what is the same in all turns out of the loop.
+                    let condition = self.opposite(condition);
+                    self.b.ins().brif(condition, no, &[], yes, &[]);
+                } else {
+                    self.b.ins().brif(condition, yes, &[], no, &[]);
+                }
                 let before = self.known.clone();
                 self.go_to(yes);
                 let mut ends = Vec::new();
@@ -132,6 +141,22 @@ impl<'m> Writer<'m, '_> {
             }
         }
         Ok(true)
+    }
+
+    /// Returns whether a condition does not hold.
+    fn opposite(&mut self, condition: ir::Value) -> ir::Value {
+        if let ValueDef::Result(inst, 0) = self.b.func.dfg.value_def(condition) {
+            match self.b.func.dfg.insts[inst] {
+                InstructionData::IntCompare { cond, args: [a, b], .. } => {
+                    return self.b.ins().icmp(cond.complement(), a, b);
+                }
+                InstructionData::FloatCompare { cond, args: [a, b], .. } => {
+                    return self.b.ins().fcmp(cond.complement(), a, b);
+                }
+                _ => {}
+            }
+        }
+        self.b.ins().bxor_imm_u(condition, 1)
     }
 
     /// Goes on at `after`, where these ends meet. Returns whether there is any.

@@ -11,6 +11,10 @@ use super::half::is_half;
 use super::translator::Writer;
 use super::value::{Lane, Memory, Pointer, Slot, Val, leaf, parts, room};
 
+/// The bytes that can be read from the beginning of any binding: buffers end, and bindings begin, at multiples of
+/// it.
+const SURE: u64 = 16;
+
 /// Returns the type behind a pointer.
 pub(super) fn behind(module: &Module, inner: &TypeInner) -> Result<TypeInner, Stop> {
     Ok(match *inner {
@@ -82,7 +86,7 @@ impl Writer<'_, '_> {
                 flags = flags.with_readonly();
                 // Cranelift may load what can move before the condition of the load is known.
                 let end = memory.known as u64 + bytes;
-                let is_there = memory.offset.is_none() && end <= least;
+                let is_there = memory.offset.is_none() && end <= least.max(SURE);
                 if is_there || self.plan.checked && memory.bound.is_some() {
                     flags = flags.with_can_move();
                 }

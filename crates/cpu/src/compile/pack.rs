@@ -209,7 +209,7 @@ impl Writer<'_, '_> {
                     (left[lane], right[lane]) = (a, b);
                 }
                 let (left, right) = (self.pack(left, deeper, effort), self.pack(right, deeper, effort));
-                self.b.ins().icmp(cond, left, right)
+                self.compared(cond, left, right)
             }
             Origin::Floats(cond, _) => {
                 let (mut left, mut right) = (scalars, scalars);
@@ -279,7 +279,7 @@ impl Writer<'_, '_> {
         }
         let x = self.pack(args, depth, effort);
         Some(match opcode {
-            Opcode::Fneg => self.b.ins().fneg(x),
+            Opcode::Fneg => self.negated(x),
             Opcode::Fabs => self.b.ins().fabs(x),
             Opcode::Sqrt => self.b.ins().sqrt(x),
             Opcode::Floor => self.b.ins().floor(x),

@@ -61,8 +61,8 @@ pub(super) struct Writer<'m, 'b> {
     pub goals: HashSet<Block>,
     /// Where a vector goes whose components are indexed.
     pub scratch: Option<StackSlot>,
-    /// Where the rows of a native product are listed.
-    pub starts: Option<StackSlot>,
+    /// Where the task of native code is.
+    pub task: Option<StackSlot>,
     /// Where goes what is written behind the end of a buffer.
     pub nowhere: Option<StackSlot>,
     facts: Facts,
@@ -115,7 +115,7 @@ impl<'m> Translator<'m> {
             stack: HashMap::new(),
             goals: HashSet::new(),
             scratch: None,
-            starts: None,
+            task: None,
             nowhere: None,
             facts: Facts { shared_bytes: 0, has_barriers: false },
         };
@@ -188,17 +188,16 @@ impl<'m> Writer<'m, '_> {
         Ok(())
     }
 
-    /// Writes the loop over invocations.
+    /// Writes the loop over invocations, of which there is one at least. It looks for its end behind its body:
+    /// Cranelift moves what is the same for all invocations out of loops whose body it meets before what is
+    /// behind them.
     fn lanes(&mut self, first: ir::Value, end: ir::Value) -> Result<(), Stop> {
-        let [head, body, done] = [(); 3].map(|()| self.b.create_block());
+        let [body, done] = [(); 2].map(|()| self.b.create_block());
         let lane = self.b.declare_var(types::I32);
         self.b.def_var(lane, first);
-        self.b.ins().jump(head, &[]);
-        self.go_to(head);
-        let number = self.b.use_var(lane);
-        let more = self.b.ins().icmp(IntCC::UnsignedLessThan, number, end);
-        self.b.ins().brif(more, body, &[], done, &[]);
+        self.b.ins().jump(body, &[]);
         self.go_to(body);
+        let number = self.b.use_var(lane);
         for (number, init, inner) in self.private.clone() {
             let Some(pointer) = self.globals[number].clone() else { continue };
             match init {
@@ -219,7 +218,8 @@ impl<'m> Writer<'m, '_> {
         self.inline(function, info, ENTRY, arguments)?;
         let next = self.b.ins().iadd_imm_s(number, 1);
         self.b.def_var(lane, next);
-        self.b.ins().jump(head, &[]);
+        let more = self.b.ins().icmp(IntCC::UnsignedLessThan, next, end);
+        self.b.ins().brif(more, body, &[], done, &[]);
         self.go_to(done);
         Ok(())
     }
@@ -296,7 +296,7 @@ impl<'m> Writer<'m, '_> {
         number: usize,
         arguments: Vec<Val>,
     ) -> Result<Option<Val>, Stop> {
-        if self.native(function, &arguments)? {
+        if self.native(function, &arguments) {
             return Ok(None);
         }
         let mut frame = Frame {

@@ -28,6 +28,7 @@ pub use self::staged::staged_kernels;
 use self::writer::Writer;
 
 use crate::fuse::{Fusion, Store, Stores, Unit, UnitKind};
+use crate::plan::target::{Machine, Target};
 use crate::plan::{Access, Kernel};
 use crate::trace::{Expression, Graph, Lowering, NodeId, ReduceKind, Reduction};
 use crate::values::{DType, Lead, Type};
@@ -77,12 +78,51 @@ pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
     }
 }
 
-/// Returns the kernel of a map unit. Its params are [`MapParams`].
-///
-/// An invocation computes four elements where their number is a multiple of four and that is worth compiling.
-/// It then loads and stores the four as one.
-pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Bound {
-    let lanes = if comes_in_quads(graph, fusion, stores, unit) { 4 } else { 1 };
+/// The kernels of a map. They compute the same bits, and their params are [`MapParams`].
+#[derive(Clone, Debug)]
+pub struct MapKernels {
+    /// The kernel for all targets. An invocation computes four elements where their number is a multiple of
+    /// four and that is worth compiling. It then loads and stores the four as one.
+    plain: Bound,
+    /// The kernel with four elements an invocation that a driver would compile for too long.
+    fours: Option<Bound>,
+    /// The kernel that loads eight elements as four pairs.
+    pairs: Option<Bound>,
+}
+
+impl MapKernels {
+    /// Returns the kernels of a map unit.
+    pub fn new(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Self {
+        let plain = map_kernel(graph, fusion, stores, (unit, Compiler::Driver));
+        let fours = map_kernel(graph, fusion, stores, (unit, Compiler::Processor));
+        let fours = (fours.lanes > plain.lanes).then_some(fours);
+        Self { plain, fours, pairs: pairs_kernel(graph, fusion, stores, unit) }
+    }
+
+    /// Returns the kernel that a target is fastest with.
+    pub fn for_target(&self, target: &Target) -> &Bound {
+        let fours = self.fours.as_ref().filter(|_| target.machine == Machine::Processor);
+        let pairs = self.pairs.as_ref().filter(|_| target.pairs);
+        pairs.or(fours).unwrap_or(&self.plain)
+    }
+}
+
+/// What compiles a kernel, which decides how much text is worth it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Compiler {
+    /// A driver takes milliseconds for each elementary function.
+    Driver,
+    /// The processor's compiler is fast, and its code is only where it computes on vectors.
+    Processor,
+}
+
+fn map_kernel(
+    graph: &Graph,
+    fusion: &Fusion,
+    stores: &Stores,
+    (unit, compiler): (&Unit, Compiler),
+) -> Bound {
+    let lanes = if comes_in_quads(graph, fusion, stores, (unit, compiler)) { 4 } else { 1 };
     let mut writer = Writer::new(graph, fusion, stores, unit);
     let body = map_body(&mut writer, unit, lanes);
     let name = unit_name(graph, fusion, unit);
@@ -92,13 +132,14 @@ pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) 
 /// Returns the kernel of a map unit for adapters that are faster when they load eight elements as four pairs.
 /// Returns `None` unless all loads are such pairs and the unit loads enough to make up for compiling a second
 /// kernel.
-pub fn pairs_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Option<Bound> {
+fn pairs_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Option<Bound> {
     const LANES: usize = 8;
     let ty = &graph.nodes[unit.roots[0]].ty;
     let is_large = ty.count() >= if ty.lead == Lead::Sample { MANY } else { 64 * MANY };
     let divides = ty.count().is_multiple_of(LANES);
     let fits = |&root: &NodeId| stores.place(root).comes_in(LANES);
-    if !is_large || !divides || !unit.roots.iter().all(fits) || !comes_in_quads(graph, fusion, stores, unit) {
+    let in_quads = comes_in_quads(graph, fusion, stores, (unit, Compiler::Driver));
+    if !is_large || !divides || !unit.roots.iter().all(fits) || !in_quads {
         return None;
     }
     let mut writer = Writer::new(graph, fusion, stores, unit);
@@ -135,17 +176,23 @@ fn map_body(writer: &mut Writer<'_>, unit: &Unit, lanes: usize) -> String {
     )
 }
 
-/// The number of elements a sample from which even elementary functions are worth compiling four times over.
+/// The number of elements a sample from which a driver may compile even elementary functions four times over.
 const MANY: usize = 1024;
 
 /// Returns whether a map has a multiple of four elements and nothing in it that is long to compile for too
 /// few of them. Rounding is short, and so are quotients and roots.
-fn comes_in_quads(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> bool {
+fn comes_in_quads(
+    graph: &Graph,
+    fusion: &Fusion,
+    stores: &Stores,
+    (unit, compiler): (&Unit, Compiler),
+) -> bool {
     let ty = &graph.nodes[unit.roots[0]].ty;
     let short = [snippets::ROUND_HALF, snippets::QUOTIENT, snippets::ROOT];
     let is_short = |e: &Expression| e.snippets.iter().all(|s| short.contains(s));
+    let is_worth_it = compiler == Compiler::Processor || ty.count() >= MANY;
     let plain = |id: &NodeId| match &fusion.lowering[*id] {
-        Lowering::Pointwise(e) => is_short(e) || ty.count() >= MANY,
+        Lowering::Pointwise(e) => is_short(e) || is_worth_it,
         lowering => !lowering.is_lookup(),
     };
     let fits = |&root: &NodeId| graph.nodes[root].ty.dtype == DType::F32 && stores.place(root).comes_in(4);

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::run::{BUCKET_BYTES, Conditions, OutputDecl, Run};
 use super::work::UnitWork;
-use crate::codegen::{self, Bound, Epilogue, ImplicitOperand, RowKernel};
+use crate::codegen::{self, Bound, Epilogue, ImplicitOperand, MapKernels, RowKernel};
 use crate::fuse::{
     Bucket, Finish, Fusion, RowGroup, StatePlacement, Store, Stores, Unit, UnitKind, alone, attention_pairs,
     column_groups, finishes, fuse, in_order, row_groups,
@@ -73,11 +73,7 @@ pub(crate) struct FinishKernel {
 /// The kernels of a unit.
 #[derive(Clone, Debug)]
 pub(crate) enum UnitKernels {
-    /// A map has a kernel for all targets, and one for targets that load pairs if that pays.
-    Map {
-        plain: Bound,
-        pairs: Option<Bound>,
-    },
+    Map(MapKernels),
     /// A reduction has a kernel for results in one chunk and one for those in several, and two more for GPUs
     /// where rows are staged in workgroup memory.
     Reduce {
@@ -398,10 +394,7 @@ fn column_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, units: &[usize
 
 fn unit_kernels(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> UnitKernels {
     match (unit.kind, &fusion.lowering[unit.roots[0]]) {
-        (UnitKind::Map, _) => UnitKernels::Map {
-            plain: codegen::map_kernel(graph, fusion, stores, unit),
-            pairs: codegen::pairs_kernel(graph, fusion, stores, unit),
-        },
+        (UnitKind::Map, _) => UnitKernels::Map(MapKernels::new(graph, fusion, stores, unit)),
         (UnitKind::RowSums, _) => UnitKernels::RowSums,
         (UnitKind::Attention, _) => UnitKernels::Attention,
         (_, Lowering::Reduce(reduction)) => UnitKernels::Reduce {

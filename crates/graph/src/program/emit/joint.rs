@@ -60,11 +60,6 @@ impl Flat<'_> {
 }
 
 impl<'a> Emitter<'a> {
-    /// Returns the kernel of a map that the target is faster with.
-    pub(super) fn of_target<'b>(&self, plain: &'b Bound, pairs: Option<&'b Bound>) -> &'b Bound {
-        pairs.filter(|_| self.target.pairs).unwrap_or(plain)
-    }
-
     /// Finds the maps of a segment that share launches. Returns for each of their units what is launched when
     /// its turn comes: nothing, or for the last one of them all.
     pub(super) fn joint_maps(&mut self, segment: usize) -> BTreeMap<usize, Option<Joint<'a>>> {
@@ -93,10 +88,10 @@ impl<'a> Emitter<'a> {
         for at in program.units_of(segment) {
             let (unit, root) = (&program.fusion.units[at], program.fusion.units[at].roots[0]);
             let ty = &program.graph.nodes[root].ty;
-            let (UnitKind::Map, UnitKernels::Map { plain, pairs }) = (unit.kind, &program.kernels[at]) else {
+            let (UnitKind::Map, UnitKernels::Map(kernels)) = (unit.kind, &program.kernels[at]) else {
                 continue;
             };
-            let bound = self.of_target(plain, pairs.as_ref());
+            let bound = kernels.for_target(self.target);
             if let (Lead::Global, Some(flow)) = (ty.lead, &bound.flow) {
                 let (kernel, invocations) = (self.kernel(&bound.kernel), ty.count() / bound.lanes);
                 flat.push(Flat { at, kernel, bound, flow, root, invocations });

@@ -173,7 +173,7 @@ impl Emitter<'_> {
 
     fn launch_unit(&mut self, unit: &Unit, kernels: &UnitKernels) -> Result<(), GraphError> {
         match kernels {
-            UnitKernels::Map { plain, pairs } => self.map(unit, self.of_target(plain, pairs.as_ref())),
+            UnitKernels::Map(kernels) => self.map(unit, kernels.for_target(self.target)),
             UnitKernels::Reduce { staged: Some(staged), kind, .. } if self.target.machine == Machine::Gpu => {
                 let [whole, chunked] = &**staged;
                 self.reduce(unit.roots[0], [whole, chunked], *kind, Some(MOST_IN_FOURS))

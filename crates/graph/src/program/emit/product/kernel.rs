@@ -105,6 +105,45 @@ fn left_rows(own: Part, i: u32, steps: u32) -> Rows {
 }
 ";
 
+/// Copies a right operand that is stored as f32. Columns from n on hold any values.
+const RIGHT_STORED: &str = "
+// Copies steps of 32 columns to the panel. Element `first` of b is the first one; steps and columns lie so far
+// apart; columns behind the last one are copies of it.
+fn unisono_panel_copy(first: u32, step: u32, column: u32, steps: u32, last: u32) {
+    for (var p = 0u; p < steps; p++) {
+        for (var h = 0u; h < 8u; h++) {
+            var quad: vec4<f32>;
+            for (var s = 0u; s < 4u; s++) {
+                quad[s] = right(first + p * step + min(4u * h + s, last) * column);
+            }
+            panel[8u * p + h] = quad;
+        }
+    }
+}
+fn copy_panel(own: Part, j: u32, steps: u32) {
+    let last = params.n - 1u - j;
+    if TRANSPOSE_B {
+        unisono_panel_copy(own.b + j * params.b_step + own.start, 1u, params.b_step, steps, last);
+    } else {
+        unisono_panel_copy(own.b + own.start * params.b_step + j, params.b_step, 1u, steps, last);
+    }
+}
+";
+
+/// Copies a right operand that is a view or of f16, in blocks.
+const RIGHT_COPIED: &str = "
+fn copy_panel(own: Part, j: u32, steps: u32) {
+    var columns: array<BColumns, 8>;
+    for (var h = 0u; h < 8u; h++) { columns[h] = b_columns(own, j + 4u * h); }
+    for (var p = 0u; p < steps; p += 4u) {
+        for (var h = 0u; h < 8u; h++) {
+            let block = b_block(own, own.start + p, columns[h]);
+            for (var d = 0u; d < 4u; d++) { panel[8u * (p + d) + h] = block[d]; }
+        }
+    }
+}
+";
+
 /// How a kernel reads an operand.
 #[derive(Clone, Copy)]
 pub(super) enum Side<'a> {
@@ -187,11 +226,13 @@ impl ProductKernel<'_> {
             }
             Family::Panels(rows) => {
                 let shards = if self.join { 3 } else { 1 };
-                let stripe = if self.is_direct() { 1 } else { 2 * (PRODUCT_CHUNK + 4) };
+                let is_copied = self.stored_element(0).is_none();
+                let stripe = if is_copied { 2 * (PRODUCT_CHUNK + 4) } else { 1 };
                 let sizes = format!(
                     "const ROWS: u32 = {rows}u;\nconst SHARDS: u32 = {shards}u;\n\
-                     const STRIPE: u32 = {stripe}u;\n{}",
-                    self.left()
+                     const STRIPE: u32 = {stripe}u;\n{}{}",
+                    self.left(),
+                    self.right()
                 );
                 (sizes, unisono_shaders::MATMUL_PANELS)
             }
@@ -207,19 +248,30 @@ impl ProductKernel<'_> {
         }
     }
 
-    /// Returns whether the left operand is read where it is: it is a matrix of f32.
-    fn is_direct(&self) -> bool {
-        matches!(self.sides[0], Side::Stored { half: false, .. })
+    /// Returns element i of an operand (0 or 1) as WGSL, if the operand is a matrix of f32 in memory.
+    fn stored_element(&self, operand: usize) -> Option<String> {
+        let name = ["a", "b"][operand];
+        match self.sides[operand] {
+            Side::Stored { half: false, quads: true } => Some(format!("{name}[i / 4u][i % 4u]")),
+            Side::Stored { half: false, quads: false } => Some(format!("{name}[i]")),
+            _ => None,
+        }
     }
 
     /// Returns the functions by which `matmul_panels.wgsl` reads the left operand.
     fn left(&self) -> String {
-        let element = match self.sides[0] {
-            Side::Stored { half: false, quads: true } => "a[i / 4u][i % 4u]",
-            Side::Stored { half: false, quads: false } => "a[i]",
-            _ => return LEFT_COPIED.to_owned(),
-        };
-        format!("fn left(i: u32) -> f32 {{ return {element}; }}\n{LEFT_STORED}")
+        match self.stored_element(0) {
+            Some(element) => format!("fn left(i: u32) -> f32 {{ return {element}; }}\n{LEFT_STORED}"),
+            None => LEFT_COPIED.to_owned(),
+        }
+    }
+
+    /// Returns the functions by which `matmul_panels.wgsl` copies the right operand.
+    fn right(&self) -> String {
+        match self.stored_element(1) {
+            Some(element) => format!("fn right(i: u32) -> f32 {{ return {element}; }}\n{RIGHT_STORED}"),
+            None => RIGHT_COPIED.to_owned(),
+        }
     }
 
     fn snippets(&self) -> Vec<Snippet> {
