@@ -365,7 +365,8 @@ mod tests {
         let left: Vec<f32> = (0..2000).map(number).collect();
         let panel: Vec<f32> = (7..7 + 32 * 70).map(number).collect();
         let start: Vec<f32> = (11..11 + 4 * 300).map(number).map(canonical).collect();
-        let cases = [(0, 1, 0, false), (1, 3, 0, true), (70, 1, 1, false), (65, 19, 3, false), (16, 1, 2, true)];
+        let cases =
+            [(0, 1, 0, false), (1, 3, 0, true), (70, 1, 1, false), (65, 19, 3, false), (16, 1, 2, true)];
         for (steps, step, levels, waits) in cases {
             let rows: [u32; 8] = std::array::from_fn(|r| (r * 91 % 500) as u32);
             let (mut expected, mut expected_waiting) = (vec![f32::NAN; 256], start.clone());
@@ -436,7 +437,10 @@ mod tests {
                 unsafe {
                     code(&task);
                 }
-                assert!(bits(&panel) == bits(&expected), "{steps} steps {step} apart, columns {column} apart");
+                assert!(
+                    bits(&panel) == bits(&expected),
+                    "{steps} steps {step} apart, columns {column} apart"
+                );
             }
         }
     }

@@ -99,7 +99,8 @@ impl<'m> Writer<'m, '_> {
                 if let Val::One(vector) = of
                     && self.ty(vector).is_vector()
                 {
-                    let found = if all { self.b.ins().vall_true(vector) } else { self.b.ins().vany_true(vector) };
+                    let found =
+                        if all { self.b.ins().vall_true(vector) } else { self.b.ins().vany_true(vector) };
                     return Ok(Val::One(found));
                 }
                 let mut found = None;

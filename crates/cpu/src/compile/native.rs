@@ -64,7 +64,8 @@ impl Writer<'_, '_> {
             return None;
         }
         let left = self.group_floats("stripe").or_else(|| self.buffer_floats("a"))?;
-        let (panel, tile, waiting) = (self.group_floats("panel")?, self.group_floats("tile")?, self.group_floats("waiting")?);
+        let (panel, tile, waiting) =
+            (self.group_floats("panel")?, self.group_floats("tile")?, self.group_floats("waiting")?);
         let count = tile.count?;
         let [left, panel, tile, waiting] = [left, panel, tile, waiting].map(|floats| self.start(floats));
         // A row of the tile has 32 numbers.

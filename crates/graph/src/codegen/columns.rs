@@ -31,7 +31,8 @@ pub fn column_kernel(
     writer.snippets.insert(snippets::SUM);
     writer.workgroup = INVOCATIONS;
     writer.indent = "            ".into();
-    let index = reduced_index(graph, root, reduction, &|below| Affine::name("r", below));
+    let result = Affine::name("o", None);
+    let index = reduced_index(graph, root, reduction, (&result, &|below| Affine::name("r", below)));
     let (start, join) = match reduction.kind {
         ReduceKind::Sum => ("0.0", "sum_add"),
         ReduceKind::Max => ("bitcast<f32>(0xff800000u | params.zero)", "max_of"),
@@ -70,8 +71,12 @@ pub fn column_kernel(
         store += &format!("        b{binding}[{address}] = {result};\n");
     }
     let loads = std::mem::take(&mut writer.body);
-    let (prelude, length) =
-        reduced_range(&mut writer, reduction, reduced_length(from, reduction), graph.nodes[root].ty.count());
+    let (prelude, length) = reduced_range(
+        &mut writer,
+        reduction,
+        reduced_length(from, reduction),
+        ("o", graph.nodes[root].ty.count()),
+    );
     let body = format!(
         "    let lane = id.x % {INVOCATIONS}u;
     let t = id.x / {INVOCATIONS}u * 64u + lane % 64u + id.y * params.width;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+mod across;
 mod affine;
 mod canonical;
 mod columns;
@@ -18,6 +19,7 @@ mod writer;
 
 use unisono_shaders::{MapParams, ReduceParams, snippets};
 
+pub use self::across::across_kernels;
 use self::affine::Affine;
 pub use self::columns::{MOST_CHUNKS, column_kernel};
 pub use self::epilogue::{Epilogue, epilogue};
@@ -116,12 +118,7 @@ enum Compiler {
     Processor,
 }
 
-fn map_kernel(
-    graph: &Graph,
-    fusion: &Fusion,
-    stores: &Stores,
-    (unit, compiler): (&Unit, Compiler),
-) -> Bound {
+fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, (unit, compiler): (&Unit, Compiler)) -> Bound {
     let lanes = if comes_in_quads(graph, fusion, stores, (unit, compiler)) { 4 } else { 1 };
     let mut writer = Writer::new(graph, fusion, stores, unit);
     let body = map_body(&mut writer, unit, lanes);
@@ -220,24 +217,33 @@ pub fn inside(graph: &Graph, fusion: &Fusion, unit: &Unit) -> BTreeSet<NodeId> {
     inside
 }
 
-/// Returns the statements that find the elements which result `o` is made of, and how many they are. If
-/// samples are reduced, these are the samples of the result's shard: each has `inner` elements of it, and a
-/// shard has `results` results.
+/// Returns the statements that find the elements which a result is made of, and how many they are. If samples
+/// are reduced, these are the samples of the result's shard: each has `inner` elements of it. The variable
+/// `name` counts results, or vectors of them, of which a shard has `results`.
 fn reduced_range(
     writer: &mut Writer<'_>,
     reduction: &Reduction,
     inner: usize,
-    results: usize,
+    (name, results): (&str, usize),
 ) -> (String, String) {
     if !reduction.samples {
         return (String::new(), format!("{inner}u"));
     }
     let table = writer.bind_as(Binding { store: Store::ShardStarts, row: None }, Access::Read, "u32");
     let statements = format!(
-        "    let shard = o / {results}u;\n    let first = b{table}[shard];\n    \
+        "    let shard = {name} / {results}u;\n    let first = b{table}[shard];\n    \
          let length = (b{table}[shard + 1u] - first) * {inner}u;\n    let start = first - params.row;\n"
     );
     (statements, "length".into())
+}
+
+/// Returns where a reduction begins, and the statement that adds an element `$` to what it has so far.
+fn joined(kind: ReduceKind) -> (&'static str, &'static str) {
+    match kind {
+        // Both are canonical already: sum_add would only do it again.
+        ReduceKind::Sum => ("0.0", "canonical(acc + $)"),
+        ReduceKind::Max => ("bitcast<f32>(0xff800000u | params.zero)", "max_of(acc, $)"),
+    }
 }
 
 /// Returns the kernel of a reduction, which has one invocation for each result and chunk. Its params are
@@ -265,7 +271,8 @@ pub fn reduce_kernel(
                 1 => Affine::name("r", below),
                 _ => Affine::name("q", below.map(|below| below / lanes)).times(lanes).plus(lane),
             };
-            let index = reduced_index(graph, root, reduction, &place);
+            let result = Affine::name("o", None);
+            let index = reduced_index(graph, root, reduction, (&result, &place));
             if lanes > 1 {
                 writer.enter_reduced(lane);
             }
@@ -278,11 +285,7 @@ pub fn reduce_kernel(
     if values.len() > 1 && !writer.loads_fours(root) {
         (writer, values) = loads(1);
     }
-    let (start, combined) = match reduction.kind {
-        // Both are canonical already: sum_add would only do it again.
-        ReduceKind::Sum => ("0.0", "acc = canonical(acc + $);"),
-        ReduceKind::Max => ("bitcast<f32>(0xff800000u | params.zero)", "acc = max_of(acc, $);"),
-    };
+    let (start, combined) = joined(reduction.kind);
     let mut joins = String::new();
     if values.len() == 4 {
         // A compiler for one invocation at a time sees here that the four are computed in the same way.
@@ -290,11 +293,11 @@ pub fn reduce_kernel(
         values = ["x", "y", "z", "w"].map(|component| format!("four.{component}")).to_vec();
     }
     for value in &values {
-        joins += &format!("        {}\n", combined.replace('$', value));
+        joins += &format!("        acc = {};\n", combined.replace('$', value));
     }
     let chunk = crate::values::tree::SUM_CHUNK;
     let loop_body = std::mem::take(&mut writer.body);
-    let (prelude, length) = reduced_range(&mut writer, reduction, inner, graph.nodes[root].ty.count());
+    let (prelude, length) = reduced_range(&mut writer, reduction, inner, ("o", graph.nodes[root].ty.count()));
     let (binding, address) = if chunked {
         let scratch = Binding { store: Store::Temp(root), row: None };
         (writer.bind_as(scratch, Access::ReadWrite, "f32"), "t".to_string())
@@ -331,16 +334,15 @@ fn reduced_index(
     graph: &Graph,
     root: NodeId,
     reduction: &Reduction,
-    place: &dyn Fn(Option<usize>) -> Affine,
+    (o, place): (&Affine, &dyn Fn(Option<usize>) -> Affine),
 ) -> Index {
     let (from, to) = (&graph.nodes[graph.nodes[root].inputs[0]].ty, &graph.nodes[root].ty);
     let (axes, samples) = (&reduction.axes, reduction.samples);
     let axis_dims: Vec<usize> = axes.iter().map(|&a| from.dims[a]).collect();
     let inner = reduced_length(from, reduction);
     let trailing = axes.iter().rev().enumerate().all(|(i, &a)| a == from.dims.len() - 1 - i);
-    let o = Affine::name("o", None);
     if !samples && trailing {
-        return Index::Linear(o.times(inner).add(place(Some(inner))));
+        return Index::Linear(o.clone().times(inner).add(place(Some(inner))));
     }
     let results = to.count();
     let kept: Vec<usize> = (0..from.dims.len()).filter(|a| !axes.contains(a)).collect();
@@ -357,7 +359,7 @@ fn reduced_index(
     } else if from.lead != Lead::Global {
         (of_result, place(Some(inner)), Some(of_sample))
     } else {
-        (o, place(Some(inner)), None)
+        (o.clone(), place(Some(inner)), None)
     };
     let mut coords = vec![Affine::default(); from.dims.len()];
     decode(&o, &kept_dims).into_iter().zip(&kept).for_each(|(c, &a)| coords[a] = c);

@@ -74,12 +74,13 @@ pub(crate) struct FinishKernel {
 #[derive(Clone, Debug)]
 pub(crate) enum UnitKernels {
     Map(MapKernels),
-    /// A reduction has a kernel for results in one chunk and one for those in several, and two more for GPUs
-    /// where rows are staged in workgroup memory.
+    /// A reduction has a kernel for results in one chunk and one for those in several, two more for GPUs
+    /// where rows are staged in workgroup memory, and two for processors that compute four results at a time.
     Reduce {
         whole: Bound,
         chunked: Bound,
         staged: Option<Box<[Bound; 2]>>,
+        across: Option<Box<[Bound; 2]>>,
         kind: ReduceKind,
     },
     Product {
@@ -401,6 +402,7 @@ fn unit_kernels(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
             whole: codegen::reduce_kernel(graph, fusion, stores, (unit, reduction), false),
             chunked: codegen::reduce_kernel(graph, fusion, stores, (unit, reduction), true),
             staged: codegen::staged_kernels(graph, fusion, stores, (unit, reduction)).map(Box::new),
+            across: codegen::across_kernels(graph, fusion, stores, (unit, reduction)).map(Box::new),
             kind: reduction.kind,
         },
         _ => {

@@ -1,8 +1,10 @@
 //! Phases of kernels that go row by row.
 
 use super::{Lane, Writer};
+use crate::codegen::Binding;
 use crate::codegen::affine::Affine;
 use crate::codegen::index::Index;
+use crate::plan::Access;
 use crate::trace::NodeId;
 use crate::values::Type;
 
@@ -52,5 +54,17 @@ impl<'a> Writer<'a> {
     /// Notes that a row's number of a value is in this array of workgroup memory from now on.
     pub(in crate::codegen) fn hold(&mut self, id: NodeId, array: &str) {
         self.held.insert(id, array.into());
+    }
+
+    /// Binds a memory of which four elements are written at a time. Returns its number.
+    pub(in crate::codegen) fn bind_fours(
+        &mut self,
+        binding: Binding,
+        access: Access,
+        element: &'static str,
+    ) -> usize {
+        let number = self.bind_as(binding, access, element);
+        self.quads.entry(number).or_default();
+        number
     }
 }

@@ -178,6 +178,12 @@ impl Emitter<'_> {
                 let [whole, chunked] = &**staged;
                 self.reduce(unit.roots[0], [whole, chunked], *kind, Some(MOST_IN_FOURS))
             }
+            UnitKernels::Reduce { across: Some(across), kind, .. }
+                if self.target.machine == Machine::Processor =>
+            {
+                let [whole, chunked] = &**across;
+                self.reduce(unit.roots[0], [whole, chunked], *kind, None)
+            }
             UnitKernels::Reduce { whole, chunked, kind, .. } => {
                 self.reduce(unit.roots[0], [whole, chunked], *kind, None)
             }

@@ -60,10 +60,11 @@ impl Emitter<'_> {
             if chunks > 1 {
                 self.grow(Store::Temp(root), 4 * (chunks * n) as u64);
             }
-            let (grid, width) = self.grid(n * chunks, root)?;
+            let own = n / bound.lanes;
+            let (grid, width) = self.grid(own * chunks, root)?;
             let bindings = self.bind(&bound.stores, &rows);
             let params =
-                ReduceParams { n: n as u32, width, chunks: chunks as u32, row: rows.start as u32, zero: 0 };
+                ReduceParams { n: own as u32, width, chunks: chunks as u32, row: rows.start as u32, zero: 0 };
             self.launch(kernel, bindings, params.words(&bound.starts), grid, root)?;
             self.reduced(self.reduced_elements(root, &rows), (n * chunks, 4), &rows);
             if chunks > 1 {

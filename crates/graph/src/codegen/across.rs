@@ -1,0 +1,84 @@
+//! Kernels of reductions for processors, of which an invocation computes four results that lie side by side: it
+//! loads elements of all four as one vector.
+
+use unisono_shaders::{ReduceParams, snippets};
+
+use super::affine::Affine;
+use super::writer::Writer;
+use super::{Binding, Bound, joined, reduced_index, reduced_length, reduced_range, unit_name};
+use crate::fuse::{Fusion, Store, Stores, Unit};
+use crate::plan::Access;
+use crate::trace::{Graph, Reduction};
+use crate::values::DType;
+use crate::values::tree::SUM_CHUNK;
+
+/// Returns the kernels of a reduction that computes four results at a time, for results in one chunk and in
+/// several, or `None` where not all elements that differ between invocations are loaded in fours. Their
+/// params are [`ReduceParams`], where `n` counts the fours.
+pub fn across_kernels(
+    graph: &Graph,
+    fusion: &Fusion,
+    stores: &Stores,
+    (unit, reduction): (&Unit, &Reduction),
+) -> Option<[Bound; 2]> {
+    let root = unit.roots[0];
+    let ty = &graph.nodes[root].ty;
+    let is_fit = ty.dtype == DType::F32 && ty.count().is_multiple_of(4) && stores.place(root).comes_in(4);
+    if !is_fit {
+        return None;
+    }
+    let kernel = |chunked| kernel(Writer::new(graph, fusion, stores, unit), (unit, reduction), chunked);
+    Some([kernel(false)?, kernel(true)?])
+}
+
+fn kernel(mut writer: Writer<'_>, (unit, reduction): (&Unit, &Reduction), chunked: bool) -> Option<Bound> {
+    let (graph, fusion) = (writer.graph, writer.fusion);
+    let root = unit.roots[0];
+    let input = graph.nodes[root].inputs[0];
+    writer.snippets.insert(snippets::SUM);
+    writer.indent = "        ".into();
+    let mut values = Vec::new();
+    for lane in 0..4 {
+        let result = Affine::name("i", None).times(4).plus(lane);
+        let index = reduced_index(graph, root, reduction, (&result, &|below| Affine::name("r", below)));
+        writer.enter_reduced(lane);
+        values.push(writer.value(input, &index));
+    }
+    writer.leave_lanes();
+    if !writer.is_all_vectors() || !writer.loads_fours(root) {
+        return None;
+    }
+    let (start, _) = joined(reduction.kind);
+    let sums = ["x", "y", "z", "w"].map(|lane| {
+        let (_, combined) = joined(reduction.kind);
+        combined.replace("acc", &format!("acc.{lane}")).replace('$', &format!("four.{lane}"))
+    });
+    let loads = std::mem::take(&mut writer.body);
+    let inner = reduced_length(&graph.nodes[input].ty, reduction);
+    let fours = graph.nodes[root].ty.count() / 4;
+    let (prelude, length) = reduced_range(&mut writer, reduction, inner, ("i", fours));
+    writer.indent = "    ".into();
+    let (place, stored) = if chunked {
+        let scratch = Binding { store: Store::Temp(root), row: None };
+        let binding = writer.bind_fours(scratch, Access::ReadWrite, "f32");
+        let place = "    let i = t % params.n;\n    let chunk = t / params.n;\n";
+        (place, format!("    b{binding}[t] = acc;\n"))
+    } else {
+        let lanes = ["x", "y", "z", "w"].map(|lane| format!("acc.{lane}"));
+        ("    let i = t;\n    let chunk = 0u;\n", writer.store(root, &lanes))
+    };
+    let end = match chunked {
+        true => format!("min({length}, (chunk + 1u) * {SUM_CHUNK}u)"),
+        false => length,
+    };
+    let body = format!(
+        "    let t = id.x + id.y * params.width;\n    if t >= params.n * params.chunks {{ return; }}\n\
+         {place}{prelude}    let end = {end};\n    var acc = vec4<f32>({start});\n    \
+         for (var r = chunk * {SUM_CHUNK}u; r < end; r++) {{\n{loads}        \
+         let four = vec4<f32>({});\n        acc = vec4<f32>({});\n    }}\n{stored}",
+        values.join(", "),
+        sums.join(", "),
+    );
+    let name = unit_name(graph, fusion, unit);
+    Some(Bound { lanes: 4, ..writer.finish::<ReduceParams>(name, &body) })
+}
