@@ -78,24 +78,46 @@ pub(crate) type PanelProduct = unsafe extern "C" fn(
     tile: *mut f32,
 );
 
-/// Returns the code for this processor.
-pub(crate) fn panel_product() -> PanelProduct {
+/// The vectors that native code may use, from the shortest on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Vectors {
+    /// Those that every processor has.
+    Plain,
+    Avx2,
+    Avx512,
+}
+
+/// Returns the vectors of this processor.
+pub(crate) fn vectors() -> Vectors {
     #[cfg(target_arch = "x86_64")]
     {
         if std::arch::is_x86_feature_detected!("avx512f") && !cfg!(miri) {
-            return x86::avx512;
+            return Vectors::Avx512;
         }
         if std::arch::is_x86_feature_detected!("avx2") {
-            return x86::avx2;
+            return Vectors::Avx2;
         }
     }
-    plain
+    Vectors::Plain
+}
+
+impl Vectors {
+    /// Returns the product's code, which needs a processor that has these vectors.
+    pub fn panel_product(self) -> PanelProduct {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => x86::avx512,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => x86::avx2,
+            _ => plain,
+        }
+    }
 }
 
 /// Computes `ROWS` rows and `WIDTH` columns, for which all sums are in registers.
 ///
 /// # Safety
-/// As for [`panel_product`]'s code.
+/// As for [`Vectors::panel_product`]'s code.
 #[expect(unsafe_code, reason = "memory of kernels")]
 #[inline(always)]
 unsafe fn block<const ROWS: usize, const WIDTH: usize>(
@@ -128,7 +150,7 @@ unsafe fn block<const ROWS: usize, const WIDTH: usize>(
 /// Computes all blocks of a tile.
 ///
 /// # Safety
-/// As for [`panel_product`]'s code.
+/// As for [`Vectors::panel_product`]'s code.
 #[expect(unsafe_code, reason = "memory of kernels")]
 #[inline(always)]
 unsafe fn blocks<const ROWS: usize, const WIDTH: usize>(
@@ -216,16 +238,9 @@ mod tests {
     /// All codes that this processor can run give the bits of a plain loop.
     #[test]
     fn products_have_the_same_bits_on_all_processors() {
-        let mut codes: Vec<(&str, PanelProduct)> = vec![("plain", plain), ("chosen", panel_product())];
-        #[cfg(target_arch = "x86_64")]
-        {
-            if std::arch::is_x86_feature_detected!("avx2") {
-                codes.push(("avx2", x86::avx2));
-            }
-            if std::arch::is_x86_feature_detected!("avx512f") {
-                codes.push(("avx512", x86::avx512));
-            }
-        }
+        let all = [Vectors::Plain, Vectors::Avx2, Vectors::Avx512].into_iter();
+        let codes: Vec<(Vectors, PanelProduct)> =
+            all.filter(|own| *own <= vectors()).map(|own| (own, own.panel_product())).collect();
         let number = |i: usize| ((i * 2_654_435_761) % 1_000_003) as f32 * 1e-3 - 500.0;
         let left: Vec<f32> = (0..2000).map(number).collect();
         let panel: Vec<f32> = (7..7 + 32 * 70).map(number).collect();
@@ -252,7 +267,7 @@ mod tests {
                     );
                 }
                 let bits = |all: &[f32]| all.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-                assert!(bits(&tile) == bits(&expected), "{name}, {steps} steps {step} apart");
+                assert!(bits(&tile) == bits(&expected), "{name:?}, {steps} steps {step} apart");
             }
         }
     }

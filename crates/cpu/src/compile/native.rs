@@ -10,7 +10,6 @@ use naga::{AddressSpace, Function, GlobalVariable, Handle, Scalar, TypeInner, Ve
 use super::Stop;
 use super::translator::Writer;
 use super::value::{Memory, Pointer, Val};
-use crate::native::panel_product;
 
 /// The name of the function that multiplies eight rows with a panel of 32 columns.
 const PANEL_PRODUCT: &str = "unisono_panel_product";
@@ -54,7 +53,7 @@ impl Writer<'_, '_> {
         let row = self.b.ins().uextend(types::I64, *to);
         let offset = self.b.ins().imul_imm_s(row, 128);
         let tile = self.b.ins().iadd(tile, offset);
-        let code = self.b.ins().iconst(types::I64, panel_product() as usize as i64);
+        let code = self.b.ins().iconst(types::I64, self.plan.product as usize as i64);
         let mut signature = Signature::new(self.b.func.signature.call_conv);
         let parameters = [types::I64, types::I64, types::I32, types::I64, types::I32, types::I64];
         signature.params.extend(parameters.map(AbiParam::new));
