@@ -18,6 +18,8 @@ mod compile;
 mod native;
 mod options;
 mod run;
+#[cfg(feature = "targets")]
+pub mod targets;
 
 pub use options::Options;
 
@@ -29,5 +31,9 @@ pub fn is_supported() -> bool {
 
 /// Returns the processor as an adapter.
 pub fn adapter(options: Options) -> wgpu::Adapter {
-    wgpu::Adapter::from_custom(backend::adapter::Adapter(options))
+    adapter_for(options, compile::Target::Host)
+}
+
+fn adapter_for(options: Options, target: compile::Target) -> wgpu::Adapter {
+    wgpu::Adapter::from_custom(backend::adapter::Adapter { options, target })
 }

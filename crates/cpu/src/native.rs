@@ -67,7 +67,7 @@ pub(crate) fn function(function: MathFunction) -> Option<Code> {
     }
 }
 
-/// What [`panel_product`]'s code computes: eight rows of 32 numbers. Row r is the sum over p, in order from +0, of
+/// What [`Vectors::panel_product`]'s code computes: eight rows of 32 numbers. Row r is the sum over p, in order from +0, of
 /// `left[rows[r] + p * step] * panel[32 * p..][..32]`, where each product and each sum is rounded. What waits
 /// at the first `levels` levels is added to it, level by level, as `waiting + canonical(row)`. The row goes to
 /// `tile`, or, canonical, to the next level of `waiting` if it waits itself.
@@ -89,7 +89,7 @@ pub(crate) struct PanelProduct {
     pub level: u32,
 }
 
-/// What [`panel_copy`]'s code copies: `panel[32 * p + c]` becomes `from[p * step + min(c, last) * column]` for
+/// What [`Vectors::panel_copy`]'s code copies: `panel[32 * p + c]` becomes `from[p * step + min(c, last) * column]` for
 /// each of the steps and 32 columns.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -105,27 +105,49 @@ pub(crate) struct PanelCopy {
 /// Code that does what a task says.
 pub(crate) type Run<Task> = unsafe extern "C" fn(*const Task);
 
-/// Returns the code for this processor.
-pub(crate) fn panel_product() -> Run<PanelProduct> {
+/// The vectors that native code may use, from the shortest on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Vectors {
+    /// Those that every processor has.
+    Plain,
+    Avx2,
+    Avx512,
+}
+
+/// Returns the vectors of this processor.
+pub(crate) fn vectors() -> Vectors {
     #[cfg(target_arch = "x86_64")]
     {
         if std::arch::is_x86_feature_detected!("avx512f") && !cfg!(miri) {
-            return x86::product_avx512;
+            return Vectors::Avx512;
         }
         if std::arch::is_x86_feature_detected!("avx2") {
-            return x86::product_avx2;
+            return Vectors::Avx2;
         }
     }
-    product
+    Vectors::Plain
 }
 
-/// Returns the code for this processor.
-pub(crate) fn panel_copy() -> Run<PanelCopy> {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        return x86::copy_avx2;
+impl Vectors {
+    /// Returns the product's code, which needs a processor that has these vectors.
+    pub fn panel_product(self) -> Run<PanelProduct> {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => x86::product_avx512,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => x86::product_avx2,
+            _ => product,
+        }
     }
-    copy
+
+    /// Returns the copy's code, which needs a processor that has these vectors.
+    pub fn panel_copy(self) -> Run<PanelCopy> {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 | Self::Avx2 => x86::copy_avx2,
+            _ => copy,
+        }
+    }
 }
 
 /// Returns +0 for a number of magnitude 2^-126 or less, and any other as it is.
@@ -334,19 +356,9 @@ mod x86 {
 mod tests {
     use super::*;
 
-    /// Returns the codes that this processor can run.
-    fn products() -> Vec<(&'static str, Run<PanelProduct>)> {
-        let mut codes: Vec<(&str, Run<PanelProduct>)> = vec![("any", product), ("chosen", panel_product())];
-        #[cfg(target_arch = "x86_64")]
-        {
-            if std::arch::is_x86_feature_detected!("avx2") {
-                codes.push(("avx2", x86::product_avx2));
-            }
-            if std::arch::is_x86_feature_detected!("avx512f") {
-                codes.push(("avx512", x86::product_avx512));
-            }
-        }
-        codes
+    /// Returns the vectors that this processor has.
+    fn known() -> impl Iterator<Item = Vectors> {
+        [Vectors::Plain, Vectors::Avx2, Vectors::Avx512].into_iter().filter(|own| *own <= vectors())
     }
 
     fn number(i: usize) -> f32 {
@@ -383,7 +395,7 @@ mod tests {
                     false => expected[at] = sum,
                 }
             }
-            for (name, code) in products() {
+            for own in known() {
                 let (mut tile, mut waiting) = (vec![f32::NAN; 256], start.clone());
                 let task = PanelProduct {
                     left: left.as_ptr(),
@@ -401,9 +413,9 @@ mod tests {
                 // the last level has 300 floats.
                 #[expect(unsafe_code, reason = "the code works on memory of kernels")]
                 unsafe {
-                    code(&task);
+                    own.panel_product()(&task);
                 }
-                let case = format!("{name}, {steps} steps {step} apart, {levels} levels, waits: {waits}");
+                let case = format!("{own:?}, {steps} steps {step} apart, {levels} levels, waits: {waits}");
                 assert!(bits(&waiting) == bits(&expected_waiting), "{case}");
                 // The tile of a sum that waits is any.
                 assert!(waits || bits(&tile) == bits(&expected), "{case}");
@@ -422,7 +434,7 @@ mod tests {
             for (at, place) in expected.iter_mut().enumerate().take(32 * steps) {
                 *place = from[at / 32 * step + (at % 32).min(last) * column];
             }
-            for code in [copy, panel_copy()] {
+            for own in known() {
                 let mut panel = vec![f32::NAN; 32 * 50];
                 let task = PanelCopy {
                     from: from.as_ptr(),
@@ -435,11 +447,11 @@ mod tests {
                 // SAFETY: the last element that is read is 31 * 45 + 44 or 44 * 32 + 31.
                 #[expect(unsafe_code, reason = "the code works on memory of kernels")]
                 unsafe {
-                    code(&task);
+                    own.panel_copy()(&task);
                 }
                 assert!(
                     bits(&panel) == bits(&expected),
-                    "{steps} steps {step} apart, columns {column} apart"
+                    "{own:?}, {steps} steps {step} apart, columns {column} apart"
                 );
             }
         }

@@ -1,9 +1,10 @@
-//! `cargo xtask demo | test | fuzz | bench | isa | vendors | tidy | rooms | lines`: the tasks that a person
+//! `cargo xtask demo | test | fuzz | bench | isa | vendors | arm | tidy | rooms | lines`: the tasks that a person
 //! or CI runs in this repository.
 //!
 //! **This package must never depend on wgpu**: it is built first on a fresh machine, before there is a
 //! driver.
 
+mod arm;
 #[cfg(unix)]
 mod debian13;
 mod fuzz;
@@ -23,9 +24,9 @@ use clap::{Args, Parser};
 /// kernels run at full speed in every profile.
 const TEST: [&str; 4] = ["test", "--workspace", "--profile", "dev"];
 
-/// The arguments that run the tests of what is behind features: other formats of data, and the dashboard.
-/// Their dependencies take minutes to build, so they run with the long tests alone.
-const FEATURES: [&[&str]; 2] = [
+/// The arguments that run the tests of what is behind features: other formats of data, the dashboard, and
+/// kernels for other processors. Their dependencies take minutes to build, so they run with the long tests alone.
+const FEATURES: [&[&str]; 3] = [
     &[
         "test",
         "-p",
@@ -38,6 +39,17 @@ const FEATURES: [&[&str]; 2] = [
         "unisono-fuzz/columnar,unisono-fuzz/more-pictures",
     ],
     &["test", "-p", "unisono", "--features", "dashboard,tracing", "--lib", "dashboard"],
+    &[
+        "test",
+        "-p",
+        "unisono-cpu",
+        "-p",
+        "unisono-tests",
+        "--features",
+        "unisono-cpu/targets,unisono-tests/targets",
+        "--test",
+        "targets",
+    ],
 ];
 
 /// The arguments that run the tests of runs on several machines: over threads, and over MPI on this machine.
@@ -87,6 +99,8 @@ enum Task {
     Isa(Rest),
     /// Compare the bytes that all adapters of this machine give, SwiftShader among them where it is installed
     Vendors(Rest),
+    /// Run the processor's adapter as code of AArch64 under QEMU, and compare its bits with those of this machine
+    Arm(arm::Arm),
     /// Check the house rules
     Tidy,
     /// Print the lines of the example programs beside those of the same programs in Keras
@@ -110,6 +124,7 @@ fn main() -> ExitCode {
         Task::Bench(rest) => bench(&rest.args),
         Task::Isa(rest) => isa(&rest.args),
         Task::Vendors(rest) => vendors(&rest.args),
+        Task::Arm(flags) => arm::arm(&flags),
         Task::Tidy => tidy::run(&root()),
         Task::Lines => lines::count(&root()).map(|all| print!("{}", lines::table(&all))),
         Task::Rooms => tidy::rooms::show(&root()).map(|text| print!("{text}")),

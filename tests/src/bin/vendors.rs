@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use unisono_gpu::{Adapter, Options};
-use unisono_tests::vendors::{Bench, Fleet, Plant, Tally, cost, fuzz, models, ops, steps, suites};
+use unisono_tests::vendors::{Bench, Fleet, Plant, Tally, cost, digests, fuzz, models, ops, steps, suites};
 
 /// The number of subjects that run between two lines of output.
 const CHUNK: usize = 250;
@@ -39,6 +39,9 @@ struct Flags {
     /// Measure what flushing and barriers cost on the first adapter, in so many turns, and compare nothing
     #[arg(long, value_name = "TURNS")]
     cost: Option<usize>,
+    /// Print a digest of what the first adapter gives of every such subject (1: all), and compare nothing
+    #[arg(long, value_name = "EVERY")]
+    digests: Option<usize>,
     /// Stop after so many differences
     #[arg(long, default_value_t = 5)]
     most: usize,
@@ -76,6 +79,10 @@ fn run(flags: &Flags) -> Result<usize, String> {
     };
     if let (Some(turns), Some(first)) = (flags.cost, adapters.first()) {
         return costs(first, turns);
+    }
+    if let (Some(every), Some(first)) = (flags.digests, adapters.first()) {
+        digests(first, &flags.oracle, flags.fuzz, every.max(1), &mut |line| println!("{line}"))?;
+        return Ok(0);
     }
     let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
     if adapters.len() < 2 {

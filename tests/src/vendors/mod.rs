@@ -7,6 +7,7 @@
 
 mod bench;
 mod cost;
+mod digests;
 mod fleet;
 mod fuzz;
 mod locate;
@@ -20,6 +21,7 @@ use unisono_graph::{Feed, Graph};
 
 pub use bench::Bench;
 pub use cost::{Cost, cost, steps};
+pub use digests::digests;
 pub use fleet::{Fleet, Tally};
 pub use fuzz::fuzz;
 pub use models::{Model, models};

@@ -35,14 +35,7 @@ impl Model {
     pub fn train(&self, adapter: &Adapter) -> Result<super::Values, String> {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", self.name);
         let data = Loader::new(self.samples().map_err(|error| failed(&error))?).threads(1).shuffle(5);
-        let mut trainer = Trainer::builder((self.layers)())
-            .optimizer((self.optimizer)())
-            .adapter(&format!("{}:{}", adapter.backend, adapter.label()))
-            .global_batch(BATCH)
-            .shards(5)
-            .seed(3)
-            .build(&data.fields().map_err(|error| failed(&error))?)
-            .map_err(|error| failed(&error))?;
+        let mut trainer = self.trainer(adapter)?;
         trainer.fit(&data, None, 1).map_err(|error| failed(&error))?;
         let mut tensors = Vec::new();
         for (name, _) in trainer.tensors() {
@@ -51,6 +44,23 @@ impl Model {
             tensors.push((name, values.iter().map(|x| x.to_bits()).collect()));
         }
         Ok(tensors)
+    }
+
+    /// Returns a trainer of the model on an adapter.
+    ///
+    /// # Errors
+    /// The model cannot be built there.
+    pub fn trainer(&self, adapter: &Adapter) -> Result<Trainer, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", self.name);
+        let data = Loader::new(self.samples().map_err(|error| failed(&error))?).threads(1);
+        Trainer::builder((self.layers)())
+            .optimizer((self.optimizer)())
+            .adapter(&format!("{}:{}", adapter.backend, adapter.label()))
+            .global_batch(BATCH)
+            .shards(5)
+            .seed(3)
+            .build(&data.fields().map_err(|error| failed(&error))?)
+            .map_err(|error| failed(&error))
     }
 
     fn samples(&self) -> Result<Memory, unisono::data::DataError> {

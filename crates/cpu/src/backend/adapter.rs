@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use wgpu::custom::{AdapterInterface, DispatchDevice, DispatchQueue, DispatchSurface, RequestDeviceFuture};
 use wgpu::{Backend, DeviceType, Features, Limits, RequestDeviceError};
 
-use crate::compile::{MOST_LANES, MOST_SHARED};
+use crate::compile::{MOST_LANES, MOST_SHARED, Target};
 use crate::options::Options;
 use crate::run::timeline::Timeline;
 
@@ -18,7 +18,11 @@ use super::queue::Queue;
 
 /// The processor as an adapter.
 #[derive(Clone, Debug)]
-pub(crate) struct Adapter(pub Options);
+pub(crate) struct Adapter {
+    pub options: Options,
+    /// The processor that kernels are compiled for.
+    pub target: Target,
+}
 
 fn features() -> Features {
     Features::TIMESTAMP_QUERY | Features::SHADER_INT64 | Features::SHADER_F16
@@ -62,7 +66,7 @@ impl AdapterInterface for Adapter {
         let opened = if !fits {
             failed("its limits are less than those that are required".to_owned())
         } else if missing.is_empty() {
-            match Timeline::new(self.0.threads, self.0.begin) {
+            match Timeline::new(self.options.threads, self.options.begin) {
                 Ok(timeline) => Ok(Arc::new(timeline)),
                 Err(error) => failed(format!("no thread: {error}")),
             }
@@ -80,6 +84,7 @@ impl AdapterInterface for Adapter {
                 timeline: Arc::clone(&timeline),
                 lost: Mutex::default(),
                 is_destroyed: Arc::clone(&is_destroyed),
+                target: self.target,
             };
             let queue = Queue { errors, timeline, writes: Mutex::default(), is_destroyed };
             (DispatchDevice::custom(device), DispatchQueue::custom(queue))

@@ -8,7 +8,7 @@ use wgpu::custom::*;
 use wgpu::wgt::PollType;
 use wgpu::{ErrorFilter, PollError, PollStatus};
 
-use crate::compile::{Bound, MOST_BINDING, Program, Source};
+use crate::compile::{Bound, MOST_BINDING, Program, Source, Target};
 use crate::run::memory::Memory;
 use crate::run::pool::Bindings;
 use crate::run::timeline::{Timeline, Waited};
@@ -30,6 +30,8 @@ pub(super) struct Device {
     pub timeline: Arc<Timeline>,
     pub lost: Mutex<Option<BoxDeviceLostCallback>>,
     pub is_destroyed: Arc<AtomicBool>,
+    /// The processor that kernels are compiled for.
+    pub target: Target,
 }
 
 impl std::fmt::Debug for Device {
@@ -159,7 +161,8 @@ impl DeviceInterface for Device {
         }
         let own = descriptor.module.as_custom::<Shader>();
         let program = own.and_then(|own| {
-            let compiled = Program::compile(own.source.as_ref()?, descriptor.entry_point, own.checked);
+            let (source, entry) = (own.source.as_ref()?, descriptor.entry_point);
+            let compiled = Program::compile(source, entry, own.checked, self.target);
             compiled.map_err(|message| self.errors.invalid(message)).ok()
         });
         DispatchComputePipeline::custom(Pipeline { program: program.map(Arc::new), clears })

@@ -15,6 +15,8 @@ mod memory;
 mod native;
 mod pack;
 mod parts;
+mod rounding;
+mod target;
 mod translator;
 mod value;
 
@@ -22,15 +24,17 @@ use std::collections::HashSet;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 
+use cranelift_codegen::Context as Compilation;
 use cranelift_codegen::ir::{AbiParam, Signature, types};
-use cranelift_codegen::settings::{self, Configurable};
+use cranelift_codegen::isa::{OwnedTargetIsa, TargetIsa};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{Linkage, Module as _, default_libcall_names};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
 
-use translator::Translator;
+pub(crate) use target::Target;
+use translator::{Facts, Translator};
 use value::Root;
 
 /// The most bytes of variables that an invocation has in memory.
@@ -161,52 +165,22 @@ impl Program {
     ///
     /// # Errors
     /// A message, if there is no such entry point or it needs what is not supported.
-    pub fn compile(source: &Source, entry: Option<&str>, checked: bool) -> Result<Self, String> {
-        let Source { module, info } = source;
-        let points = &module.entry_points;
-        if entry.is_none() && points.len() > 1 {
-            return Err("several entry points, and none is named".to_owned());
-        }
-        let found = points.iter().position(|point| entry.is_none_or(|entry| point.name == entry));
-        let index = found.ok_or_else(|| format!("there is no entry point {}", entry.unwrap_or_default()))?;
-        let point = &points[index];
-        let entry = point.name.as_str();
-        if point.stage != ShaderStage::Compute {
-            return Err(format!("{entry} is no compute shader"));
-        }
-        let bindings = bindings(module, info.get_entry_point(index))?;
-        if point.workgroup_size_overrides.is_some() {
-            return Err(format!("{entry}: a size of workgroups that is overridden: not supported"));
-        }
-        let [x, y, z] = point.workgroup_size;
-        let lanes = x.checked_mul(y).and_then(|face| face.checked_mul(z)).unwrap_or(u32::MAX);
-        if lanes > MOST_LANES {
-            return Err(format!("{entry}: {lanes} invocations in a workgroup, more than {MOST_LANES}"));
-        }
+    pub fn compile(
+        source: &Source,
+        entry: Option<&str>,
+        checked: bool,
+        target: Target,
+    ) -> Result<Self, String> {
+        let isa = target.isa()?;
+        let Translated { mut compilation, facts, bindings, lanes, entry } =
+            translated(source, entry, checked, target, &*isa)?;
         let failed = |what: &dyn std::fmt::Display| format!("{entry}: {what}");
-        let mut code = jit().map_err(|error| failed(&error))?;
-        let mut in_memory: HashSet<Root> = HashSet::new();
-        let mut context = code.make_context();
-        let mut builders = FunctionBuilderContext::new();
-        let facts = loop {
-            context.func.signature = signature(&code);
-            let builder = FunctionBuilder::new(&mut context.func, &mut builders);
-            let translator = Translator::new(module, info, index, &bindings, &in_memory, checked);
-            match translator.translate(builder, code.target_config()) {
-                Ok(facts) => break facts,
-                Err(Stop::Demote(root)) if in_memory.insert(root) => {
-                    code.clear_context(&mut context);
-                    builders = FunctionBuilderContext::new();
-                }
-                Err(Stop::Demote(root)) => return Err(failed(&format!("{root:?} is in memory already"))),
-                Err(Stop::Unsupported(what)) => return Err(failed(&format!("{what}: not supported"))),
-            }
-        };
+        let mut code = jit(isa);
         let function = code
-            .declare_function(entry, Linkage::Export, &context.func.signature)
+            .declare_function(&entry, Linkage::Export, &compilation.func.signature)
             .map_err(|error| failed(&error))?;
-        code.define_function(function, &mut context).map_err(|error| failed(&format!("{error:?}")))?;
-        let frame = context
+        code.define_function(function, &mut compilation).map_err(|error| failed(&format!("{error:?}")))?;
+        let frame = compilation
             .compiled_code()
             .map_or(0, |code| code.buffer.frame_layout().map_or(0, |frame| frame.frame_to_fp_offset));
         if frame as usize > MOST_FRAME || facts.shared_bytes > MOST_SHARED as usize {
@@ -243,8 +217,86 @@ impl Program {
     }
 }
 
-fn signature(code: &JITModule) -> Signature {
-    let mut signature = code.make_signature();
+/// An entry point as Cranelift's function.
+struct Translated {
+    compilation: Compilation,
+    facts: Facts,
+    bindings: Vec<Binding>,
+    lanes: u32,
+    entry: String,
+}
+
+/// Translates an entry point of a module, the only one if it has no name.
+fn translated(
+    source: &Source,
+    entry: Option<&str>,
+    checked: bool,
+    target: Target,
+    isa: &dyn TargetIsa,
+) -> Result<Translated, String> {
+    let Source { module, info } = source;
+    let points = &module.entry_points;
+    if entry.is_none() && points.len() > 1 {
+        return Err("several entry points, and none is named".to_owned());
+    }
+    let found = points.iter().position(|point| entry.is_none_or(|entry| point.name == entry));
+    let index = found.ok_or_else(|| format!("there is no entry point {}", entry.unwrap_or_default()))?;
+    let point = &points[index];
+    let entry = point.name.as_str();
+    if point.stage != ShaderStage::Compute {
+        return Err(format!("{entry} is no compute shader"));
+    }
+    let bindings = bindings(module, info.get_entry_point(index))?;
+    if point.workgroup_size_overrides.is_some() {
+        return Err(format!("{entry}: a size of workgroups that is overridden: not supported"));
+    }
+    let [x, y, z] = point.workgroup_size;
+    let lanes = x.checked_mul(y).and_then(|face| face.checked_mul(z)).unwrap_or(u32::MAX);
+    if lanes > MOST_LANES {
+        return Err(format!("{entry}: {lanes} invocations in a workgroup, more than {MOST_LANES}"));
+    }
+    let failed = |what: &dyn std::fmt::Display| format!("{entry}: {what}");
+    let mut in_memory: HashSet<Root> = HashSet::new();
+    let mut compilation = Compilation::new();
+    let mut builders = FunctionBuilderContext::new();
+    let facts = loop {
+        compilation.func.signature = signature(isa);
+        let builder = FunctionBuilder::new(&mut compilation.func, &mut builders);
+        let vectors = target.vectors();
+        let translator = Translator::new(module, info, index, &bindings, &in_memory, checked, vectors);
+        match translator.translate(builder, isa.frontend_config()) {
+            Ok(facts) => break facts,
+            Err(Stop::Demote(root)) if in_memory.insert(root) => {
+                compilation.clear();
+                builders = FunctionBuilderContext::new();
+            }
+            Err(Stop::Demote(root)) => return Err(failed(&format!("{root:?} is in memory already"))),
+            Err(Stop::Unsupported(what)) => return Err(failed(&format!("{what}: not supported"))),
+        }
+    };
+    Ok(Translated { compilation, facts, bindings, lanes, entry: entry.to_owned() })
+}
+
+/// Returns the machine code of the only entry point of a module, for a processor that may be another one.
+///
+/// # Errors
+/// As [`Program::compile`].
+#[cfg(feature = "targets")]
+pub(crate) fn code(source: &Source, checked: bool, target: Target) -> Result<Vec<u8>, String> {
+    let isa = target.isa()?;
+    let mut compilation = translated(source, None, checked, target, &*isa)?.compilation;
+    let compiled = compilation.compile(&*isa, &mut cranelift_codegen::control::ControlPlane::default());
+    let compiled = compiled.map_err(|error| format!("{:?}", error.inner))?;
+    for relocation in compiled.buffer.relocs() {
+        if !rounding::is_known(&relocation.target) {
+            return Err(format!("the code needs {:?}", relocation.target));
+        }
+    }
+    Ok(compiled.code_buffer().to_vec())
+}
+
+fn signature(isa: &dyn TargetIsa) -> Signature {
+    let mut signature = Signature::new(isa.default_call_conv());
     signature.params.extend([types::I64, types::I32, types::I32].map(AbiParam::new));
     signature
 }
@@ -255,23 +307,10 @@ pub(crate) fn has_compiler() -> bool {
 }
 
 /// Returns an empty module of code for this processor.
-fn jit() -> Result<JITModule, String> {
-    let mut flags = settings::builder();
-    let all = [
-        ("enable_probestack", "true"),
-        ("probestack_strategy", "inline"),
-        ("opt_level", "speed"),
-        ("is_pic", "false"),
-        ("enable_verifier", "false"),
-        ("unwind_info", "false"),
-        ("enable_alias_analysis", "true"),
-    ];
-    for (name, value) in all {
-        flags.set(name, value).map_err(|error| format!("{name}: {error}"))?;
-    }
-    let isa = cranelift_native::builder().map_err(str::to_owned)?;
-    let isa = isa.finish(settings::Flags::new(flags)).map_err(|error| error.to_string())?;
-    Ok(JITModule::new(JITBuilder::with_isa(isa, default_libcall_names())))
+fn jit(isa: OwnedTargetIsa) -> JITModule {
+    let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
+    rounding::define(&mut builder);
+    JITModule::new(builder)
 }
 
 /// Returns the buffers that an entry point uses.

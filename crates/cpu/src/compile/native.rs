@@ -11,7 +11,7 @@ use naga::{AddressSpace, ArraySize, Function, GlobalVariable, Handle, Scalar, Ty
 
 use super::translator::Writer;
 use super::value::{Memory, Pointer, Val};
-use crate::native::{PanelCopy, PanelProduct, Run, panel_copy, panel_product};
+use crate::native::{PanelCopy, PanelProduct, Run};
 
 /// The name of the function that multiplies eight rows with a panel of 32 columns.
 const PANEL_PRODUCT: &str = "unisono_panel_product";
@@ -86,7 +86,7 @@ impl Writer<'_, '_> {
             (offset_of!(PanelProduct, waits), waits),
             (offset_of!(PanelProduct, level), level),
         ]);
-        self.run(panel_product(), &fields);
+        self.run(self.plan.vectors.panel_product(), &fields);
         Some(())
     }
 
@@ -112,7 +112,7 @@ impl Writer<'_, '_> {
             (offset_of!(PanelCopy, steps), *steps),
             (offset_of!(PanelCopy, last), *last),
         ];
-        self.run(panel_copy(), &fields);
+        self.run(self.plan.vectors.panel_copy(), &fields);
         Some(())
     }
 

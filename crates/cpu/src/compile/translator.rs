@@ -17,6 +17,7 @@ use naga::{AddressSpace, BuiltIn, Expression, Function, Handle, Module, TypeInne
 use super::loops::Weights;
 use super::value::{ENTRY, Known, Memory, Packs, Place, Pointer, Root, Slot, Val, leaf, parts, room};
 use super::{Binding, Bound, Context, MOST_FRAME, Stop};
+use crate::native::Vectors;
 
 /// The most bytes of a variable in registers.
 const MOST_REGISTERS: u64 = 16 << 10;
@@ -35,6 +36,8 @@ pub(super) struct Translator<'m> {
     bindings: &'m [Binding],
     in_memory: &'m HashSet<Root>,
     pub checked: bool,
+    /// The vectors that native code may use.
+    pub vectors: Vectors,
     pub weights: Weights,
 }
 
@@ -90,8 +93,9 @@ impl<'m> Translator<'m> {
         bindings: &'m [Binding],
         in_memory: &'m HashSet<Root>,
         checked: bool,
+        vectors: Vectors,
     ) -> Self {
-        Self { module, info, entry, bindings, in_memory, checked, weights: Weights::of(module) }
+        Self { module, info, entry, bindings, in_memory, checked, vectors, weights: Weights::of(module) }
     }
 
     /// Writes the function.

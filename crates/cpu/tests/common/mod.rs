@@ -4,6 +4,17 @@
 
 use unisono_cpu::Options;
 
+/// Returns the processor as an adapter: with the instructions of a target alone, if `UNISONO_CPU_TARGET` has
+/// its name.
+fn adapter(options: Options) -> wgpu::Adapter {
+    #[cfg(feature = "targets")]
+    if let Ok(name) = std::env::var("UNISONO_CPU_TARGET") {
+        let target = unisono_cpu::targets::ALL.into_iter().find(|target| target.name == name);
+        return target.and_then(|target| target.adapter(options)).expect("a target that runs here");
+    }
+    unisono_cpu::adapter(options)
+}
+
 /// A device of the processor.
 pub struct Machine {
     pub device: wgpu::Device,
@@ -12,7 +23,10 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(threads: usize) -> Self {
-        let adapter = unisono_cpu::adapter(Options { threads, ..Options::default() });
+        Self::of(&adapter(Options { threads, ..Options::default() }))
+    }
+
+    pub fn of(adapter: &wgpu::Adapter) -> Self {
         let descriptor = wgpu::DeviceDescriptor {
             required_features: adapter.features(),
             required_limits: adapter.limits(),

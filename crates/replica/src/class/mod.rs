@@ -19,7 +19,7 @@ pub const ARITHMETIC: u32 = 2;
 
 /// The version of the probe: of what it runs, and so of its digest. What an older probe found is not
 /// believed.
-const PROBE: u32 = 2;
+const PROBE: u32 = 3;
 
 /// A numeric class: what a run's bits depend on beside the run. Within a class they are the same, whatever
 /// the machines are.
@@ -189,7 +189,8 @@ pub fn probe(adapter: &Adapter) -> Result<Class, ReplicaError> {
 
 /// Opens an adapter and runs the probe: every family of kernels (products, convolutions, attention,
 /// lookups, reductions, maps), forward and backward, on numbers of all sizes, with signed zeros, subnormal
-/// numbers, ties, long sums, and the shapes that compilers are known to rewrite.
+/// numbers, products that round to the smallest normal one, ties, long sums, and the shapes that compilers
+/// are known to rewrite.
 ///
 /// # Errors
 /// The adapter does not open, or does not run the probe.

@@ -24,6 +24,9 @@ const TABLE: usize = 10;
 /// The name of the output that tells how fma rounds.
 pub(super) const TIE: &str = "tie";
 
+/// 2^-63: the square of it is the smallest normal number.
+const EDGE: f32 = 1.0 / (1u64 << 63) as f32;
+
 /// Traces and compiles the probe.
 pub(super) fn program() -> Result<Program, GraphError> {
     let tape = Tape::new();
@@ -32,7 +35,9 @@ pub(super) fn program() -> Result<Program, GraphError> {
     let w = tape.input("w", Type::global(&[COLUMNS, VALUES]));
     let image = tape.input("image", Type::sample(&[2, SIDE, SIDE]));
     let near = tape.input("near", Type::sample(&[4]));
+    let edge = [tape.input("above", Type::sample(&[4])), tape.input("below", Type::global(&[2, 4]))];
     tie(&tape, &near);
+    underflow(&tape, &edge);
     products(&tape, [&x, &y, &w], &image);
     pointwise(&tape, &x, &y);
     shapes(&tape, &x, &y);
@@ -47,6 +52,13 @@ pub(super) fn program() -> Result<Program, GraphError> {
 fn tie(tape: &Tape, near: &Var) {
     let square = near.zip(unisono_graph::ops::Fma, &[near, &(near * -2.0 + 1.0)]);
     tape.output(TIE, &square);
+}
+
+/// Sums of (1 + 2^-23) 2^-63 times (1 - 2^-23) 2^-63, which is 2^-126 - 2^-172. The nearest number is 2^-126, the
+/// smallest normal one. Where subnormal numbers are zeros, x86-64 rounds first and keeps it, and AArch64 looks
+/// first and makes 0 of it.
+fn underflow(tape: &Tape, [above, below]: &[Var; 2]) {
+    tape.output("underflow", &above.matmul_t(below));
 }
 
 /// Matrix products with long and with short inner axes, of a matrix and of an image's windows, and long sums.
@@ -158,8 +170,14 @@ pub(super) fn numbers(name: &str, ty: &Type) -> Arc<[u8]> {
         let id = |i: usize| draws.word(0, 0, i as u64) % TABLE as u32;
         return (0..rows * ty.count()).flat_map(|i| id(i).to_le_bytes()).collect();
     }
-    if name == "near" {
-        return (0..rows * ty.count()).flat_map(|_| (1.0f32 + 1.0 / 4096.0).to_le_bytes()).collect();
+    let all = match name {
+        "near" => Some(1.0 + 1.0 / 4096.0),
+        "above" => Some((1.0 + f32::EPSILON) * EDGE),
+        "below" => Some((1.0 - f32::EPSILON) * EDGE),
+        _ => None,
+    };
+    if let Some(number) = all {
+        return (0..rows * ty.count()).flat_map(|_| number.to_le_bytes()).collect();
     }
     let draws = Stream::new(1, stream("probe", name));
     let number = |i: usize| {
@@ -194,5 +212,16 @@ mod tests {
         assert!(all.iter().any(|x| x.to_bits() == 1 << 31));
         assert!(floats(&of("y")).iter().all(|y| y.is_normal()));
         assert_ne!(of("x"), of("w"));
+    }
+    #[test]
+    fn the_probe_has_products_that_round_to_the_smallest_normal_number() {
+        let [above, below] = ["above", "below"].map(|name| {
+            let bytes = numbers(name, &Type::global(&[1]));
+            f64::from(f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+        });
+        // f64 holds the product.
+        let product = above * below;
+        assert!(product < f64::from(f32::MIN_POSITIVE));
+        assert_eq!(product as f32, f32::MIN_POSITIVE);
     }
 }

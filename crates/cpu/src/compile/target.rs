@@ -1,0 +1,53 @@
+//! The processor that code is made for: this one, or for tests one with fewer instructions or another kind.
+
+use cranelift_codegen::isa::OwnedTargetIsa;
+use cranelift_codegen::settings::{self, Configurable};
+
+use crate::native::{Vectors, vectors};
+
+/// The processor that code is made for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    /// This processor, with all that it has.
+    Host,
+    /// Another one, for tests.
+    #[cfg(feature = "targets")]
+    Other(crate::targets::Target),
+}
+
+impl Target {
+    /// Returns the vectors of which native code may use.
+    pub fn vectors(self) -> Vectors {
+        match self {
+            Self::Host => vectors(),
+            #[cfg(feature = "targets")]
+            Self::Other(other) => other.vectors().min(vectors()),
+        }
+    }
+
+    /// Returns what Cranelift needs to know of the processor.
+    ///
+    /// # Errors
+    /// A message, if Cranelift does not know it.
+    pub fn isa(self) -> Result<OwnedTargetIsa, String> {
+        let builder = match self {
+            Self::Host => cranelift_native::builder().map_err(str::to_owned)?,
+            #[cfg(feature = "targets")]
+            Self::Other(other) => other.builder()?,
+        };
+        let mut flags = settings::builder();
+        let all = [
+            ("enable_probestack", "true"),
+            ("probestack_strategy", "inline"),
+            ("opt_level", "speed"),
+            ("is_pic", "false"),
+            ("enable_verifier", "false"),
+            ("unwind_info", "false"),
+            ("enable_alias_analysis", "true"),
+        ];
+        for (name, value) in all {
+            flags.set(name, value).map_err(|error| format!("{name}: {error}"))?;
+        }
+        builder.finish(settings::Flags::new(flags)).map_err(|error| error.to_string())
+    }
+}
