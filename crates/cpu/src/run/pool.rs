@@ -6,10 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::compile::{Bound, Program};
-
-use super::group::{self, Place};
-use super::memory::Memory;
+use super::launch::Launch;
 use super::timeline::STACK;
 
 /// How long a thread looks for the next launch before it sleeps: launches of a step follow one another at
@@ -18,37 +15,6 @@ const PATIENCE: Duration = Duration::from_micros(50);
 
 /// The pieces into which the workgroups of a launch are divided for each thread.
 const PIECES: u32 = 8;
-
-/// What a launch has bound: the buffers by number, and what keeps their memory alive.
-#[derive(Debug)]
-pub(crate) struct Bindings {
-    pub bounds: Vec<Bound>,
-    pub memories: Vec<Arc<Memory>>,
-}
-
-impl Bindings {
-    /// Binds buffers, each of which lies in one of these memories.
-    pub fn new(bounds: Vec<Bound>, memories: Vec<Arc<Memory>>) -> Self {
-        Self { bounds, memories }
-    }
-}
-
-// SAFETY: the addresses are those of the memories beside them.
-#[expect(unsafe_code, reason = "addresses of memory that several threads use in turn")]
-unsafe impl Send for Bindings {}
-// SAFETY: as above.
-#[expect(unsafe_code, reason = "addresses of memory that several threads use in turn")]
-unsafe impl Sync for Bindings {}
-
-/// A kernel that is launched.
-#[derive(Clone, Debug)]
-pub(crate) struct Launch {
-    pub program: Arc<Program>,
-    pub bindings: Arc<Bindings>,
-    pub groups: [u32; 3],
-    /// Whether shared memory begins as zeros.
-    pub clears: bool,
-}
 
 /// A launch that threads share.
 #[derive(Debug)]
@@ -62,27 +28,6 @@ struct Shared {
     failed: AtomicBool,
 }
 
-impl Launch {
-    fn total(&self) -> u64 {
-        self.groups.iter().map(|&groups| u64::from(groups)).product()
-    }
-
-    #[expect(unsafe_code, reason = "machine code runs")]
-    fn run(&self, numbers: std::ops::Range<u64>) -> bool {
-        let [x, y, _] = self.groups.map(u64::from);
-        for number in numbers {
-            let group = [number % x, number / x % y, number / (x * y)].map(|axis| axis as u32);
-            let place = Place { group, groups: self.groups };
-            // SAFETY: `Pass::dispatch_workgroups` has checked what is bound, the timeline runs one launch at
-            // a time, and each workgroup is run once.
-            if !unsafe { group::run(&self.program, &self.bindings.bounds, place, self.clears) } {
-                return false;
-            }
-        }
-        true
-    }
-}
-
 impl Shared {
     /// Computes pieces until none is left.
     fn work(&self) {
@@ -92,7 +37,7 @@ impl Shared {
                 return;
             }
             let end = (first + self.piece).min(self.total);
-            if !self.launch.run(first..end) {
+            if self.launch.run(first..end) < end {
                 self.failed.store(true, Ordering::Relaxed);
             }
             self.done.fetch_add(end - first, Ordering::Release);
@@ -143,7 +88,7 @@ impl Pool {
     pub fn run(&self, launch: &Launch) -> bool {
         let total = launch.total();
         if total <= 1 || self.helpers.is_empty() {
-            return launch.run(0..total);
+            return launch.run(0..total) == total;
         }
         let threads = self.helpers.len() as u64 + 1;
         let piece = (total / (threads * u64::from(PIECES))).max(1);
