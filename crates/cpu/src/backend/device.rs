@@ -8,14 +8,14 @@ use wgpu::custom::*;
 use wgpu::wgt::PollType;
 use wgpu::{ErrorFilter, PollError, PollStatus};
 
-use crate::compile::{Bound, MOST_BINDING, Program, Source};
+use crate::compile::{Bound, MOST_BINDING, Source};
 use crate::run::launch::Bindings;
 use crate::run::memory::Memory;
 use crate::run::timeline::{Timeline, Waited};
 
 use super::commands::Encoder;
 use super::errors::Errors;
-
+use super::kernels;
 use super::resources::{Buffer, Group, Layout, Pipeline, Queries, Shader};
 use super::unused::Unused;
 
@@ -161,7 +161,7 @@ impl DeviceInterface for Device {
         }
         let own = descriptor.module.as_custom::<Shader>();
         let program = own.and_then(|own| {
-            let compiled = Program::compile(own.source.as_ref()?, descriptor.entry_point, own.checked);
+            let compiled = kernels::compile(own.source.as_ref()?, descriptor.entry_point, own.checked);
             compiled.map_err(|message| self.errors.invalid(message)).ok()
         });
         DispatchComputePipeline::custom(Pipeline { program: program.map(Arc::new), clears })
