@@ -2,17 +2,10 @@
 
 mod common;
 
-use common::{Machine, bytes_of, bytes_of_words, floats, words};
+use common::{Machine, bytes_of, bytes_of_words, error, floats, words};
 
 const DOUBLE: &str = "@group(0) @binding(0) var<storage, read_write> x: array<u32>;
 @compute @workgroup_size(32) fn main(@builtin(global_invocation_id) id: vec3<u32>) { x[id.x] = x[id.x] * 2u + 1u; }";
-
-/// Returns the error of what `work` does.
-fn error(machine: &Machine, work: impl FnOnce()) -> String {
-    let scope = machine.device.push_error_scope(wgpu::ErrorFilter::Validation);
-    work();
-    pollster::block_on(scope.pop()).map_or_else(String::new, |error| error.to_string())
-}
 
 #[test]
 fn what_is_wrong_with_a_kernel_is_said() {

@@ -14,6 +14,7 @@ use crate::run::timeline::Timeline;
 use super::commands::MOST_GROUPS;
 use super::device::{ALIGNMENT, Device};
 use super::errors::Errors;
+use super::kernels;
 use super::queue::Queue;
 
 /// The processor as an adapter.
@@ -65,13 +66,15 @@ impl AdapterInterface for Adapter {
         let fits = descriptor.required_limits.check_limits(&limits());
         let opened = if !fits {
             failed("its limits are less than those that are required".to_owned())
-        } else if missing.is_empty() {
+        } else if !missing.is_empty() {
+            failed(format!("it has no {missing:?}"))
+        } else if let Err(message) = kernels::check(self.target) {
+            failed(message)
+        } else {
             match Timeline::new(self.options.threads, self.options.begin) {
                 Ok(timeline) => Ok(Arc::new(timeline)),
                 Err(error) => failed(format!("no thread: {error}")),
             }
-        } else {
-            failed(format!("it has no {missing:?}"))
         };
         let device = opened.map(|timeline| {
             let errors = Arc::new(Errors::default());

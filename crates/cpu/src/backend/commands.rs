@@ -1,6 +1,6 @@
 //! Records commands.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wgpu::custom::{
@@ -8,11 +8,14 @@ use wgpu::custom::{
     DispatchCommandBuffer, DispatchComputePass, DispatchComputePipeline, DispatchQuerySet,
     DispatchRenderPass, DispatchTexture, DispatchTextureView,
 };
-use wgpu::{BufferAddress, Extent3d, TexelCopyBufferInfo, TexelCopyTextureInfo};
+use wgpu::{
+    BufferAddress, BufferUsages, Extent3d, QUERY_RESOLVE_BUFFER_ALIGNMENT, TexelCopyBufferInfo,
+    TexelCopyTextureInfo,
+};
 
+use crate::run::command::Command;
+use crate::run::launch::{Bindings, Launch};
 use crate::run::memory::Memory;
-use crate::run::pool::{Bindings, Launch};
-use crate::run::timeline::Command;
 
 use super::errors::Errors;
 use super::resources::{Buffer, Group, Pipeline, Queries};
@@ -28,6 +31,8 @@ pub(super) struct Encoder {
     commands: Arc<Mutex<Vec<Command>>>,
     /// Whether something was asked for that is not valid. Then nothing of it runs.
     is_invalid: Arc<AtomicBool>,
+    /// The number of passes that are still recorded.
+    passes: Arc<AtomicU32>,
 }
 
 /// Commands that were recorded.
@@ -49,7 +54,7 @@ impl Recorded {
 
 impl Encoder {
     pub fn new(errors: Arc<Errors>) -> Self {
-        Self { errors, commands: Arc::default(), is_invalid: Arc::default() }
+        Self { errors, commands: Arc::default(), is_invalid: Arc::default(), passes: Arc::default() }
     }
 
     /// Reports that something is not valid, and runs nothing of what is recorded.
@@ -62,14 +67,19 @@ impl Encoder {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the memory of a buffer, if it has these bytes.
-    fn memory(&self, buffer: &DispatchBuffer, at: u64, bytes: u64) -> Option<Arc<Memory>> {
-        let own = buffer.as_custom::<Buffer>();
-        let found = own.filter(|own| at.checked_add(bytes).is_some_and(|end| end <= own.bytes));
-        if found.is_none() {
-            self.invalid(format!("{bytes} bytes from byte {at} on: behind the end of the buffer"));
-        }
-        found.map(|own| Arc::clone(&own.memory))
+    /// Returns the memory of a buffer, if these bytes may be used in this way.
+    fn memory(
+        &self,
+        buffer: &DispatchBuffer,
+        usage: BufferUsages,
+        at: u64,
+        bytes: u64,
+    ) -> Option<Arc<Memory>> {
+        let found = match buffer.as_custom::<Buffer>() {
+            Some(own) => own.allows(usage, at, bytes).map(|()| Arc::clone(&own.memory)),
+            None => Err("a buffer of another device".to_owned()),
+        };
+        found.map_err(|message| self.invalid(message)).ok()
     }
 
     /// Records a time. A query that is not there is an error.
@@ -98,9 +108,12 @@ impl CommandEncoderInterface for Encoder {
         let rest =
             source.as_custom::<Buffer>().map_or(0, |buffer| buffer.bytes.saturating_sub(source_offset));
         let bytes = copy_size.unwrap_or(rest);
-        let from = self.memory(source, source_offset, bytes);
-        let to = self.memory(destination, destination_offset, bytes);
+        let from = self.memory(source, BufferUsages::COPY_SRC, source_offset, bytes);
+        let to = self.memory(destination, BufferUsages::COPY_DST, destination_offset, bytes);
         if let (Some(from), Some(to)) = (from, to) {
+            if Arc::ptr_eq(&from, &to) {
+                return self.invalid("a copy within one buffer");
+            }
             let (from_at, to_at) = (source_offset, destination_offset);
             self.hold().push(Command::Copy { from, from_at, to, to_at, bytes });
         }
@@ -119,6 +132,7 @@ impl CommandEncoderInterface for Encoder {
     }
 
     fn begin_compute_pass(&self, descriptor: &wgpu::ComputePassDescriptor<'_>) -> DispatchComputePass {
+        self.passes.fetch_add(1, Ordering::Relaxed);
         let mut pass =
             Pass { encoder: self.clone(), commands: Vec::new(), pipeline: None, bindings: None, end: None };
         if let Some(writes) = &descriptor.timestamp_writes {
@@ -139,6 +153,9 @@ impl CommandEncoderInterface for Encoder {
     }
 
     fn finish(&mut self) -> DispatchCommandBuffer {
+        if self.passes.load(Ordering::Relaxed) > 0 {
+            self.invalid("a pass that has not ended");
+        }
         let commands = std::mem::take(&mut *self.hold());
         let is_invalid = self.is_invalid.load(Ordering::Relaxed);
         DispatchCommandBuffer::custom(Recorded { commands: Mutex::new(commands), is_invalid })
@@ -151,7 +168,7 @@ impl CommandEncoderInterface for Encoder {
     fn clear_buffer(&self, buffer: &DispatchBuffer, offset: BufferAddress, size: Option<BufferAddress>) {
         let rest = buffer.as_custom::<Buffer>().map_or(0, |buffer| buffer.bytes.saturating_sub(offset));
         let bytes = size.unwrap_or(rest);
-        if let Some(to) = self.memory(buffer, offset, bytes) {
+        if let Some(to) = self.memory(buffer, BufferUsages::COPY_DST, offset, bytes) {
             self.hold().push(Command::Clear { to, at: offset, bytes });
         }
     }
@@ -174,13 +191,20 @@ impl CommandEncoderInterface for Encoder {
         destination_offset: BufferAddress,
     ) {
         let bytes = 8 * u64::from(query_count);
-        let (to, queries) =
-            (self.memory(destination, destination_offset, bytes), query_set.as_custom::<Queries>());
-        if let (Some(to), Some(queries)) = (to, queries) {
-            let from: Arc<[AtomicU64]> = Arc::clone(&queries.0);
-            let (first, count, at) = (first_query, query_count, destination_offset);
-            self.hold().push(Command::Fetch { from, first, count, to, at });
+        let usage = BufferUsages::QUERY_RESOLVE;
+        let Some(to) = self.memory(destination, usage, destination_offset, bytes) else { return };
+        let queries = query_set.as_custom::<Queries>();
+        let end = first_query.checked_add(query_count);
+        let found = queries.filter(|queries| end.is_some_and(|end| end as usize <= queries.0.len()));
+        let Some(queries) = found else {
+            return self.invalid(format!("there are not {query_count} queries from number {first_query} on"));
+        };
+        if !destination_offset.is_multiple_of(QUERY_RESOLVE_BUFFER_ALIGNMENT) {
+            return self.invalid(format!("queries at byte {destination_offset}, which is not aligned"));
         }
+        let from: Arc<[AtomicU64]> = Arc::clone(&queries.0);
+        let (first, count, at) = (first_query, query_count, destination_offset);
+        self.hold().push(Command::Fetch { from, first, count, to, at });
     }
 
     fn mark_acceleration_structures_built<'a>(
@@ -223,6 +247,8 @@ impl Drop for Pass {
         let mut all = self.encoder.hold();
         all.append(&mut self.commands);
         all.extend(self.end.take());
+        drop(all);
+        self.encoder.passes.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -236,7 +262,7 @@ impl ComputePassInterface for Pass {
         if index > 0 || !offsets.is_empty() {
             self.encoder.invalid("several groups of bindings, or dynamic offsets: not supported");
         }
-        self.bindings = group.and_then(|group| group.as_custom::<Group>()).map(|group| Arc::clone(&group.0));
+        self.bindings = group.and_then(|group| group.as_custom::<Group>()).and_then(|group| group.0.clone());
     }
 
     fn set_immediates(&mut self, _: u32, _: &[u8]) {
@@ -266,10 +292,11 @@ impl ComputePassInterface for Pass {
         if let Some(short) = program.bindings.iter().find(|binding| bound(binding.number) < binding.least) {
             let (number, least) = (short.number, short.least);
             let has = bound(number);
-            return self
-                .encoder
-                .errors
-                .invalid(format!("binding {number} has {has} bytes and needs {least}"));
+            return self.encoder.invalid(format!("binding {number} has {has} bytes and needs {least}"));
+        }
+        if let Some([written, read]) = bindings.clash(program) {
+            let message = format!("bindings {written} and {read}: one buffer for writing and for reading");
+            return self.encoder.invalid(message);
         }
         if [x, y, z].iter().any(|groups| *groups > MOST_GROUPS) {
             let most = format!("{x}, {y}, {z} workgroups: more than {MOST_GROUPS} in a dimension");

@@ -8,13 +8,14 @@ use wgpu::custom::*;
 use wgpu::wgt::PollType;
 use wgpu::{ErrorFilter, PollError, PollStatus};
 
-use crate::compile::{Bound, MOST_BINDING, Program, Source, Target};
+use crate::compile::{Bound, MOST_BINDING, Source, Target};
+use crate::run::launch::Bindings;
 use crate::run::memory::Memory;
-use crate::run::pool::Bindings;
 use crate::run::timeline::{Timeline, Waited};
 
 use super::commands::Encoder;
 use super::errors::Errors;
+use super::kernels;
 use super::resources::{Buffer, Group, Layout, Pipeline, Queries, Shader};
 use super::unused::Unused;
 
@@ -107,33 +108,34 @@ impl DeviceInterface for Device {
     }
 
     fn create_bind_group(&self, descriptor: &wgpu::BindGroupDescriptor<'_>) -> DispatchBindGroup {
-        let (mut bounds, mut memories) = (Vec::new(), Vec::new());
+        let mut all = Bindings::default();
+        let mut is_valid = true;
         for entry in descriptor.entries {
             let wgpu::BindingResource::Buffer(binding) = &entry.resource else {
                 self.unsupported("what is bound and no buffer");
+                is_valid = false;
                 continue;
             };
             let Some(own) = binding.buffer.as_custom::<Buffer>() else {
                 self.unsupported("a buffer of another device");
+                is_valid = false;
                 continue;
             };
-            let rest = own.bytes.saturating_sub(binding.offset);
+            let (number, offset) = (entry.binding, binding.offset);
+            let rest = own.bytes.saturating_sub(offset);
             let bytes = binding.size.map_or(rest, std::num::NonZero::get);
-            let is_aligned = binding.offset.is_multiple_of(ALIGNMENT.into());
-            if bytes > rest || entry.binding > MOST_BINDING || !is_aligned {
-                let (number, offset) = (entry.binding, binding.offset);
-                self.errors
-                    .invalid(format!("binding {number}: {bytes} bytes from {offset} on cannot be bound"));
+            let most = self.limits.max_storage_buffer_binding_size;
+            let is_aligned = offset.is_multiple_of(ALIGNMENT.into());
+            let is_usable = own.usage.intersects(wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::UNIFORM);
+            if bytes > rest.min(most) || number > MOST_BINDING || !is_aligned || !is_usable {
+                let message = format!("binding {number}: {bytes} bytes from {offset} on cannot be bound");
+                self.errors.invalid(message);
+                is_valid = false;
                 continue;
             }
-            let at = entry.binding as usize;
-            if bounds.len() <= at {
-                bounds.resize(at + 1, Bound { start: std::ptr::null_mut(), bytes: 0 });
-            }
-            bounds[at] = Bound { start: own.memory.at(binding.offset), bytes };
-            memories.push(Arc::clone(&own.memory));
+            all.bind(number, Bound { start: own.memory.at(offset), bytes }, Arc::clone(&own.memory));
         }
-        DispatchBindGroup::custom(Group(Arc::new(Bindings::new(bounds, memories))))
+        DispatchBindGroup::custom(Group(is_valid.then(|| Arc::new(all))))
     }
 
     fn create_pipeline_layout(&self, _: &wgpu::PipelineLayoutDescriptor<'_>) -> DispatchPipelineLayout {
@@ -161,8 +163,8 @@ impl DeviceInterface for Device {
         }
         let own = descriptor.module.as_custom::<Shader>();
         let program = own.and_then(|own| {
-            let (source, entry) = (own.source.as_ref()?, descriptor.entry_point);
-            let compiled = Program::compile(source, entry, own.checked, self.target);
+            let compiled =
+                kernels::compile(own.source.as_ref()?, descriptor.entry_point, own.checked, self.target);
             compiled.map_err(|message| self.errors.invalid(message)).ok()
         });
         DispatchComputePipeline::custom(Pipeline { program: program.map(Arc::new), clears })
@@ -181,8 +183,8 @@ impl DeviceInterface for Device {
                 if descriptor.mapped_at_creation {
                     memory.ask(true);
                 }
-                let bytes = descriptor.size.min(memory.bytes());
-                DispatchBuffer::custom(Buffer { memory, bytes, watch, errors })
+                let (bytes, usage) = (descriptor.size.min(memory.bytes()), descriptor.usage);
+                DispatchBuffer::custom(Buffer { memory, bytes, usage, watch, errors })
             }
             None => DispatchBuffer::custom(Unused),
         }
@@ -225,7 +227,11 @@ impl DeviceInterface for Device {
         if !matches!(descriptor.ty, wgpu::QueryType::Timestamp) {
             self.unsupported("queries of no timestamps");
         }
-        DispatchQuerySet::custom(Queries((0..descriptor.count).map(|_| AtomicU64::new(0)).collect()))
+        let (count, most) = (descriptor.count, wgpu::QUERY_SET_MAX_QUERIES);
+        if count > most {
+            self.errors.invalid(format!("{count} queries in a set: more than {most}"));
+        }
+        DispatchQuerySet::custom(Queries((0..count.min(most)).map(|_| AtomicU64::new(0)).collect()))
     }
 
     fn create_command_encoder(&self, _: &wgpu::CommandEncoderDescriptor<'_>) -> DispatchCommandEncoder {

@@ -5,6 +5,7 @@ pub(crate) mod adapter;
 mod commands;
 mod device;
 mod errors;
+mod kernels;
 mod queue;
 mod resources;
 mod unused;

@@ -7,10 +7,11 @@ use wgpu::custom::{
     BoxSubmittedWorkDoneCallback, DispatchBlas, DispatchBuffer, DispatchCommandBuffer,
     DispatchQueueWriteBuffer, DispatchSurfaceOutputDetail, QueueInterface,
 };
-use wgpu::{BufferAddress, BufferSize};
+use wgpu::{BufferAddress, BufferSize, BufferUsages};
 
-use crate::run::memory::Memory;
-use crate::run::timeline::{Command, Timeline};
+use crate::run::command::Command;
+use crate::run::memory::{Memory, Owner};
+use crate::run::timeline::Timeline;
 
 use super::commands::Recorded;
 use super::errors::Errors;
@@ -40,12 +41,11 @@ impl Queue {
     }
 
     fn validate_write_buffer(&self, buffer: &DispatchBuffer, at: u64, bytes: u64) -> Option<()> {
-        let own = buffer.as_custom::<Buffer>();
-        let fits = own.is_some_and(|own| at.checked_add(bytes).is_some_and(|end| end <= own.bytes));
-        if !fits {
-            self.errors.invalid(format!("{bytes} bytes from byte {at} on: behind the end of the buffer"));
-        }
-        fits.then_some(())
+        let fits = match buffer.as_custom::<Buffer>() {
+            Some(own) => own.allows(BufferUsages::COPY_DST, at, bytes),
+            None => Err("a buffer of another device".to_owned()),
+        };
+        fits.map_err(|message| self.errors.invalid(message)).ok()
     }
 
     fn staging(&self, bytes: u64) -> Option<Arc<Memory>> {
@@ -102,27 +102,30 @@ impl QueueInterface for Queue {
     }
 
     fn submit(&self, buffers: &mut dyn Iterator<Item = DispatchCommandBuffer>) -> u64 {
-        // It is held until all is submitted, so that no other thread's submission comes between.
-        let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut commands = std::mem::take(&mut *writes);
-        let mut is_valid = true;
+        let mut commands = Vec::new();
+        let is_destroyed = self.is_destroyed.load(Ordering::Relaxed);
+        let mut is_valid = !is_destroyed;
         for buffer in buffers {
             match buffer.as_custom::<Recorded>().and_then(Recorded::take) {
                 Some(mut own) => commands.append(&mut own),
                 None => is_valid = false,
             }
         }
-        let mut is_mapped = false;
-        for command in &commands {
-            command.memories(&mut |memory| is_mapped |= memory.is_asked_for());
-        }
-        if is_mapped {
-            self.errors.invalid("commands that use a buffer which is mapped");
-        }
-        if self.is_destroyed.load(Ordering::Relaxed) || is_mapped || !is_valid {
+        if !is_valid {
             commands.clear();
         }
-        self.timeline.submit(commands)
+        let (number, refused) = {
+            // It is held until all is submitted, so that no other thread's submission comes between.
+            let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+            let own = std::mem::take(&mut *writes);
+            self.timeline.submit(if is_destroyed { Vec::new() } else { own }, commands)
+        };
+        match refused {
+            Some(Owner::Nobody) => self.errors.invalid("commands that use a buffer which is destroyed"),
+            Some(_) => self.errors.invalid("commands that use a buffer which is mapped"),
+            None => {}
+        }
+        number
     }
 
     fn get_timestamp_period(&self) -> f32 {

@@ -11,11 +11,13 @@ use wgpu::custom::{
     PipelineLayoutInterface, QuerySetInterface, QueueWriteBufferInterface, ShaderCompilationInfoFuture,
     ShaderModuleInterface,
 };
-use wgpu::{BufferAddress, BufferAsyncError, MapMode, MapRangeError, WriteOnly};
+use wgpu::{
+    BufferAddress, BufferAsyncError, BufferUsages, COPY_BUFFER_ALIGNMENT, MapMode, MapRangeError, WriteOnly,
+};
 
 use crate::compile::{Program, Source};
+use crate::run::launch::Bindings;
 use crate::run::memory::Memory;
-use crate::run::pool::Bindings;
 use crate::run::timeline::Watch;
 
 use super::errors::Errors;
@@ -25,16 +27,43 @@ use super::errors::Errors;
 pub(super) struct Buffer {
     pub memory: Arc<Memory>,
     pub bytes: u64,
+    pub usage: BufferUsages,
     pub watch: Watch,
     pub errors: Arc<Errors>,
 }
 
+impl Buffer {
+    /// Checks that these bytes may be used in this way: to be copied, written or cleared.
+    ///
+    /// # Errors
+    /// A message that says why not.
+    pub fn allows(&self, usage: BufferUsages, at: u64, bytes: u64) -> Result<(), String> {
+        let what = || format!("{bytes} bytes from byte {at} on");
+        if at.checked_add(bytes).is_none_or(|end| end > self.bytes) {
+            return Err(format!("{}: behind the end of the buffer", what()));
+        }
+        if !(at | bytes).is_multiple_of(COPY_BUFFER_ALIGNMENT) {
+            return Err(format!("{}: not multiples of {COPY_BUFFER_ALIGNMENT}", what()));
+        }
+        if !self.usage.contains(usage) {
+            let has = self.usage;
+            return Err(format!("{}: {usage:?} is no usage of the buffer, which has {has:?}", what()));
+        }
+        Ok(())
+    }
+}
+
 impl BufferInterface for Buffer {
-    fn map_async(&self, _: MapMode, _: Range<BufferAddress>, callback: BufferMapCallback) {
-        let memory = Arc::clone(&self.memory);
-        let number = memory.ask(false);
-        self.watch.afterwards(move |is_done| {
-            let is_given = is_done && memory.give(number);
+    fn map_async(&self, mode: MapMode, _: Range<BufferAddress>, callback: BufferMapCallback) {
+        let usage = match mode {
+            MapMode::Read => BufferUsages::MAP_READ,
+            MapMode::Write => BufferUsages::MAP_WRITE,
+        };
+        if !self.usage.contains(usage) {
+            self.errors.invalid(format!("a map of a buffer without the usage {usage:?}"));
+            return callback(Err(BufferAsyncError));
+        }
+        self.watch.map(Arc::clone(&self.memory), move |is_given| {
             callback(if is_given { Ok(()) } else { Err(BufferAsyncError) });
         });
     }
@@ -54,7 +83,7 @@ impl BufferInterface for Buffer {
     }
 
     fn destroy(&self) {
-        self.memory.take_back();
+        self.memory.destroy();
     }
 }
 
@@ -131,9 +160,9 @@ pub(super) struct Layout;
 impl BindGroupLayoutInterface for Layout {}
 impl PipelineLayoutInterface for Layout {}
 
-/// What is bound.
+/// What is bound, if it is valid.
 #[derive(Debug)]
-pub(super) struct Group(pub Arc<Bindings>);
+pub(super) struct Group(pub Option<Arc<Bindings>>);
 
 impl BindGroupInterface for Group {}
 

@@ -86,7 +86,11 @@ unsafe fn together(program: &Program, all: &Context, stacks: &mut Vec<DefaultSta
     while stacks.len() < count {
         match DefaultStack::new(STACK) {
             Ok(stack) => stacks.push(stack),
-            Err(_) => return false,
+            Err(_) => {
+                // Another thread may have use for the others.
+                stacks.clear();
+                return false;
+            }
         }
     }
     let (program_at, all_at) = (std::ptr::from_ref(program), std::ptr::from_ref(all));

@@ -13,6 +13,26 @@ const NATURAL: usize = 16;
 const FREE: u64 = 0;
 /// The host has it.
 const HERE: u64 = 1;
+/// It was destroyed, and nobody may use it any more.
+const GONE: u64 = u64::MAX;
+
+/// Who may use the memory of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Commands may use it.
+    Device,
+    /// The host has it, or has asked for it.
+    Host,
+    /// It was destroyed, so nobody may.
+    Nobody,
+}
+
+impl Owner {
+    /// Returns who owns two memories: the device if both are the device's.
+    pub fn and(self, other: Self) -> Self {
+        if self == Self::Device { other } else { self }
+    }
+}
 
 /// The memory of a buffer, which begins as zeros. What reads and writes it when is the timeline's business:
 /// it is no different from memory of a GPU.
@@ -21,7 +41,7 @@ pub(crate) struct Memory {
     base: NonNull<u8>,
     layout: Layout,
     bytes: u64,
-    /// [`FREE`], [`HERE`], or the number of the map that was asked for.
+    /// [`FREE`], [`HERE`], [`GONE`], or the number of the map that was asked for.
     map: AtomicU64,
 }
 
@@ -64,11 +84,12 @@ impl Memory {
         unsafe { self.start.as_ptr().add(offset.min(self.bytes) as usize) }
     }
 
-    /// Notes that the host asks for it, or has it at once. Returns the number of the map.
+    /// Notes that the host asks for it, or has it at once. Returns the number of the map, which is never
+    /// given if the memory was destroyed.
     pub fn ask(&self, at_once: bool) -> u64 {
         static NEXT: AtomicU64 = AtomicU64::new(HERE + 1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.map.store(if at_once { HERE } else { number }, Ordering::Release);
+        self.set(if at_once { HERE } else { number });
         number
     }
 
@@ -79,7 +100,19 @@ impl Memory {
 
     /// Takes it back from the host.
     pub fn take_back(&self) {
-        self.map.store(FREE, Ordering::Release);
+        self.set(FREE);
+    }
+
+    /// Notes that it was destroyed: from now on neither the host nor commands get it. Commands that were
+    /// submitted before run.
+    pub fn destroy(&self) {
+        self.map.store(GONE, Ordering::Release);
+    }
+
+    /// Notes a map, unless the memory was destroyed.
+    fn set(&self, map: u64) {
+        let change = |now: u64| (now != GONE).then_some(map);
+        let _ = self.map.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
     }
 
     /// Returns whether the host has it.
@@ -87,9 +120,13 @@ impl Memory {
         self.map.load(Ordering::Acquire) == HERE
     }
 
-    /// Returns whether the host has it or has asked for it.
-    pub fn is_asked_for(&self) -> bool {
-        self.map.load(Ordering::Acquire) != FREE
+    /// Returns who may use it.
+    pub fn owner(&self) -> Owner {
+        match self.map.load(Ordering::Acquire) {
+            FREE => Owner::Device,
+            GONE => Owner::Nobody,
+            _ => Owner::Host,
+        }
     }
 }
 

@@ -1,15 +1,13 @@
 //! The threads that share the workgroups of a launch. Which of them computes which workgroup depends on their
 //! speed, and no result does.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::compile::{Bound, Program};
-
-use super::group::{self, Place};
-use super::memory::Memory;
+use super::launch::Launch;
 use super::timeline::STACK;
 
 /// How long a thread looks for the next launch before it sleeps: launches of a step follow one another at
@@ -19,36 +17,8 @@ const PATIENCE: Duration = Duration::from_micros(50);
 /// The pieces into which the workgroups of a launch are divided for each thread.
 const PIECES: u32 = 8;
 
-/// What a launch has bound: the buffers by number, and what keeps their memory alive.
-#[derive(Debug)]
-pub(crate) struct Bindings {
-    pub bounds: Vec<Bound>,
-    pub memories: Vec<Arc<Memory>>,
-}
-
-impl Bindings {
-    /// Binds buffers, each of which lies in one of these memories.
-    pub fn new(bounds: Vec<Bound>, memories: Vec<Arc<Memory>>) -> Self {
-        Self { bounds, memories }
-    }
-}
-
-// SAFETY: the addresses are those of the memories beside them.
-#[expect(unsafe_code, reason = "addresses of memory that several threads use in turn")]
-unsafe impl Send for Bindings {}
-// SAFETY: as above.
-#[expect(unsafe_code, reason = "addresses of memory that several threads use in turn")]
-unsafe impl Sync for Bindings {}
-
-/// A kernel that is launched.
-#[derive(Clone, Debug)]
-pub(crate) struct Launch {
-    pub program: Arc<Program>,
-    pub bindings: Arc<Bindings>,
-    pub groups: [u32; 3],
-    /// Whether shared memory begins as zeros.
-    pub clears: bool,
-}
+/// The most helpers that one thread wakes for a launch.
+const WAKES: u64 = 2;
 
 /// A launch that threads share.
 #[derive(Debug)]
@@ -56,47 +26,70 @@ struct Shared {
     launch: Launch,
     total: u64,
     piece: u64,
-    next: AtomicU64,
-    done: AtomicU64,
-    /// Whether a workgroup could not be run.
-    failed: AtomicBool,
+    taken: Line<AtomicU64>,
+    done: Line<AtomicU64>,
+    left: Left,
 }
 
-impl Launch {
-    fn total(&self) -> u64 {
-        self.groups.iter().map(|&groups| u64::from(groups)).product()
-    }
+/// What has a line of the cache of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line<T>(T);
 
-    #[expect(unsafe_code, reason = "machine code runs")]
-    fn run(&self, numbers: std::ops::Range<u64>) -> bool {
-        let [x, y, _] = self.groups.map(u64::from);
-        for number in numbers {
-            let group = [number % x, number / x % y, number / (x * y)].map(|axis| axis as u32);
-            let place = Place { group, groups: self.groups };
-            // SAFETY: `Pass::dispatch_workgroups` has checked what is bound, the timeline runs one launch at
-            // a time, and each workgroup is run once.
-            if !unsafe { group::run(&self.program, &self.bindings.bounds, place, self.clears) } {
-                return false;
-            }
-        }
-        true
-    }
+/// The workgroups that a thread took and had no memory for.
+#[derive(Debug, Default)]
+struct Left {
+    pieces: Mutex<Vec<Range<u64>>>,
+    count: AtomicU64,
 }
 
 impl Shared {
-    /// Computes pieces until none is left.
+    fn new(launch: &Launch, total: u64, piece: u64) -> Self {
+        let (taken, done, left) = (Line::default(), Line::default(), Left::default());
+        Self { launch: launch.clone(), total, piece, taken, done, left }
+    }
+
+    /// Returns whether pieces are left.
+    fn has_work(&self) -> bool {
+        self.taken.0.load(Ordering::Relaxed) < self.total
+    }
+
+    /// Computes pieces until none is left, or this thread has no memory for one.
     fn work(&self) {
         loop {
-            let first = self.next.fetch_add(self.piece, Ordering::Relaxed);
+            let first = self.taken.0.fetch_add(self.piece, Ordering::Relaxed);
             if first >= self.total {
                 return;
             }
             let end = (first + self.piece).min(self.total);
-            if !self.launch.run(first..end) {
-                self.failed.store(true, Ordering::Relaxed);
+            let reached = self.launch.run(first..end);
+            self.done.0.fetch_add(reached - first, Ordering::Release);
+            if reached < end {
+                hold(&self.left.pieces).push(reached..end);
+                self.left.count.fetch_add(end - reached, Ordering::Release);
+                return;
             }
-            self.done.fetch_add(end - first, Ordering::Release);
         }
+    }
+
+    /// Computes what others have left, when they have done all else and need no memory. Returns whether there
+    /// was memory for it.
+    fn complete(&self) -> bool {
+        let mut turns = 0u32;
+        loop {
+            let left = self.left.count.load(Ordering::Acquire);
+            if self.done.0.load(Ordering::Acquire) + left == self.total {
+                break;
+            }
+            // A helper that the system has put aside needs a core to go on.
+            turns += 1;
+            if turns < 1000 { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+        if self.left.count.load(Ordering::Acquire) == 0 {
+            return true;
+        }
+        let pieces = std::mem::take(&mut *hold(&self.left.pieces));
+        pieces.into_iter().all(|piece| self.launch.run(piece.clone()) == piece.end)
     }
 }
 
@@ -112,7 +105,7 @@ pub(crate) struct Pool {
 struct Board {
     /// Counts the launches.
     number: AtomicU64,
-    sleeping: AtomicU32,
+    sleeping: AtomicU64,
     ended: AtomicBool,
     newest: Mutex<Option<Arc<Shared>>>,
     news: Condvar,
@@ -143,23 +136,17 @@ impl Pool {
     pub fn run(&self, launch: &Launch) -> bool {
         let total = launch.total();
         if total <= 1 || self.helpers.is_empty() {
-            return launch.run(0..total);
+            return launch.run(0..total) == total;
         }
         let threads = self.helpers.len() as u64 + 1;
         let piece = (total / (threads * u64::from(PIECES))).max(1);
-        let (next, done, failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-        let shared = Arc::new(Shared { launch: launch.clone(), total, piece, next, done, failed });
+        let shared = Arc::new(Shared::new(launch, total, piece));
         self.board.announce(&shared);
         shared.work();
-        let mut turns = 0u32;
-        while shared.done.load(Ordering::Acquire) < total {
-            // A helper that the system has put aside needs a core to go on.
-            turns += 1;
-            if turns < 1000 { std::hint::spin_loop() } else { std::thread::yield_now() }
-        }
+        let is_complete = shared.complete();
         // What was bound may be freed when this launch is over.
         *hold(&self.board.newest) = None;
-        !shared.failed.load(Ordering::Relaxed)
+        is_complete
     }
 }
 
@@ -169,34 +156,46 @@ impl Board {
         *newest = Some(Arc::clone(shared));
         self.number.fetch_add(1, Ordering::Release);
         drop(newest);
-        if self.sleeping.load(Ordering::Acquire) > 0 {
-            self.news.notify_all();
+        self.wake(shared.total.div_ceil(shared.piece) - 1);
+    }
+
+    /// Wakes some helpers, for so many pieces. Each of them wakes some more, since one that wakes many would do
+    /// nothing else for a while.
+    fn wake(&self, pieces: u64) {
+        let sleeping = self.sleeping.load(Ordering::Acquire);
+        for _ in 0..pieces.min(sleeping).min(WAKES) {
+            self.news.notify_one();
         }
     }
 
     /// Helps with launches until the pool ends.
     fn help(&self) {
         let mut seen = 0;
-        loop {
-            let Some(number) = self.next(seen) else { return };
-            seen = number;
+        while let Some(next) = self.next(seen) {
+            seen = next.number;
             let newest = hold(&self.newest).clone();
-            if let Some(shared) = newest {
-                shared.work();
+            let Some(shared) = newest.filter(|shared| shared.has_work()) else { continue };
+            if next.slept {
+                let taken = shared.taken.0.load(Ordering::Relaxed);
+                self.wake(shared.total.saturating_sub(taken).div_ceil(shared.piece));
             }
+            shared.work();
         }
     }
 
-    /// Waits for a launch behind this one. Returns its number.
-    fn next(&self, seen: u64) -> Option<u64> {
+    /// Waits for a launch behind this one. Returns none when the pool ends.
+    fn next(&self, seen: u64) -> Option<Next> {
+        let news = || {
+            let number = self.number.load(Ordering::Acquire);
+            (number != seen).then_some(number)
+        };
         let start = Instant::now();
         loop {
-            let number = self.number.load(Ordering::Acquire);
             if self.ended.load(Ordering::Acquire) {
                 return None;
             }
-            if number != seen {
-                return Some(number);
+            if let Some(number) = news() {
+                return Some(Next { number, slept: false });
             }
             if start.elapsed() > PATIENCE {
                 break;
@@ -205,13 +204,21 @@ impl Board {
         }
         let mut newest = hold(&self.newest);
         self.sleeping.fetch_add(1, Ordering::AcqRel);
-        while self.number.load(Ordering::Acquire) == seen && !self.ended.load(Ordering::Acquire) {
+        while news().is_none() && !self.ended.load(Ordering::Acquire) {
             newest = self.news.wait(newest).unwrap_or_else(PoisonError::into_inner);
         }
         self.sleeping.fetch_sub(1, Ordering::AcqRel);
         drop(newest);
-        (!self.ended.load(Ordering::Acquire)).then(|| self.number.load(Ordering::Acquire))
+        let number = news().filter(|_| !self.ended.load(Ordering::Acquire))?;
+        Some(Next { number, slept: true })
     }
+}
+
+/// A launch that a helper has waited for.
+struct Next {
+    number: u64,
+    /// Whether the helper slept meanwhile.
+    slept: bool,
 }
 
 impl Drop for Pool {

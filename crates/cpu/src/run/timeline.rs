@@ -1,47 +1,16 @@
 //! The order of what was submitted: one thread runs all commands, one after the other.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::memory::Memory;
-use super::pool::{Launch, Pool};
+use super::command::Command;
+use super::memory::{Memory, Owner};
+use super::pool::Pool;
 
 /// The bytes of the stack of a thread: more than any kernel takes.
 pub(super) const STACK: usize = 1 << 20;
-
-/// A command.
-#[derive(Debug)]
-pub(crate) enum Command {
-    Copy {
-        from: Arc<Memory>,
-        from_at: u64,
-        to: Arc<Memory>,
-        to_at: u64,
-        bytes: u64,
-    },
-    Clear {
-        to: Arc<Memory>,
-        at: u64,
-        bytes: u64,
-    },
-    Launch(Launch),
-    /// Writes the time, in nanoseconds.
-    Stamp {
-        to: Arc<[AtomicU64]>,
-        at: u32,
-    },
-    /// Copies times to a buffer.
-    Fetch {
-        from: Arc<[AtomicU64]>,
-        first: u32,
-        count: u32,
-        to: Arc<Memory>,
-        at: u64,
-    },
-}
 
 /// What is called when a submission is done, or never will be.
 type Callback = Box<dyn FnOnce(bool) + Send>;
@@ -109,11 +78,33 @@ impl Shared {
 }
 
 impl Watch {
-    /// Calls this in a poll once all that was submitted so far is done.
+    /// Calls this in a poll once all that was submitted so far is done. If nothing more will be done, it is
+    /// called here.
     pub fn afterwards(&self, callback: impl FnOnce(bool) + Send + 'static) {
+        self.after(|| (), |(), is_done| callback(is_done));
+    }
+
+    /// Asks for memory on behalf of the host, and calls this in a poll once all that was submitted so far is
+    /// done, with whether the host has the memory. Commands that use it are refused from now on.
+    pub fn map(&self, memory: Arc<Memory>, callback: impl FnOnce(bool) + Send + 'static) {
+        let asked = Arc::clone(&memory);
+        self.after(move || asked.ask(false), move |number, is_done| callback(is_done && memory.give(number)));
+    }
+
+    /// Calls `first` now and `callback` with what it returned afterwards. Nothing is submitted in between.
+    fn after<T: Send + 'static>(
+        &self,
+        first: impl FnOnce() -> T,
+        callback: impl FnOnce(T, bool) + Send + 'static,
+    ) {
         let mut state = self.0.hold();
-        let number = state.submitted;
-        state.callbacks.push((number, Box::new(callback)));
+        let (number, found) = (state.submitted, first());
+        if !state.ended {
+            state.callbacks.push((number, Box::new(move |is_done| callback(found, is_done))));
+            return;
+        }
+        drop(state);
+        callback(found, false);
     }
 }
 
@@ -138,17 +129,30 @@ impl Timeline {
         &self.watch
     }
 
-    /// Submits commands. Returns their number.
-    pub fn submit(&self, commands: Vec<Command>) -> u64 {
+    /// Submits writes, and behind them commands, which run all or not at all. What uses memory that is not the
+    /// device's is left out: a write, or all commands. Returns the number of the submission, and whose memory
+    /// kept something from running that should have run. (A write to what was destroyed since need not.)
+    pub fn submit(&self, mut writes: Vec<Command>, mut commands: Vec<Command>) -> (u64, Option<Owner>) {
+        let mut refused = None;
+        // Whoever asks for memory holds the state too, so no map comes between this look and the submission.
         let mut state = self.watch.0.hold();
+        writes.retain(|write| {
+            let owner = write.owner();
+            refused = Some(owner).filter(|owner| *owner == Owner::Host).or(refused);
+            owner == Owner::Device
+        });
+        let other = commands.iter().map(Command::owner).find(|owner| *owner != Owner::Device);
+        let left_out = if other.is_some() { std::mem::take(&mut commands) } else { Vec::new() };
+        writes.append(&mut commands);
         state.submitted += 1;
         let number = state.submitted;
         if !state.is_dead {
-            state.waiting.push_back((number, commands));
+            state.waiting.push_back((number, writes));
         }
         drop(state);
+        drop(left_out);
         self.watch.0.work.notify_one();
-        number
+        (number, other.or(refused))
     }
 
     /// Waits for a submission, or for all of them, and calls what waits for what is done.
@@ -191,6 +195,7 @@ impl Timeline {
 
 impl Drop for Timeline {
     fn drop(&mut self) {
+        // Callbacks may hold buffers, and these the list of callbacks: so none is added any more.
         let callbacks = {
             let mut state = self.watch.0.hold();
             state.ended = true;
@@ -201,8 +206,10 @@ impl Drop for Timeline {
         if let Some(thread) = thread {
             let _ = thread.join();
         }
-        // They may hold buffers, and these the list of callbacks.
-        drop(callbacks);
+        let completed = self.watch.0.hold().completed;
+        for (number, callback) in callbacks {
+            callback(number <= completed);
+        }
     }
 }
 
@@ -244,49 +251,6 @@ impl Shared {
             }
             self.hold().completed = number;
             self.done.notify_all();
-        }
-    }
-}
-
-impl Command {
-    #[expect(unsafe_code, reason = "buffers are memory without an owner")]
-    /// Runs it. Returns whether it could be run.
-    fn run(self, pool: &Pool, begin: Instant) -> bool {
-        match self {
-            Self::Copy { from, from_at, to, to_at, bytes } => {
-                // SAFETY: the encoder has checked that both hold the bytes, and nothing else runs.
-                unsafe { std::ptr::copy(from.at(from_at), to.at(to_at), bytes as usize) };
-            }
-            Self::Clear { to, at, bytes } => {
-                // SAFETY: as above.
-                unsafe { std::ptr::write_bytes(to.at(at), 0, bytes as usize) };
-            }
-            Self::Launch(launch) => return pool.run(&launch),
-            Self::Stamp { to, at } => {
-                if let Some(place) = to.get(at as usize) {
-                    place.store(begin.elapsed().as_nanos() as u64 + 1, Ordering::Relaxed);
-                }
-            }
-            Self::Fetch { from, first, count, to, at } => {
-                for number in 0..count {
-                    let time = from.get((first + number) as usize);
-                    let time = time.map_or(0, |time| time.load(Ordering::Relaxed)).to_ne_bytes();
-                    let place = to.at(at + 8 * u64::from(number));
-                    // SAFETY: the encoder has checked that the buffer holds all of them.
-                    unsafe { std::ptr::copy_nonoverlapping(time.as_ptr(), place, 8) };
-                }
-            }
-        }
-        true
-    }
-
-    /// Calls this with the memories that the command uses.
-    pub fn memories<'a>(&'a self, each: &mut dyn FnMut(&'a Memory)) {
-        match self {
-            Self::Copy { from, to, .. } => [from, to].into_iter().for_each(|memory| each(memory)),
-            Self::Clear { to, .. } | Self::Fetch { to, .. } => each(to),
-            Self::Launch(launch) => launch.bindings.memories.iter().for_each(|memory| each(memory)),
-            Self::Stamp { .. } => {}
         }
     }
 }

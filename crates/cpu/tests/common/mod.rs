@@ -140,3 +140,10 @@ pub fn bytes_of(numbers: &[f32]) -> Vec<u8> {
 pub fn bytes_of_words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
+
+/// Returns the error of what `work` does.
+pub fn error(machine: &Machine, work: impl FnOnce()) -> String {
+    let scope = machine.device.push_error_scope(wgpu::ErrorFilter::Validation);
+    work();
+    pollster::block_on(scope.pop()).map_or_else(String::new, |error| error.to_string())
+}

@@ -1,0 +1,89 @@
+//! A kernel with what it is launched on.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::compile::{Binding, Bound, Program};
+
+use super::group::{self, Place};
+use super::memory::{Memory, Owner};
+
+/// What a launch has bound: the buffers by number, and the memory in which each of them lies.
+#[derive(Debug, Default)]
+pub(crate) struct Bindings {
+    pub bounds: Vec<Bound>,
+    memories: Vec<Option<Arc<Memory>>>,
+}
+
+impl Bindings {
+    /// Binds a buffer, which lies in this memory.
+    pub fn bind(&mut self, number: u32, bound: Bound, memory: Arc<Memory>) {
+        let at = number as usize;
+        if self.bounds.len() <= at {
+            self.bounds.resize(at + 1, Bound { start: std::ptr::null_mut(), bytes: 0 });
+            self.memories.resize(at + 1, None);
+        }
+        self.bounds[at] = bound;
+        self.memories[at] = Some(memory);
+    }
+
+    /// Returns who owns the memories: the device if all of them are the device's.
+    pub fn owner(&self) -> Owner {
+        self.memories.iter().flatten().fold(Owner::Device, |owner, memory| owner.and(memory.owner()))
+    }
+
+    /// Returns two numbers of one buffer, the first of which a kernel writes and the second of which it only
+    /// reads: its code takes what it reads as constant.
+    pub fn clash(&self, program: &Program) -> Option<[u32; 2]> {
+        let memory = |number: u32| self.memories.get(number as usize)?.as_ref();
+        for written in program.bindings.iter().filter(|binding| binding.writes) {
+            let own = memory(written.number)?;
+            let is_same = |read: &&Binding| memory(read.number).is_some_and(|other| Arc::ptr_eq(own, other));
+            let read = program.bindings.iter().filter(|binding| !binding.writes).find(is_same);
+            if let Some(read) = read {
+                return Some([written.number, read.number]);
+            }
+        }
+        None
+    }
+}
+
+// SAFETY: the addresses are those of the memories beside them.
+#[expect(unsafe_code, reason = "addresses of memory that several threads use in turn")]
+unsafe impl Send for Bindings {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "addresses of memory that several threads use in turn")]
+unsafe impl Sync for Bindings {}
+
+/// A kernel that is launched.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    pub program: Arc<Program>,
+    pub bindings: Arc<Bindings>,
+    pub groups: [u32; 3],
+    /// Whether shared memory begins as zeros.
+    pub clears: bool,
+}
+
+impl Launch {
+    /// Returns the number of workgroups.
+    pub fn total(&self) -> u64 {
+        self.groups.iter().map(|&groups| u64::from(groups)).product()
+    }
+
+    /// Runs workgroups. Returns the number of the first one for which there was no memory, or the end.
+    #[expect(unsafe_code, reason = "machine code runs")]
+    pub fn run(&self, numbers: Range<u64>) -> u64 {
+        let [x, y, _] = self.groups.map(u64::from);
+        for number in numbers.clone() {
+            let group = [number % x, number / x % y, number / (x * y)].map(|axis| axis as u32);
+            let place = Place { group, groups: self.groups };
+            // SAFETY: `Pass::dispatch_workgroups` has checked what is bound, the timeline runs one launch at
+            // a time, and each workgroup is run once.
+            if !unsafe { group::run(&self.program, &self.bindings.bounds, place, self.clears) } {
+                return number;
+            }
+        }
+        numbers.end
+    }
+}
