@@ -56,8 +56,8 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// All backends, in the order in which [`adapters`] lists them. [`crate::select`] prefers the processor to
-    /// software drivers of the others.
+    /// All backends, in the order in which [`adapters`] lists them. [`crate::select`] prefers the processor
+    /// to software drivers of the others.
     pub const ALL: [Self; 5] = [Self::Vulkan, Self::Metal, Self::Dx12, Self::Gl, Self::Cpu];
 
     /// Returns whether this build has the backend: its feature is on, and it exists on this operating system.
