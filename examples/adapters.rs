@@ -76,6 +76,7 @@ fn driver(adapter: &Adapter) -> Vec<String> {
 fn limits(adapter: &Adapter) -> Vec<String> {
     let l = &adapter.limits;
     let subgroup = match l.subgroup {
+        _ if !adapter.features.subgroups => "none".to_owned(),
         (least, most) if least == most => least.to_string(),
         (least, most) => format!("{least}-{most}"),
     };
