@@ -13,8 +13,8 @@ use unisono_examples::{Error, bytes, program, table};
 #[derive(Parser)]
 #[command(about = "Lists the adapters of this machine, and opens them only to probe them")]
 struct Flags {
-    /// List these backends; may be repeated [default: vulkan, metal and dx12, each machine once; gl if these
-    /// have none]
+    /// List these backends; may be repeated [default: vulkan, metal and dx12, each machine once, gl if these
+    /// have none, and cpu, which is the processor]
     #[arg(long, value_name = "BACKEND")]
     backend: Vec<Wanted>,
     /// Open each adapter and show its numeric class: adapters of one class give the same bits
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
 fn list(flags: Flags) -> Result<(), Error> {
     let found = adapters(&flags.backend.iter().flat_map(|wanted| wanted.backends()).collect::<Vec<_>>());
     if found.is_empty() {
-        return Err("no adapter found; `cargo xtask demo` installs a software one".into());
+        return Err("no adapter found; `--backend all` lists those of every backend".into());
     }
     let head = |names: &str| names.split(", ").map(str::to_owned).collect();
     let mut drivers: Vec<Vec<String>> = vec![head("adapter, kind, driver")];
@@ -76,6 +76,7 @@ fn driver(adapter: &Adapter) -> Vec<String> {
 fn limits(adapter: &Adapter) -> Vec<String> {
     let l = &adapter.limits;
     let subgroup = match l.subgroup {
+        _ if !adapter.features.subgroups => "none".to_owned(),
         (least, most) if least == most => least.to_string(),
         (least, most) => format!("{least}-{most}"),
     };

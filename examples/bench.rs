@@ -61,11 +61,11 @@ struct Flags {
     /// Shards that a replica runs at once, at most [default: all of its shards]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     shards_at_once: Option<u32>,
-    /// Adapters with NAME in their name; may be repeated [default: every hardware adapter, else the software
-    /// one]
+    /// Adapters with NAME in their label, or of this backend (cpu, vulkan); may be repeated [default: every
+    /// GPU, else the processor]
     #[arg(long, value_name = "NAME")]
     adapter: Vec<String>,
-    /// Numbers of replicas to compare [default: 1, and one an adapter or a core of a CPU adapter]
+    /// Numbers of replicas to compare [default: 1, and one a GPU or a core of the processor]
     #[arg(long, value_name = "N,...", allow_negative_numbers = true, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
     replicas: Vec<u16>,
     /// Steps to take the median of

@@ -14,11 +14,12 @@ use crate::{Error, Refused, Run, WorldFlag, claim, held_out_metric, say};
 #[derive(Args, Clone, Debug, Default)]
 pub struct RunFlags {
     /// Train on adapters with NAME in their label, as the program adapters shows it; may be repeated, may be
-    /// #2 for the second of equal GPUs, a backend (gl) or both (gl:llvmpipe)
-    /// [default: every hardware adapter, else the software one]
+    /// #2 for the second of equal GPUs, a backend (cpu, which is the processor, or vulkan) or both
+    /// (vulkan:llvmpipe) [default: every GPU, else the processor]
     #[arg(long, value_name = "NAME")]
     pub adapter: Vec<String>,
-    /// Number of replicas [default: one an adapter; on a software driver one a core, up to the shards]
+    /// Number of replicas [default: one a GPU, and one on the processor, which has all cores; on a software
+    /// driver one a core, up to the shards]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
     pub replicas: Option<usize>,
     /// The machines of the run: mpi, those that mpirun or srun has started; alone, this one; auto, whichever

@@ -44,7 +44,8 @@ pub struct Options {
     pub overlap: bool,
     /// The most steps that one replica has in flight: with 2, a step is submitted while the device computes
     /// the one before it ([`crate::Replicas::begin`]). More are 2. Several replicas make one step at a time.
-    /// Default: none, which means 2 on a GPU, and 1 on a CPU adapter, which computes while it is given work.
+    /// Default: none, which means 2 on a GPU, and 1 on a CPU adapter, whose kernels share the cores with the
+    /// host.
     pub steps_in_flight: Option<usize>,
     /// Whether only one replica updates the state and the others copy it after every step, so that adapters
     /// whose results differ in the last bits never drift apart. Default: false.

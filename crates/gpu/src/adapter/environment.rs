@@ -2,7 +2,7 @@
 
 /// Sets the environment variables that make Mesa's drivers fast here, unless they are set already. Call it
 /// first thing in `main`, before threads start and before adapters are listed; nothing else of this crate
-/// touches the environment.
+/// touches the environment. The processor as an adapter reads none of them.
 ///
 /// - `LP_NUM_THREADS=0`: a software device computes on one thread, instead of one for each core; a launch
 ///   then costs a tenth, and devices of several replicas do not fight for the cores.

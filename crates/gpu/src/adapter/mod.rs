@@ -15,9 +15,9 @@ use environment::host_memory;
 /// An adapter as it was listed: plain data that can be shown, compared, sent to a thread and opened there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Adapter {
-    /// The name that the driver gives it.
+    /// The name that the driver gives it. That of the processor is `processor (ARCHITECTURE)`.
     pub name: String,
-    /// The graphics interface through which it is reached.
+    /// The graphics interface through which it is reached, or none of them: [`Backend::Cpu`].
     pub backend: Backend,
     /// The kind of machine.
     pub kind: Kind,
@@ -39,7 +39,7 @@ pub struct Adapter {
     pub features: Features,
 }
 
-/// The graphics interface through which an adapter is reached.
+/// The graphics interface through which an adapter is reached, or the processor without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Backend {
     /// Vulkan, on Linux, Windows and Android.
@@ -50,12 +50,14 @@ pub enum Backend {
     Dx12,
     /// OpenGL, the last resort: it is loaded only when it is asked for, or when there is nothing else.
     Gl,
-    /// No graphics interface: the processor computes the kernels' own machine code ([`unisono_cpu`]).
+    /// No graphics interface and no driver: the processor computes kernels as its own machine code
+    /// ([`unisono_cpu`]). It is the default where there is no GPU.
     Cpu,
 }
 
 impl Backend {
-    /// All backends, in the order in which they are preferred.
+    /// All backends, in the order in which [`adapters`] lists them. [`crate::select`] prefers the processor
+    /// to software drivers of the others.
     pub const ALL: [Self; 5] = [Self::Vulkan, Self::Metal, Self::Dx12, Self::Gl, Self::Cpu];
 
     /// Returns whether this build has the backend: its feature is on, and it exists on this operating system.
@@ -90,7 +92,7 @@ pub enum Kind {
     Virtual,
     /// A GPU about which the driver does not say more.
     Other,
-    /// A software driver, which computes on the host's processor.
+    /// The host's processor: by itself ([`Backend::Cpu`]), or behind a software driver.
     Cpu,
 }
 
@@ -126,9 +128,10 @@ pub struct Features {
     pub timestamps: bool,
     /// Kernels may exchange values within a subgroup. It is turned on when a device is opened.
     pub subgroups: bool,
-    /// Shaders may use 64-bit integers. It is turned on when a device of a CPU adapter is opened.
+    /// Shaders may use 64-bit integers. It is turned on when a device of a software driver is opened.
     pub int64: bool,
-    /// The host may map buffers that kernels use. It is turned on when a device of a CPU adapter is opened.
+    /// The host may map buffers that kernels use. It is turned on when a device of a CPU adapter that has it
+    /// is opened; the processor itself does not.
     pub mappable: bool,
 }
 

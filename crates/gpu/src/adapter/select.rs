@@ -5,13 +5,13 @@ use crate::{Adapter, Backend, GpuError, Kind, adapters};
 /// Returns the adapters that a user asked for.
 ///
 /// Each entry of `wanted` is part of an adapter's label ([`Adapter::label`]) in upper or lower case
-/// (`nvidia`), a backend (`gl`), or both (`gl:llvmpipe`). It selects every adapter that fits; an adapter that
-/// fits several entries is returned once. Of adapters with the same name, `NAME [vulkan]` selects the first
-/// and `#2` the second. A backend that is not named is not loaded, except those that [`adapters`] lists by
-/// default.
+/// (`nvidia`), a backend (`gl`; `cpu` is the processor), or both (`gl:llvmpipe`). It selects every adapter
+/// that fits; an adapter that fits several entries is returned once. Of adapters with the same name,
+/// `NAME [vulkan]` selects the first and `#2` the second. A backend that is not named is not loaded, except
+/// those that [`adapters`] lists by default.
 ///
-/// Without any entry it returns every hardware adapter, or the processor if there is no hardware. (A build
-/// without the feature `cpu` takes a software adapter then.)
+/// Without any entry it returns every GPU, or the processor if there is no GPU. (A build without the feature
+/// `cpu`, or on a processor that has no compiler of kernels, takes one software driver then.)
 ///
 /// # Errors
 /// [`GpuError::NoAdapter`] for the first entry that fits none, with the list of those there are;

@@ -13,7 +13,8 @@ pub struct Options {
     /// Whether to compile bounds checks and loop limits into every kernel, to turn the driver's own
     /// validation on, and to do without what is only for speed (memory shared with the host, loads in pairs).
     /// It is meant for debugging; without it, a kernel that reads or writes beyond its bindings is undefined
-    /// behaviour. Default: false.
+    /// behaviour. (The processor has bounds checks, and neither limits of loops nor a driver to validate.)
+    /// Default: false.
     pub checked: bool,
     /// How long a wait for a device may take. Time in which the process was stopped does not count. Default:
     /// 300 s.

@@ -42,7 +42,7 @@ pub struct Class {
 pub enum Rounding {
     /// It rounds once, as on GPUs.
     Fused,
-    /// It rounds the product and the sum, as on software adapters.
+    /// It rounds the product and the sum, as on the processor and on software drivers.
     Split,
 }
 

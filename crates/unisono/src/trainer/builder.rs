@@ -216,18 +216,19 @@ impl Builder {
         self
     }
 
-    /// Trains on the adapters whose label ([`unisono_gpu::Adapter::label`]) holds `name`, see
-    /// [`unisono_gpu::select`]. Of GPUs with the same name the second one has `#2` in its label. It may be
-    /// called several times. Default: every hardware adapter, or the processor where there is none.
+    /// Trains on the adapters whose label ([`unisono_gpu::Adapter::label`]) holds `name`, or that are of this
+    /// backend: `cpu` is the processor. See [`unisono_gpu::select`]. Of GPUs with the same name the second
+    /// one has `#2` in its label. It may be called several times. Default: every GPU, or the processor where
+    /// there is none.
     pub fn adapter(mut self, name: &str) -> Self {
         self.adapters.push(name.into());
         self
     }
 
-    /// Sets the number of replicas. More replicas than adapters share these. Default: one for each adapter,
-    /// and on a software driver one for each core, up to the number of shards ([`Builder::shards`]): with
-    /// more cores than shards, the other cores have nothing to do. The processor itself has one in all, and
-    /// so has the software driver of DX12, because they compute on all cores by themselves.
+    /// Sets the number of replicas. More replicas than adapters share these. Default: one for each GPU, and
+    /// one on the processor, which computes on all cores. On a software driver, where one is asked for, it is
+    /// one for each core, up to the number of shards ([`Builder::shards`]): with more cores than shards, the
+    /// other cores have nothing to do. (That of DX12 has one, because it computes on all cores by itself.)
     #[doc(alias("DistributedDataParallel", "MirroredStrategy"))]
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = Some(replicas);
@@ -297,7 +298,7 @@ impl Builder {
     /// Sets the largest number of steps in flight: 2 has a single replica submit a step while its device
     /// computes the one before it, which takes staging memory for a second batch. 1 has each step end before
     /// the next one begins, as several replicas always do. Never changes the answer. Default: 2 on a GPU, 1
-    /// on a CPU adapter, which computes while it is given work.
+    /// on a CPU adapter, whose kernels share the cores with the host.
     pub fn steps_in_flight(mut self, steps: usize) -> Self {
         self.options.steps_in_flight = Some(steps);
         self
