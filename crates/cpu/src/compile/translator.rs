@@ -166,6 +166,7 @@ impl<'m> Writer<'m, '_> {
                 _ => {
                     let number = variable.binding.as_ref().map_or(0, |binding| binding.binding);
                     let own = self.plan.bindings.iter().find(|binding| binding.number == number);
+                        is_mask: false,
                     let binding = *own.ok_or_else(|| Stop::unsupported("a buffer without a number"))?;
                     let at = offset_of!(Context, bindings) as i32;
                     let all = self.b.ins().load(types::I64, constant, context, at);
@@ -185,6 +186,7 @@ impl<'m> Writer<'m, '_> {
             };
             self.globals.push(Some(pointer));
         }
+                        is_mask: false,
         Ok(())
     }
 
@@ -407,6 +409,7 @@ impl<'m> Writer<'m, '_> {
         let known = self.wait;
         let signature = known.unwrap_or_else(|| {
             let mut signature = ir::Signature::new(self.b.func.signature.call_conv);
+                is_mask: false,
             signature.params.push(ir::AbiParam::new(types::I64));
             self.b.import_signature(signature)
         });
