@@ -99,6 +99,7 @@ impl<'m> Writer<'m, '_> {
                 let to = self.place_of(frame, *pointer)?;
                 let inner = behind(self.plan.module, self.inner(frame, *pointer))?;
                 self.store(&to, &inner, &value)?;
+                frame.skip();
             }
             Statement::Atomic { pointer, fun, value, result } => {
                 self.atomic(frame, *pointer, fun, *value, *result)?;

@@ -23,6 +23,9 @@ impl<'m> Writer<'m, '_> {
         match frame.values[handle.index()].clone() {
             Some(Val::One(value)) => return Ok(Val::One(self.current(value))),
             Some(value) => return Ok(value),
+            None if frame.bodies.iter().any(|body| body.skipped.contains(&handle)) => {
+                return Err(Stop::unsupported("a value that `continue` may leave out"));
+            }
             None => {}
         }
         // What is not emitted: constants, arguments and variables.

@@ -57,6 +57,40 @@ impl Weights {
         }
     }
 }
+
+/// What the body of a loop evaluates.
+pub(super) struct Body {
+    emitted: Vec<Handle<Expression>>,
+    /// What has no value where a `continue` stands: what continues must not use it, which naga does not see.
+    pub skipped: HashSet<Handle<Expression>>,
+}
+
+impl Frame<'_> {
+    /// Begins a turn, in which the body has evaluated nothing.
+    fn begin(&mut self) {
+        let Some(body) = self.bodies.last_mut() else { return };
+        body.skipped.clear();
+        for handle in &body.emitted {
+            self.values[handle.index()] = None;
+        }
+    }
+
+    /// Notes what the innermost loop's body has not evaluated at a `continue`.
+    pub fn skip(&mut self) {
+        let Some(body) = self.bodies.last_mut() else { return };
+        let values = &self.values;
+        body.skipped.extend(body.emitted.iter().filter(|handle| values[handle.index()].is_none()));
+    }
+
+    /// Comes to what continues, from the body's end and from each `continue`.
+    fn continues(&mut self) {
+        let Some(body) = self.bodies.last() else { return };
+        for handle in &body.skipped {
+            self.values[handle.index()] = None;
+        }
+    }
+}
+
 /// A loop over a counter, the turns of which are known.
 struct Counted {
     counter: Variable,
@@ -86,11 +120,29 @@ impl<'m> Writer<'m, '_> {
         let is_short = |counted: &Counted| {
             counted.turns <= MOST_TURNS && counted.turns.saturating_mul(weight) <= MOST_WEIGHT
         };
-        if let Some(counted) = counted.filter(|counted| is_short(counted) && self.written() < MANY) {
-            return self.unrolled(frame, body, continuing, &counted, &stored);
-        }
+        let mut inside = HashSet::new();
+        emitted(body, &mut inside);
+        frame.bodies.push(Body { emitted: inside.into_iter().collect(), skipped: HashSet::new() });
+        let goes_on = match counted.filter(|counted| is_short(counted) && self.written() < MANY) {
+            Some(counted) => self.unrolled(frame, body, continuing, &counted, &stored)?,
+            None => self.rolled(frame, body, continuing, break_if, &stored)?,
+        };
+        frame.bodies.pop();
+        Ok(goes_on)
+    }
+
+    /// Writes a loop that takes any number of turns.
+    fn rolled(
+        &mut self,
+        frame: &mut Frame<'m>,
+        body: &'m naga::Block,
+        continuing: &'m naga::Block,
+        break_if: Option<Handle<Expression>>,
+        stored: &[Variable],
+    ) -> Result<bool, Stop> {
+        frame.begin();
         let [head, next, after] = [(); 3].map(|()| self.b.create_block());
-        self.forget(&stored);
+        self.forget(stored);
         self.b.ins().jump(head, &[]);
         self.go_to(head);
         let around = Around { broken: after, continued: Some(next) };
@@ -99,9 +151,10 @@ impl<'m> Writer<'m, '_> {
         }
         if self.goals.contains(&next) {
             self.go_to(next);
-            self.forget(&stored);
-            self.block(frame, continuing, None, false)?;
-            match break_if {
+            frame.continues();
+            self.forget(stored);
+            let goes_on = self.block(frame, continuing, None, false)?;
+            match break_if.filter(|_| goes_on) {
                 Some(condition) => {
                     let condition = self.one(frame, condition)?;
                     self.goals.insert(after);
@@ -116,7 +169,7 @@ impl<'m> Writer<'m, '_> {
             return Ok(false);
         }
         self.go_to(after);
-        self.forget(&stored);
+        self.forget(stored);
         Ok(true)
     }
 
@@ -140,6 +193,7 @@ impl<'m> Writer<'m, '_> {
             let next = self.b.create_block();
             let around = Around { broken: after, continued: Some(next) };
             let mut goes_on = true;
+            frame.begin();
             for (_, statement) in body.iter().enumerate().filter(|(at, _)| Some(*at) != guard) {
                 if !self.statement(frame, statement, Some(around), false)? {
                     goes_on = false;
@@ -156,11 +210,14 @@ impl<'m> Writer<'m, '_> {
                 }
                 self.go_to(next);
                 self.forget(stored);
+                frame.continues();
             } else if !goes_on {
                 // It returns in its first turn.
                 return Ok(false);
             }
-            self.block(frame, continuing, None, false)?;
+            if !self.block(frame, continuing, None, false)? {
+                return Ok(leaves && self.ends_at(after, stored));
+            }
         }
         if leaves {
             self.leave_for(after);
@@ -375,6 +432,10 @@ fn emitted(block: &naga::Block, all: &mut HashSet<Handle<Expression>>) {
         match statement {
             Statement::Emit(range) => all.extend(range.clone()),
             Statement::Block(block) => emitted(block, all),
+            Statement::Call { result, .. } | Statement::Atomic { result, .. } => all.extend(*result),
+            Statement::WorkGroupUniformLoad { result, .. } => {
+                all.insert(*result);
+            }
             Statement::If { accept, reject, .. } => [accept, reject].iter().for_each(|own| emitted(own, all)),
             Statement::Switch { cases, .. } => cases.iter().for_each(|case| emitted(&case.body, all)),
             Statement::Loop { body, continuing, .. } => {

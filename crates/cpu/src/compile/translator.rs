@@ -14,7 +14,7 @@ use cranelift_frontend::FunctionBuilder;
 use naga::valid::{FunctionInfo, ModuleInfo};
 use naga::{AddressSpace, BuiltIn, Expression, Function, Handle, Module, TypeInner};
 
-use super::loops::Weights;
+use super::loops::{Body, Weights};
 use super::value::{ENTRY, Known, Memory, Packs, Place, Pointer, Root, Slot, Val, leaf, parts, room};
 use super::{Binding, Bound, Context, MOST_FRAME, Stop};
 
@@ -78,6 +78,8 @@ pub(super) struct Frame<'m> {
     pub number: usize,
     /// Where `return` goes, and the registers of what is returned, once a `return` needed them.
     pub exit: Option<(Block, Option<Slot>)>,
+    /// What the bodies of the loops around evaluate, the innermost loop last.
+    pub bodies: Vec<Body>,
     /// What the last statement of the function returned.
     pub returned: Option<Val>,
 }
@@ -311,6 +313,7 @@ impl<'m> Writer<'m, '_> {
             exit: None,
             returned: None,
         };
+            bodies: Vec::new(),
         let module = self.plan.module;
         for (handle, local) in function.local_variables.iter() {
             let inner = &module.types[local.ty].inner;
