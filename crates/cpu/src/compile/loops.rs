@@ -160,9 +160,10 @@ impl<'m> Writer<'m, '_> {
                     self.goals.insert(after);
                     self.b.ins().brif(condition, after, &[], head, &[]);
                 }
-                None => {
+                None if goes_on => {
                     self.b.ins().jump(head, &[]);
                 }
+                None => {}
             }
         }
         if !self.goals.contains(&after) {
@@ -192,8 +193,8 @@ impl<'m> Writer<'m, '_> {
             self.known.set(counted.counter, Some(number));
             let next = self.b.create_block();
             let around = Around { broken: after, continued: Some(next) };
-            let mut goes_on = true;
             frame.begin();
+            let mut goes_on = true;
             for (_, statement) in body.iter().enumerate().filter(|(at, _)| Some(*at) != guard) {
                 if !self.statement(frame, statement, Some(around), false)? {
                     goes_on = false;
@@ -209,8 +210,8 @@ impl<'m> Writer<'m, '_> {
                     return Ok(self.ends_at(after, stored));
                 }
                 self.go_to(next);
-                self.forget(stored);
                 frame.continues();
+                self.forget(stored);
             } else if !goes_on {
                 // It returns in its first turn.
                 return Ok(false);
@@ -431,11 +432,11 @@ fn emitted(block: &naga::Block, all: &mut HashSet<Handle<Expression>>) {
     for statement in block.iter() {
         match statement {
             Statement::Emit(range) => all.extend(range.clone()),
-            Statement::Block(block) => emitted(block, all),
             Statement::Call { result, .. } | Statement::Atomic { result, .. } => all.extend(*result),
             Statement::WorkGroupUniformLoad { result, .. } => {
                 all.insert(*result);
             }
+            Statement::Block(block) => emitted(block, all),
             Statement::If { accept, reject, .. } => [accept, reject].iter().for_each(|own| emitted(own, all)),
             Statement::Switch { cases, .. } => cases.iter().for_each(|case| emitted(&case.body, all)),
             Statement::Loop { body, continuing, .. } => {

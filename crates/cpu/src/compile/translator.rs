@@ -57,6 +57,8 @@ pub(super) struct Writer<'m, 'b> {
     context: ir::Value,
     wait: Option<SigRef>,
     stack: HashMap<Root, StackSlot>,
+    /// How many blocks of statements are around, those of callers included.
+    pub depth: usize,
     /// The blocks to which a `break` or a `continue` goes, or the end of a turn.
     pub goals: HashSet<Block>,
     /// Where a vector goes whose components are indexed.
@@ -76,10 +78,10 @@ pub(super) struct Frame<'m> {
     pub arguments: Vec<Val>,
     pub locals: Vec<Place>,
     pub number: usize,
-    /// Where `return` goes, and the registers of what is returned, once a `return` needed them.
-    pub exit: Option<(Block, Option<Slot>)>,
     /// What the bodies of the loops around evaluate, the innermost loop last.
     pub bodies: Vec<Body>,
+    /// Where `return` goes, and the registers of what is returned, once a `return` needed them.
+    pub exit: Option<(Block, Option<Slot>)>,
     /// What the last statement of the function returned.
     pub returned: Option<Val>,
 }
@@ -115,6 +117,7 @@ impl<'m> Translator<'m> {
             context,
             wait: None,
             stack: HashMap::new(),
+            depth: 0,
             goals: HashSet::new(),
             scratch: None,
             starts: None,
@@ -163,12 +166,12 @@ impl<'m> Writer<'m, '_> {
                         bound: None,
                         constant: None,
                         is_shared: false,
+                        is_mask: false,
                     })
                 }
                 _ => {
                     let number = variable.binding.as_ref().map_or(0, |binding| binding.binding);
                     let own = self.plan.bindings.iter().find(|binding| binding.number == number);
-                        is_mask: false,
                     let binding = *own.ok_or_else(|| Stop::unsupported("a buffer without a number"))?;
                     let at = offset_of!(Context, bindings) as i32;
                     let all = self.b.ins().load(types::I64, constant, context, at);
@@ -183,12 +186,12 @@ impl<'m> Writer<'m, '_> {
                         bound: Some(bound),
                         constant: (!binding.writes).then_some(binding.least),
                         is_shared: true,
+                        is_mask: false,
                     })
                 }
             };
             self.globals.push(Some(pointer));
         }
-                        is_mask: false,
         Ok(())
     }
 
@@ -310,10 +313,10 @@ impl<'m> Writer<'m, '_> {
             arguments,
             locals: Vec::new(),
             number,
+            bodies: Vec::new(),
             exit: None,
             returned: None,
         };
-            bodies: Vec::new(),
         let module = self.plan.module;
         for (handle, local) in function.local_variables.iter() {
             let inner = &module.types[local.ty].inner;
@@ -331,7 +334,15 @@ impl<'m> Writer<'m, '_> {
         }
         let goes_on = self.block(&mut frame, &function.body, None, true)?;
         let Some((exit, slot)) = frame.exit.take() else {
-            return Ok(frame.returned);
+            if !goes_on {
+                // It never returns, and nobody reaches what follows.
+                let nowhere = self.b.create_block();
+                self.go_to(nowhere);
+            }
+            return match (frame.returned, &function.result) {
+                (None, Some(result)) => self.zero(&module.types[result.ty].inner).map(Some),
+                (value, _) => Ok(value),
+            };
         };
         if goes_on {
             if let (Some(slot), Some(value)) = (&slot, frame.returned.take()) {
@@ -398,6 +409,7 @@ impl<'m> Writer<'m, '_> {
                 bound: None,
                 constant: None,
                 is_shared: false,
+                is_mask: false,
             }),
         }
     }
@@ -412,7 +424,6 @@ impl<'m> Writer<'m, '_> {
         let known = self.wait;
         let signature = known.unwrap_or_else(|| {
             let mut signature = ir::Signature::new(self.b.func.signature.call_conv);
-                is_mask: false,
             signature.params.push(ir::AbiParam::new(types::I64));
             self.b.import_signature(signature)
         });
