@@ -4,7 +4,7 @@
 use naga::MathFunction;
 
 /// A function of one float.
-type Unary = extern "C" fn(f32) -> f32;
+pub(crate) type Unary = extern "C" fn(f32) -> f32;
 
 /// A function of two floats.
 type Binary = extern "C" fn(f32, f32) -> f32;
@@ -65,6 +65,27 @@ pub(crate) fn function(function: MathFunction) -> Option<Code> {
         MathFunction::Pow => binary!(powf),
         _ => None,
     }
+}
+
+/// Returns the functions that Cranelift calls, by their names, on a processor without instructions for them.
+/// What the mode of the thread takes for 0 is 0 here as well.
+pub(crate) fn rounding() -> [(&'static str, Unary); 4] {
+    fn taken(x: f32) -> f32 {
+        x * std::hint::black_box(1.0)
+    }
+    extern "C" fn floor(x: f32) -> f32 {
+        libm::floorf(taken(x))
+    }
+    extern "C" fn ceil(x: f32) -> f32 {
+        libm::ceilf(taken(x))
+    }
+    extern "C" fn trunc(x: f32) -> f32 {
+        libm::truncf(taken(x))
+    }
+    extern "C" fn nearest(x: f32) -> f32 {
+        libm::rintf(taken(x))
+    }
+    [("floorf", floor), ("ceilf", ceil), ("truncf", trunc), ("nearbyintf", nearest)]
 }
 
 /// Computes eight rows of 32 sums: row r of `tile` becomes the sum over p, in order from +0, of

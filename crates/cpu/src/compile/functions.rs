@@ -206,6 +206,9 @@ impl Writer<'_, '_> {
                     self.b.ins().band(x, one)
                 } else {
                     match self.known_number(x) {
+            (Kind::Bool, _) if wide && ty.is_vector() => {
+                return Err(Stop::unsupported("vectors of 64-bit integers"));
+            }
                         Some(known) => self.number(types::I32, known),
                         None => self.b.ins().uextend(types::I32, x),
                     }

@@ -26,10 +26,11 @@ use cranelift_codegen::ir::{AbiParam, Signature, types};
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
-use cranelift_module::{Linkage, Module as _, default_libcall_names};
+use cranelift_module::{Module as _, default_libcall_names};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
 
+use crate::native::rounding;
 use translator::Translator;
 use value::Root;
 
@@ -162,6 +163,20 @@ impl Program {
     /// # Errors
     /// A message, if there is no such entry point or it needs what is not supported.
     pub fn compile(source: &Source, entry: Option<&str>, checked: bool) -> Result<Self, String> {
+        Self::compile_with(source, entry, checked, true)
+    }
+
+    /// As [`Program::compile`], with the instructions that this processor has, or with those alone that all
+    /// processors of its architecture have.
+    ///
+    /// # Errors
+    /// As [`Program::compile`].
+    pub fn compile_with(
+        source: &Source,
+        entry: Option<&str>,
+        checked: bool,
+        extended: bool,
+    ) -> Result<Self, String> {
         let Source { module, info } = source;
         let points = &module.entry_points;
         if entry.is_none() && points.len() > 1 {
@@ -184,7 +199,7 @@ impl Program {
             return Err(format!("{entry}: {lanes} invocations in a workgroup, more than {MOST_LANES}"));
         }
         let failed = |what: &dyn std::fmt::Display| format!("{entry}: {what}");
-        let mut code = jit().map_err(|error| failed(&error))?;
+        let mut code = jit(extended).map_err(|error| failed(&error))?;
         let mut in_memory: HashSet<Root> = HashSet::new();
         let mut context = code.make_context();
         let mut builders = FunctionBuilderContext::new();
@@ -202,9 +217,8 @@ impl Program {
                 Err(Stop::Unsupported(what)) => return Err(failed(&format!("{what}: not supported"))),
             }
         };
-        let function = code
-            .declare_function(entry, Linkage::Export, &context.func.signature)
-            .map_err(|error| failed(&error))?;
+        let function =
+            code.declare_anonymous_function(&context.func.signature).map_err(|error| failed(&error))?;
         code.define_function(function, &mut context).map_err(|error| failed(&format!("{error:?}")))?;
         let frame = context
             .compiled_code()
@@ -254,8 +268,9 @@ pub(crate) fn has_compiler() -> bool {
     cranelift_native::builder().is_ok()
 }
 
-/// Returns an empty module of code for this processor.
-fn jit() -> Result<JITModule, String> {
+/// Returns an empty module of code for this processor, with all of its instructions or with those of its
+/// architecture.
+fn jit(extended: bool) -> Result<JITModule, String> {
     let mut flags = settings::builder();
     let all = [
         ("enable_probestack", "true"),
@@ -269,9 +284,13 @@ fn jit() -> Result<JITModule, String> {
     for (name, value) in all {
         flags.set(name, value).map_err(|error| format!("{name}: {error}"))?;
     }
-    let isa = cranelift_native::builder().map_err(str::to_owned)?;
+    let isa = cranelift_native::builder_with_options(extended).map_err(str::to_owned)?;
     let isa = isa.finish(settings::Flags::new(flags)).map_err(|error| error.to_string())?;
-    Ok(JITModule::new(JITBuilder::with_isa(isa, default_libcall_names())))
+    let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
+    for (name, code) in rounding() {
+        builder.symbol(name, code as *const u8);
+    }
+    Ok(JITModule::new(builder))
 }
 
 /// Returns the buffers that an entry point uses.
