@@ -10,6 +10,7 @@ use wgpu::custom::{
 };
 use wgpu::{BufferAddress, Extent3d, TexelCopyBufferInfo, TexelCopyTextureInfo};
 
+use crate::compile::{Binding, Bound};
 use crate::run::memory::Memory;
 use crate::run::pool::{Bindings, Launch};
 use crate::run::timeline::Command;
@@ -207,6 +208,27 @@ impl CommandEncoderInterface for Encoder {
     }
 }
 
+/// Returns the numbers of a binding that a kernel writes and of one that it only reads, if they have memory
+/// in common: a kernel loads what it only reads whenever it likes.
+fn overlap(bindings: &[Binding], bounds: &[Bound]) -> Option<[u32; 2]> {
+    let range = |binding: &Binding| {
+        let bound = bounds.get(binding.number as usize)?;
+        let start = bound.start as u64;
+        Some(start..start.saturating_add(bound.bytes))
+    };
+    for written in bindings.iter().filter(|binding| binding.writes) {
+        for read in bindings.iter().filter(|binding| !binding.writes) {
+            if let (Some(a), Some(b)) = (range(written), range(read))
+                && a.start < b.end
+                && b.start < a.end
+            {
+                return Some([written.number, read.number]);
+            }
+        }
+    }
+    None
+}
+
 /// A pass that is being recorded.
 #[derive(Debug)]
 pub(super) struct Pass {
@@ -270,6 +292,11 @@ impl ComputePassInterface for Pass {
                 .encoder
                 .errors
                 .invalid(format!("binding {number} has {has} bytes and needs {least}"));
+        }
+        if let Some([written, read]) = overlap(&program.bindings, &bindings.bounds) {
+            return self
+                .encoder
+                .invalid(format!("binding {written} is written, and binding {read} reads what it writes"));
         }
         if [x, y, z].iter().any(|groups| *groups > MOST_GROUPS) {
             let most = format!("{x}, {y}, {z} workgroups: more than {MOST_GROUPS} in a dimension");
