@@ -4,3 +4,6 @@ pub(crate) mod group;
 pub(crate) mod memory;
 pub(crate) mod pool;
 pub(crate) mod timeline;
+
+#[cfg(test)]
+mod fuzz;

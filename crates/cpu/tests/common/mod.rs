@@ -12,7 +12,11 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(threads: usize) -> Self {
-        let adapter = unisono_cpu::adapter(Options { threads, ..Options::default() });
+        Self::with(Options { threads, ..Options::default() })
+    }
+
+    pub fn with(options: Options) -> Self {
+        let adapter = unisono_cpu::adapter(options);
         let descriptor = wgpu::DeviceDescriptor {
             required_features: adapter.features(),
             required_limits: adapter.limits(),
