@@ -11,6 +11,7 @@ use naga::{
 
 use super::Stop;
 use super::arithmetic::{Kind, folded};
+use super::bodies::{Body, emitted};
 use super::control::Around;
 use super::translator::{Frame, Writer};
 use super::value::{Place, Pointer, Slot, Val};
@@ -54,39 +55,6 @@ impl Weights {
             }
             Statement::Call { function, .. } => self.0.get(function.index()).copied().unwrap_or(0),
             _ => 1,
-        }
-    }
-}
-
-/// What the body of a loop evaluates.
-pub(super) struct Body {
-    emitted: Vec<Handle<Expression>>,
-    /// What has no value where a `continue` stands: what continues must not use it, which naga does not see.
-    pub skipped: HashSet<Handle<Expression>>,
-}
-
-impl Frame<'_> {
-    /// Begins a turn, in which the body has evaluated nothing.
-    fn begin(&mut self) {
-        let Some(body) = self.bodies.last_mut() else { return };
-        body.skipped.clear();
-        for handle in &body.emitted {
-            self.values[handle.index()] = None;
-        }
-    }
-
-    /// Notes what the innermost loop's body has not evaluated at a `continue`.
-    pub fn skip(&mut self) {
-        let Some(body) = self.bodies.last_mut() else { return };
-        let values = &self.values;
-        body.skipped.extend(body.emitted.iter().filter(|handle| values[handle.index()].is_none()));
-    }
-
-    /// Comes to what continues, from the body's end and from each `continue`.
-    fn continues(&mut self) {
-        let Some(body) = self.bodies.last() else { return };
-        for handle in &body.skipped {
-            self.values[handle.index()] = None;
         }
     }
 }
@@ -424,26 +392,6 @@ fn guard(body: &naga::Block) -> Option<usize> {
             matches!(reject.first(), Some(Statement::Break)).then_some(first)
         }
         _ => None,
-    }
-}
-
-/// Collects the expressions that a block evaluates.
-fn emitted(block: &naga::Block, all: &mut HashSet<Handle<Expression>>) {
-    for statement in block.iter() {
-        match statement {
-            Statement::Emit(range) => all.extend(range.clone()),
-            Statement::Call { result, .. } | Statement::Atomic { result, .. } => all.extend(*result),
-            Statement::WorkGroupUniformLoad { result, .. } => {
-                all.insert(*result);
-            }
-            Statement::Block(block) => emitted(block, all),
-            Statement::If { accept, reject, .. } => [accept, reject].iter().for_each(|own| emitted(own, all)),
-            Statement::Switch { cases, .. } => cases.iter().for_each(|case| emitted(&case.body, all)),
-            Statement::Loop { body, continuing, .. } => {
-                [body, continuing].iter().for_each(|own| emitted(own, all));
-            }
-            _ => {}
-        }
     }
 }
 

@@ -6,6 +6,7 @@
 //! moved to memory ([`Stop::Demote`]), and the translation begins again.
 
 mod arithmetic;
+mod bodies;
 mod control;
 mod expression;
 mod functions;

@@ -14,7 +14,8 @@ use cranelift_frontend::FunctionBuilder;
 use naga::valid::{FunctionInfo, ModuleInfo};
 use naga::{AddressSpace, BuiltIn, Expression, Function, Handle, Module, TypeInner};
 
-use super::loops::{Body, Weights};
+use super::bodies::Body;
+use super::loops::Weights;
 use super::value::{ENTRY, Known, Memory, Packs, Place, Pointer, Root, Slot, Val, leaf, parts, room};
 use super::{Binding, Bound, Context, MOST_FRAME, Stop};
 
