@@ -31,6 +31,19 @@ fn what_is_wrong_with_a_kernel_is_said() {
     let fours = "@group(0) @binding(0) var<storage, read_write> x: array<vec4<u64>>;
 @compute @workgroup_size(1) fn main() { x[0] = x[1] + x[2]; }";
     assert!(refused(fours).contains("not supported"), "{}", refused(fours));
+    let skipping = "@group(0) @binding(0) var<storage, read_write> x: array<u32>;
+@compute @workgroup_size(1) fn main() {
+    var sum = 0u;
+    loop { if x[sum] == 0u { sum += 1u; if sum > 5u { break; } continue; } let y = x[sum]; continuing { sum += y; } }
+    x[0] = sum;
+}";
+    assert!(refused(skipping).contains("`continue` may leave out"), "{}", refused(skipping));
+    let chain = (0..3000).map(|n| format!("fn f{}(x: u32) -> u32 {{ return f{n}(x); }}\n", n + 1));
+    let chain: String =
+        std::iter::once("fn f0(x: u32) -> u32 { return x; }\n".to_owned()).chain(chain).collect();
+    let calls = "@group(0) @binding(0) var<storage, read_write> x: array<u32>;
+@compute @workgroup_size(1) fn main() { x[0] = f3000(x[0]); }";
+    assert!(refused(&(chain + calls)).contains("so deep within one another"));
     let deep = (0..70).map(|n| format!("fn f{}(x: u32) -> u32 {{ return f{n}(x) + f{n}(x); }}\n", n + 1));
     let deep: String =
         std::iter::once("fn f0(x: u32) -> u32 { return x; }\n".to_owned()).chain(deep).collect();
@@ -51,6 +64,15 @@ fn what_is_wrong_with_a_launch_or_a_copy_is_said() {
     let short = error(&machine, || machine.launch(&pipeline, &[&small], [1, 1, 1]));
     assert!(short.contains("binding 0 has 32 bytes and needs 64"), "{short}");
     assert!(error(&machine, || machine.launch(&pipeline, &[], [1, 1, 1])).contains("binding 0"));
+    let copies = machine.pipeline(
+        "@group(0) @binding(0) var<storage, read_write> x: array<u32>;
+@group(0) @binding(1) var<storage, read> y: array<u32>;
+@compute @workgroup_size(1) fn main() { x[0] = y[0] + 1u; }",
+        false,
+    );
+    let copies = copies.unwrap();
+    let both = error(&machine, || machine.launch(&copies, &[&small, &small], [1, 1, 1]));
+    assert!(both.contains("bindings 0 and 1: one buffer for writing and for reading"), "{both}");
     let write = error(&machine, || machine.queue.write_buffer(&small, 16, &[0; 32]));
     assert!(write.contains("behind the end"), "{write}");
     let copy = error(&machine, || {

@@ -14,6 +14,10 @@ use super::value::{Known, Pointer, Val};
 /// The instructions from which on nothing more is inlined.
 const MOST: usize = 1_000_000;
 
+/// The most blocks of statements within one another, those of callers included: each takes some of the stack
+/// of the thread that compiles.
+const MOST_DEPTH: usize = 128;
+
 /// Where `break` and `continue` go.
 #[derive(Clone, Copy)]
 pub(super) struct Around {
@@ -31,13 +35,20 @@ impl<'m> Writer<'m, '_> {
         around: Option<Around>,
         is_last: bool,
     ) -> Result<bool, Stop> {
+        if self.depth == MOST_DEPTH {
+            return Err(Stop::unsupported("statements so deep within one another"));
+        }
+        self.depth += 1;
         let count = block.len();
+        let mut goes_on = true;
         for (at, statement) in block.iter().enumerate() {
             if !self.statement(frame, statement, around, is_last && at + 1 == count)? {
-                return Ok(false);
+                goes_on = false;
+                break;
             }
         }
-        Ok(true)
+        self.depth -= 1;
+        Ok(goes_on)
     }
 
     pub fn statement(
@@ -97,6 +108,7 @@ impl<'m> Writer<'m, '_> {
             Statement::Continue => {
                 let to = around.and_then(|around| around.continued);
                 let to = to.ok_or_else(|| Stop::unsupported("continue outside of a loop"))?;
+                frame.skip();
                 self.leave_for(to);
                 return Ok(false);
             }

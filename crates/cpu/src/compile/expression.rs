@@ -23,6 +23,9 @@ impl<'m> Writer<'m, '_> {
         match frame.values[handle.index()].clone() {
             Some(Val::One(value)) => return Ok(Val::One(self.current(value))),
             Some(value) => return Ok(value),
+            None if frame.bodies.iter().any(|body| body.skipped.contains(&handle)) => {
+                return Err(Stop::unsupported("a value that `continue` may leave out"));
+            }
             None => {}
         }
         // What is not emitted: constants, arguments and variables.
@@ -87,6 +90,7 @@ impl<'m> Writer<'m, '_> {
             }
             Expression::Access { base, index } => {
                 let number = self.one(frame, index)?;
+                let number = self.index(number);
                 let of = self.value(frame, base)?;
                 let inner = self.inner(frame, base).clone();
                 match self.known_number(number) {
@@ -124,10 +128,31 @@ impl<'m> Writer<'m, '_> {
         })
     }
 
+    /// Returns an index in 32 bits: one of 64 that is larger is the largest.
+    fn index(&mut self, number: ir::Value) -> ir::Value {
+        if self.b.func.dfg.value_type(number) != types::I64 || self.known_number(number).is_some() {
+            return number;
+        }
+        let most = self.b.ins().iconst(types::I64, i64::from(u32::MAX));
+        let least = self.b.ins().umin(number, most);
+        self.b.ins().ireduce(types::I32, least)
+    }
+
+    /// Returns a float. Cranelift computes with floats that it knows as IEEE 754 says, and a thread may take
+    /// subnormal numbers for 0. So it does not see those whose quotient or product may be one.
+    fn float_number(&mut self, x: f32) -> ir::Value {
+        let size = x.abs();
+        if size == 0.0 || (1e-12..1e12).contains(&size) {
+            return self.b.ins().f32const(x);
+        }
+        let bits = self.b.ins().iconst(types::I32, i64::from(x.to_bits()));
+        self.bits_as(bits, types::F32)
+    }
+
     fn literal(&mut self, literal: Literal) -> Result<Val, Stop> {
         Ok(Val::One(match literal {
-            Literal::F32(x) => self.b.ins().f32const(x),
-            Literal::F16(x) => self.b.ins().f32const(x.to_f32()),
+            Literal::F32(x) => self.float_number(x),
+            Literal::F16(x) => self.float_number(x.to_f32()),
             Literal::U32(x) => self.number(types::I32, x.into()),
             Literal::I32(x) => self.number(types::I32, u64::from(x as u32)),
             Literal::Bool(x) => self.number(types::I8, x.into()),

@@ -57,19 +57,19 @@ impl Writer<'_, '_> {
                 MathFunction::Ceil => self.b.ins().ceil(x[0]),
                 MathFunction::Trunc => self.b.ins().trunc(x[0]),
                 MathFunction::Round => self.b.ins().nearest(x[0]),
-                MathFunction::Min => self.extreme(FloatCC::LessThan, x[0], x[1]),
-                MathFunction::Max => self.extreme(FloatCC::GreaterThan, x[0], x[1]),
+                MathFunction::Min => self.lesser(x[0], x[1]),
+                MathFunction::Max => self.greater(x[0], x[1]),
                 MathFunction::Clamp => {
-                    let low = self.extreme(FloatCC::GreaterThan, x[0], x[1]);
-                    self.extreme(FloatCC::LessThan, low, x[2])
+                    let low = self.greater(x[0], x[1]);
+                    self.lesser(low, x[2])
                 }
                 MathFunction::Saturate => {
                     let [zero, one] = [0.0, 1.0].map(|number| {
                         let scalar = self.b.ins().f32const(number);
                         if ty.is_vector() { self.splat_of(ty, scalar) } else { scalar }
                     });
-                    let low = self.extreme(FloatCC::GreaterThan, x[0], zero);
-                    self.extreme(FloatCC::LessThan, low, one)
+                    let low = self.greater(x[0], zero);
+                    self.lesser(low, one)
                 }
                 MathFunction::InverseSqrt => {
                     let one = self.b.ins().f32const(1.0);
@@ -155,9 +155,16 @@ impl Writer<'_, '_> {
         self.b.inst_results(call)[0]
     }
 
-    /// Returns `a` where it compares so with `b`, else `b`.
-    fn extreme(&mut self, condition: FloatCC, a: ir::Value, b: ir::Value) -> ir::Value {
-        let is_so = self.b.ins().fcmp(condition, a, b);
+    /// Returns `a` where it is less than `b`, else `b`.
+    fn lesser(&mut self, a: ir::Value, b: ir::Value) -> ir::Value {
+        let is_so = self.b.ins().fcmp(FloatCC::LessThan, a, b);
+        self.either(is_so, a, b)
+    }
+
+    /// Returns `a` where it is greater than `b`, else `b`. Cranelift knows the processor's instruction by
+    /// this comparison alone.
+    fn greater(&mut self, a: ir::Value, b: ir::Value) -> ir::Value {
+        let is_so = self.b.ins().fcmp(FloatCC::LessThan, b, a);
         self.either(is_so, a, b)
     }
 
@@ -198,6 +205,9 @@ impl Writer<'_, '_> {
                 let zero = self.b.ins().f32const(0.0);
                 let zero = if ty.is_vector() { self.splat_of(ty, zero) } else { zero };
                 self.b.ins().fcmp(FloatCC::NotEqual, x, zero)
+            }
+            (Kind::Bool, _) if wide && ty.is_vector() => {
+                return Err(Stop::unsupported("vectors of 64-bit integers"));
             }
             (Kind::Bool, _) => {
                 let number = if ty.is_vector() {

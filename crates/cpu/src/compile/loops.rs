@@ -11,6 +11,7 @@ use naga::{
 
 use super::Stop;
 use super::arithmetic::{Kind, folded};
+use super::bodies::{Body, emitted};
 use super::control::Around;
 use super::translator::{Frame, Writer};
 use super::value::{Place, Pointer, Slot, Val};
@@ -57,6 +58,7 @@ impl Weights {
         }
     }
 }
+
 /// A loop over a counter, the turns of which are known.
 struct Counted {
     counter: Variable,
@@ -86,11 +88,29 @@ impl<'m> Writer<'m, '_> {
         let is_short = |counted: &Counted| {
             counted.turns <= MOST_TURNS && counted.turns.saturating_mul(weight) <= MOST_WEIGHT
         };
-        if let Some(counted) = counted.filter(|counted| is_short(counted) && self.written() < MANY) {
-            return self.unrolled(frame, body, continuing, &counted, &stored);
-        }
+        let mut inside = HashSet::new();
+        emitted(body, &mut inside);
+        frame.bodies.push(Body { emitted: inside.into_iter().collect(), skipped: HashSet::new() });
+        let goes_on = match counted.filter(|counted| is_short(counted) && self.written() < MANY) {
+            Some(counted) => self.unrolled(frame, body, continuing, &counted, &stored)?,
+            None => self.rolled(frame, body, continuing, break_if, &stored)?,
+        };
+        frame.bodies.pop();
+        Ok(goes_on)
+    }
+
+    /// Writes a loop that takes any number of turns.
+    fn rolled(
+        &mut self,
+        frame: &mut Frame<'m>,
+        body: &'m naga::Block,
+        continuing: &'m naga::Block,
+        break_if: Option<Handle<Expression>>,
+        stored: &[Variable],
+    ) -> Result<bool, Stop> {
+        frame.begin();
         let [head, next, after] = [(); 3].map(|()| self.b.create_block());
-        self.forget(&stored);
+        self.forget(stored);
         self.b.ins().jump(head, &[]);
         self.go_to(head);
         let around = Around { broken: after, continued: Some(next) };
@@ -99,24 +119,26 @@ impl<'m> Writer<'m, '_> {
         }
         if self.goals.contains(&next) {
             self.go_to(next);
-            self.forget(&stored);
-            self.block(frame, continuing, None, false)?;
-            match break_if {
+            frame.continues();
+            self.forget(stored);
+            let goes_on = self.block(frame, continuing, None, false)?;
+            match break_if.filter(|_| goes_on) {
                 Some(condition) => {
                     let condition = self.one(frame, condition)?;
                     self.goals.insert(after);
                     self.b.ins().brif(condition, after, &[], head, &[]);
                 }
-                None => {
+                None if goes_on => {
                     self.b.ins().jump(head, &[]);
                 }
+                None => {}
             }
         }
         if !self.goals.contains(&after) {
             return Ok(false);
         }
         self.go_to(after);
-        self.forget(&stored);
+        self.forget(stored);
         Ok(true)
     }
 
@@ -139,6 +161,7 @@ impl<'m> Writer<'m, '_> {
             self.known.set(counted.counter, Some(number));
             let next = self.b.create_block();
             let around = Around { broken: after, continued: Some(next) };
+            frame.begin();
             let mut goes_on = true;
             for (_, statement) in body.iter().enumerate().filter(|(at, _)| Some(*at) != guard) {
                 if !self.statement(frame, statement, Some(around), false)? {
@@ -155,12 +178,15 @@ impl<'m> Writer<'m, '_> {
                     return Ok(self.ends_at(after, stored));
                 }
                 self.go_to(next);
+                frame.continues();
                 self.forget(stored);
             } else if !goes_on {
                 // It returns in its first turn.
                 return Ok(false);
             }
-            self.block(frame, continuing, None, false)?;
+            if !self.block(frame, continuing, None, false)? {
+                return Ok(leaves && self.ends_at(after, stored));
+            }
         }
         if leaves {
             self.leave_for(after);
@@ -366,22 +392,6 @@ fn guard(body: &naga::Block) -> Option<usize> {
             matches!(reject.first(), Some(Statement::Break)).then_some(first)
         }
         _ => None,
-    }
-}
-
-/// Collects the expressions that a block evaluates.
-fn emitted(block: &naga::Block, all: &mut HashSet<Handle<Expression>>) {
-    for statement in block.iter() {
-        match statement {
-            Statement::Emit(range) => all.extend(range.clone()),
-            Statement::Block(block) => emitted(block, all),
-            Statement::If { accept, reject, .. } => [accept, reject].iter().for_each(|own| emitted(own, all)),
-            Statement::Switch { cases, .. } => cases.iter().for_each(|case| emitted(&case.body, all)),
-            Statement::Loop { body, continuing, .. } => {
-                [body, continuing].iter().for_each(|own| emitted(own, all));
-            }
-            _ => {}
-        }
     }
 }
 

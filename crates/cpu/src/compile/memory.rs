@@ -78,6 +78,11 @@ impl Writer<'_, '_> {
     }
 
     fn load_memory(&mut self, memory: &Memory, inner: &TypeInner) -> Result<Val, Stop> {
+        if memory.is_mask {
+            let address = self.address(memory, 4, false);
+            let mask = self.b.ins().load(types::I32, MemFlagsData::new().with_notrap(), address, 0);
+            return Ok(Val::One(self.as_component(mask, inner)));
+        }
         if let Some(ty) = leaf(inner)? {
             let bytes = leaf_bytes(inner, ty, memory);
             let address = self.address(memory, bytes, false);
@@ -152,6 +157,12 @@ impl Writer<'_, '_> {
 
     fn store_memory(&mut self, memory: &Memory, inner: &TypeInner, value: &Val) -> Result<(), Stop> {
         match (leaf(inner)?, value) {
+            (Some(_), Val::One(value)) if memory.is_mask => {
+                let address = self.address(memory, 4, true);
+                let mask = self.as_lane(*value, inner);
+                self.b.ins().store(MemFlagsData::new().with_notrap(), mask, address, 0);
+                Ok(())
+            }
             (Some(ty), Val::One(value)) => {
                 let address = self.address(memory, leaf_bytes(inner, ty, memory), true);
                 let flags = MemFlagsData::new().with_notrap();

@@ -6,6 +6,7 @@
 //! moved to memory ([`Stop::Demote`]), and the translation begins again.
 
 mod arithmetic;
+mod bodies;
 mod control;
 mod expression;
 mod functions;
@@ -29,7 +30,7 @@ use cranelift_codegen::ir::{AbiParam, Signature, types};
 use cranelift_codegen::isa::{OwnedTargetIsa, TargetIsa};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
-use cranelift_module::{Linkage, Module as _, default_libcall_names};
+use cranelift_module::{Module as _, default_libcall_names};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
 
@@ -176,9 +177,8 @@ impl Program {
             translated(source, entry, checked, target, &*isa)?;
         let failed = |what: &dyn std::fmt::Display| format!("{entry}: {what}");
         let mut code = jit(isa);
-        let function = code
-            .declare_function(&entry, Linkage::Export, &compilation.func.signature)
-            .map_err(|error| failed(&error))?;
+        let function =
+            code.declare_anonymous_function(&compilation.func.signature).map_err(|error| failed(&error))?;
         code.define_function(function, &mut compilation).map_err(|error| failed(&format!("{error:?}")))?;
         let frame = compilation
             .compiled_code()
@@ -281,7 +281,7 @@ fn translated(
 ///
 /// # Errors
 /// As [`Program::compile`].
-#[cfg(feature = "targets")]
+#[cfg(any(test, feature = "targets"))]
 pub(crate) fn code(source: &Source, checked: bool, target: Target) -> Result<Vec<u8>, String> {
     let isa = target.isa()?;
     let mut compilation = translated(source, None, checked, target, &*isa)?.compilation;

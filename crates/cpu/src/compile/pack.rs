@@ -378,8 +378,7 @@ impl Writer<'_, '_> {
         let Origin::Floats(how, [a, b]) = self.origin(condition) else {
             return self.b.ins().select(condition, yes, no);
         };
-        let is_extreme = matches!(how, FloatCC::LessThan | FloatCC::GreaterThan) && [a, b] == [yes, no];
-        if self.ty(yes) != types::F32 || self.ty(a) != types::F32 || is_extreme {
+        if self.ty(yes) != types::F32 || self.ty(a) != types::F32 || self.is_extreme(condition, [yes, no]) {
             return self.b.ins().select(condition, yes, no);
         }
         let [a, b, one, other] = [a, b, yes, no].map(|x| self.b.ins().scalar_to_vector(types::F32X4, x));
@@ -391,6 +390,14 @@ impl Writer<'_, '_> {
         found
     }
 
+    /// Returns whether this is the lesser or the greater of two floats, for which x86-64 has instructions.
+    /// They take subnormal numbers for 0 if the thread does, so it is these instructions everywhere, and not
+    /// masks in one place.
+    fn is_extreme(&self, condition: ir::Value, [yes, no]: [ir::Value; 2]) -> bool {
+        let is_less = |sides| self.origin(condition) == Origin::Floats(FloatCC::LessThan, sides);
+        is_less([yes, no]) || is_less([no, yes])
+    }
+
     /// Returns lane by lane one value or the other.
     pub fn chosen(&mut self, ty: ir::Type, condition: ir::Value, yes: ir::Value, no: ir::Value) -> ir::Value {
         let is_zero = |writer: &Self, vector: ir::Value| {
@@ -398,7 +405,11 @@ impl Writer<'_, '_> {
             scalar
                 .is_some_and(|scalar| matches!(writer.origin(*scalar), Origin::Float(0) | Origin::Integer(0)))
         };
+        let is_extreme = self.is_extreme(condition, [yes, no]);
         let condition = self.bits_as(condition, ty);
+        if is_extreme {
+            return self.b.ins().bitselect(condition, yes, no);
+        }
         if is_zero(self, yes) {
             return self.b.ins().band_not(no, condition);
         }

@@ -2,7 +2,7 @@
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, InstBuilder, types};
-use naga::TypeInner;
+use naga::{TypeInner, VectorSize};
 
 use super::Stop;
 use super::memory::behind;
@@ -44,10 +44,10 @@ impl Writer<'_, '_> {
             },
             Val::Pointer(Pointer::Memory(memory)) => {
                 let inner = behind(self.plan.module, inner)?;
-                self.no_booleans(&inner)?;
                 let found = parts(self.plan.module, &inner, memory.is_shared)?;
                 let (offset, _) = found.part(index).ok_or_else(missing)?;
-                Val::Pointer(Pointer::Memory(Memory { known: memory.known + offset as i64, ..*memory }))
+                let (known, is_mask) = (memory.known + offset as i64, is_mask(&inner));
+                Val::Pointer(Pointer::Memory(Memory { known, is_mask, ..*memory }))
             }
         })
     }
@@ -77,7 +77,6 @@ impl Writer<'_, '_> {
             },
             Val::Pointer(Pointer::Memory(memory)) => {
                 let inner = behind(self.plan.module, inner)?;
-                self.no_booleans(&inner)?;
                 let found = parts(self.plan.module, &inner, memory.is_shared)?;
                 let stride = found.stride.ok_or_else(|| Stop::unsupported("a member by number"))?;
                 // A buffer's bound is checked when it is accessed, that of a variable is known here.
@@ -95,19 +94,10 @@ impl Writer<'_, '_> {
                     Some(before) => self.b.ins().iadd(before, own),
                     None => own,
                 };
-                Val::Pointer(Pointer::Memory(Memory { offset: Some(offset), ..*memory }))
+                let is_mask = is_mask(&inner);
+                Val::Pointer(Pointer::Memory(Memory { offset: Some(offset), is_mask, ..*memory }))
             }
         })
-    }
-
-    /// A component of a vector of booleans in memory has another form than a boolean.
-    fn no_booleans(&self, inner: &TypeInner) -> Result<(), Stop> {
-        match inner {
-            TypeInner::Vector { .. } if is_bool(inner) => {
-                Err(Stop::unsupported("a component of booleans in memory"))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Returns one value or the other.
@@ -122,4 +112,9 @@ impl Writer<'_, '_> {
             _ => return Err(Stop::unsupported("a choice of pointers")),
         })
     }
+}
+
+/// Returns whether the components of a vector are masks.
+fn is_mask(inner: &TypeInner) -> bool {
+    matches!(inner, TypeInner::Vector { size: VectorSize::Quad, .. }) && is_bool(inner)
 }

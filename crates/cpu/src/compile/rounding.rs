@@ -16,7 +16,7 @@ pub(super) fn define(builder: &mut JITBuilder) {
 }
 
 /// Returns whether this is one of the functions.
-#[cfg(feature = "targets")]
+#[cfg(any(test, feature = "targets"))]
 pub(super) fn is_known(target: &cranelift_codegen::FinalizedRelocTarget) -> bool {
     use cranelift_codegen::FinalizedRelocTarget::ExternalName;
     use cranelift_codegen::ir::{ExternalName::LibCall, LibCall::*};

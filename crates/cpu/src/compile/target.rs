@@ -11,7 +11,7 @@ pub(crate) enum Target {
     /// This processor, with all that it has.
     Host,
     /// Another one, for tests.
-    #[cfg(feature = "targets")]
+    #[cfg(any(test, feature = "targets"))]
     Other(crate::targets::Target),
 }
 
@@ -20,7 +20,7 @@ impl Target {
     pub fn vectors(self) -> Vectors {
         match self {
             Self::Host => vectors(),
-            #[cfg(feature = "targets")]
+            #[cfg(any(test, feature = "targets"))]
             Self::Other(other) => other.vectors().min(vectors()),
         }
     }
@@ -32,7 +32,7 @@ impl Target {
     pub fn isa(self) -> Result<OwnedTargetIsa, String> {
         let builder = match self {
             Self::Host => cranelift_native::builder().map_err(str::to_owned)?,
-            #[cfg(feature = "targets")]
+            #[cfg(any(test, feature = "targets"))]
             Self::Other(other) => other.builder()?,
         };
         let mut flags = settings::builder();

@@ -14,6 +14,7 @@ use cranelift_frontend::FunctionBuilder;
 use naga::valid::{FunctionInfo, ModuleInfo};
 use naga::{AddressSpace, BuiltIn, Expression, Function, Handle, Module, TypeInner};
 
+use super::bodies::Body;
 use super::loops::Weights;
 use super::value::{ENTRY, Known, Memory, Packs, Place, Pointer, Root, Slot, Val, leaf, parts, room};
 use super::{Binding, Bound, Context, MOST_FRAME, Stop};
@@ -60,6 +61,8 @@ pub(super) struct Writer<'m, 'b> {
     context: ir::Value,
     wait: Option<SigRef>,
     stack: HashMap<Root, StackSlot>,
+    /// How many blocks of statements are around, those of callers included.
+    pub depth: usize,
     /// The blocks to which a `break` or a `continue` goes, or the end of a turn.
     pub goals: HashSet<Block>,
     /// Where a vector goes whose components are indexed.
@@ -79,6 +82,8 @@ pub(super) struct Frame<'m> {
     pub arguments: Vec<Val>,
     pub locals: Vec<Place>,
     pub number: usize,
+    /// What the bodies of the loops around evaluate, the innermost loop last.
+    pub bodies: Vec<Body>,
     /// Where `return` goes, and the registers of what is returned, once a `return` needed them.
     pub exit: Option<(Block, Option<Slot>)>,
     /// What the last statement of the function returned.
@@ -117,6 +122,7 @@ impl<'m> Translator<'m> {
             context,
             wait: None,
             stack: HashMap::new(),
+            depth: 0,
             goals: HashSet::new(),
             scratch: None,
             task: None,
@@ -165,6 +171,7 @@ impl<'m> Writer<'m, '_> {
                         bound: None,
                         constant: None,
                         is_shared: false,
+                        is_mask: false,
                     })
                 }
                 _ => {
@@ -184,6 +191,7 @@ impl<'m> Writer<'m, '_> {
                         bound: Some(bound),
                         constant: (!binding.writes).then_some(binding.least),
                         is_shared: true,
+                        is_mask: false,
                     })
                 }
             };
@@ -310,6 +318,7 @@ impl<'m> Writer<'m, '_> {
             arguments,
             locals: Vec::new(),
             number,
+            bodies: Vec::new(),
             exit: None,
             returned: None,
         };
@@ -330,7 +339,15 @@ impl<'m> Writer<'m, '_> {
         }
         let goes_on = self.block(&mut frame, &function.body, None, true)?;
         let Some((exit, slot)) = frame.exit.take() else {
-            return Ok(frame.returned);
+            if !goes_on {
+                // It never returns, and nobody reaches what follows.
+                let nowhere = self.b.create_block();
+                self.go_to(nowhere);
+            }
+            return match (frame.returned, &function.result) {
+                (None, Some(result)) => self.zero(&module.types[result.ty].inner).map(Some),
+                (value, _) => Ok(value),
+            };
         };
         if goes_on {
             if let (Some(slot), Some(value)) = (&slot, frame.returned.take()) {
@@ -397,6 +414,7 @@ impl<'m> Writer<'m, '_> {
                 bound: None,
                 constant: None,
                 is_shared: false,
+                is_mask: false,
             }),
         }
     }

@@ -51,6 +51,8 @@ pub(super) struct Memory {
     pub constant: Option<u64>,
     /// Whether it lies as WGSL says, and not as this compiler likes it.
     pub is_shared: bool,
+    /// Whether it is a component of a vector of four booleans: 32 bits that are all ones or all zeros.
+    pub is_mask: bool,
 }
 
 /// A variable in registers: a register for each scalar and each vector of four.

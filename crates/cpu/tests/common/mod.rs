@@ -23,7 +23,11 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(threads: usize) -> Self {
-        Self::of(&adapter(Options { threads, ..Options::default() }))
+        Self::with(Options { threads, ..Options::default() })
+    }
+
+    pub fn with(options: Options) -> Self {
+        Self::of(&adapter(options))
     }
 
     pub fn of(adapter: &wgpu::Adapter) -> Self {
