@@ -33,6 +33,8 @@ use cranelift_module::{Linkage, Module as _, default_libcall_names};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
 
+#[cfg(feature = "targets")]
+pub use target::Processor;
 pub(crate) use target::Target;
 use translator::{Facts, Translator};
 use value::Root;
