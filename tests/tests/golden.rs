@@ -20,7 +20,7 @@ use unisono_tests::CLASSES;
 use unisono_tests::vendors::models;
 
 /// The class of software adapters, by this version of the arithmetic: on x86-64, and on AArch64, which tells
-/// otherwise whether a product is subnormal.
+/// otherwise whether a product is subnormal. The latter is what QEMU gives on either.
 const CLASS: &str = if cfg!(target_arch = "aarch64") { "8a5e1ddee79ee48a" } else { "e00114d85cbab271" };
 /// The states that short runs end in, on an adapter of either class.
 const RUNS: [(&str, &str); 4] = [

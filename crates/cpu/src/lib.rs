@@ -18,7 +18,7 @@ mod compile;
 mod native;
 mod options;
 mod run;
-#[cfg(any(test, feature = "targets"))]
+#[cfg(feature = "targets")]
 pub mod targets;
 
 pub use options::Options;

@@ -1,4 +1,5 @@
-//! Processors with fewer instructions than this one compute the same bits, and kernels compile for other ones.
+//! Processors with fewer instructions than this one compute the same bits, and kernels compile for other
+//! ones.
 
 mod common;
 
@@ -70,7 +71,8 @@ const EXPRESSIONS: &[&str] = &[
     "bits(vec4<f32>(f32(f16(a.x)), f32(f16(b.y)), 1.0, 2.0))",
 ];
 
-/// Numbers of all kinds but NaN: infinite ones, zeros, subnormal ones, ties, and those at the ends of integers.
+/// Numbers of all kinds but NaN: infinite ones, zeros, subnormal ones, ties, and those at the ends of
+/// integers.
 fn floats() -> Vec<f32> {
     let mut all = vec![
         0.0,

@@ -1,5 +1,5 @@
-//! `cargo xtask demo | test | fuzz | bench | isa | vendors | arm | tidy | rooms | lines`: the tasks that a person
-//! or CI runs in this repository.
+//! `cargo xtask demo | test | fuzz | bench | isa | vendors | arm | tidy | rooms | lines`: the tasks that a
+//! person or CI runs in this repository.
 //!
 //! **This package must never depend on wgpu**: it is built first on a fresh machine, before there is a
 //! driver.
@@ -25,7 +25,8 @@ use clap::{Args, Parser};
 const TEST: [&str; 4] = ["test", "--workspace", "--profile", "dev"];
 
 /// The arguments that run the tests of what is behind features: other formats of data, the dashboard, and
-/// kernels for other processors. Their dependencies take minutes to build, so they run with the long tests alone.
+/// kernels for other processors. Their dependencies take minutes to build, so they run with the long tests
+/// alone.
 const FEATURES: [&[&str]; 3] = [
     &[
         "test",
@@ -99,7 +100,8 @@ enum Task {
     Isa(Rest),
     /// Compare the bytes that all adapters of this machine give, SwiftShader among them where it is installed
     Vendors(Rest),
-    /// Run the processor's adapter as code of AArch64 under QEMU, and compare its bits with those of this machine
+    /// Run the processor's adapter as code of AArch64 under QEMU, and compare its bits with those of this
+    /// machine
     Arm(arm::Arm),
     /// Check the house rules
     Tidy,

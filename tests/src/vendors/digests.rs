@@ -1,5 +1,5 @@
-//! What one adapter gives as lines of text, so that machines of several kinds can be compared: one of them may
-//! be emulated.
+//! What one adapter gives as lines of text, so that machines of several kinds can be compared: one of them
+//! may be emulated.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use super::{Bench, Values, fuzz, has_nan, models, ops, suites};
 /// After so many subjects the device's kernels are dropped.
 const CHUNK: usize = 250;
 
-/// Calls `line` with the class of an adapter, and with a digest and the name of each op with its gradient, each
-/// case of the oracle's suites, each model, and so many random graphs. Of `every` subjects one is run. A
+/// Calls `line` with the class of an adapter, and with a digest and the name of each op with its gradient,
+/// each case of the oracle's suites, each model, and so many random graphs. Of `every` subjects one is run. A
 /// subject that makes a NaN has no digest: what follows from one is not promised.
 ///
 /// # Errors

@@ -34,6 +34,8 @@ use cranelift_module::{Module as _, default_libcall_names};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
 
+#[cfg(any(test, feature = "targets"))]
+pub use target::Processor;
 pub(crate) use target::Target;
 use translator::{Facts, Translator};
 use value::Root;
@@ -281,7 +283,7 @@ fn translated(
 ///
 /// # Errors
 /// As [`Program::compile`].
-#[cfg(any(test, feature = "targets"))]
+#[cfg(feature = "targets")]
 pub(crate) fn code(source: &Source, checked: bool, target: Target) -> Result<Vec<u8>, String> {
     let isa = target.isa()?;
     let mut compilation = translated(source, None, checked, target, &*isa)?.compilation;

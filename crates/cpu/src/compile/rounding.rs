@@ -1,6 +1,7 @@
-//! What Cranelift calls where a processor of x86-64 has no SSE4.1: rounding to whole numbers. The functions of
-//! the system's library would do for most numbers. But a program that is linked statically does not find them
-//! by name, and some of them look at bits, and so do not know of the mode in which subnormal numbers are zeros.
+//! What Cranelift calls where a processor of x86-64 has no SSE4.1: rounding to whole numbers. The functions
+//! of the system's library would do for most numbers. But a program that is linked statically does not find
+//! them by name, and some of them look at bits, and so do not know of the mode in which subnormal numbers are
+//! zeros.
 
 use cranelift_jit::JITBuilder;
 
@@ -16,7 +17,7 @@ pub(super) fn define(builder: &mut JITBuilder) {
 }
 
 /// Returns whether this is one of the functions.
-#[cfg(any(test, feature = "targets"))]
+#[cfg(feature = "targets")]
 pub(super) fn is_known(target: &cranelift_codegen::FinalizedRelocTarget) -> bool {
     use cranelift_codegen::FinalizedRelocTarget::ExternalName;
     use cranelift_codegen::ir::{ExternalName::LibCall, LibCall::*};

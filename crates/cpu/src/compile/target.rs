@@ -5,6 +5,37 @@ use cranelift_codegen::settings::{self, Configurable};
 
 use crate::native::{Vectors, vectors};
 
+/// A processor that kernels can be compiled for.
+#[cfg(any(test, feature = "targets"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Processor {
+    /// The name for messages.
+    pub name: &'static str,
+    pub(crate) triple: &'static str,
+    /// Cranelift's names of its instructions beyond those that all such processors have.
+    pub(crate) has: &'static [&'static str],
+}
+
+#[cfg(any(test, feature = "targets"))]
+impl Processor {
+    fn vectors(self) -> Vectors {
+        match self.has {
+            has if has.contains(&"has_avx512f") => Vectors::Avx512,
+            has if has.contains(&"has_avx2") => Vectors::Avx2,
+            _ => Vectors::Plain,
+        }
+    }
+
+    fn builder(self) -> Result<cranelift_codegen::isa::Builder, String> {
+        let found = cranelift_codegen::isa::lookup_by_name(self.triple);
+        let mut builder = found.map_err(|error| error.to_string())?;
+        for name in self.has {
+            builder.enable(name).map_err(|error| format!("{name}: {error}"))?;
+        }
+        Ok(builder)
+    }
+}
+
 /// The processor that code is made for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
@@ -12,7 +43,7 @@ pub(crate) enum Target {
     Host,
     /// Another one, for tests.
     #[cfg(any(test, feature = "targets"))]
-    Other(crate::targets::Target),
+    Other(Processor),
 }
 
 impl Target {

@@ -54,9 +54,9 @@ fn tie(tape: &Tape, near: &Var) {
     tape.output(TIE, &square);
 }
 
-/// Sums of (1 + 2^-23) 2^-63 times (1 - 2^-23) 2^-63, which is 2^-126 - 2^-172. The nearest number is 2^-126, the
-/// smallest normal one. Where subnormal numbers are zeros, x86-64 rounds first and keeps it, and AArch64 looks
-/// first and makes 0 of it.
+/// Sums of (1 + 2^-23) 2^-63 times (1 - 2^-23) 2^-63, which is 2^-126 - 2^-172. The nearest number is 2^-126,
+/// the smallest normal one. Where subnormal numbers are zeros, x86-64 rounds first and keeps it, and AArch64
+/// looks first and makes 0 of it.
 fn underflow(tape: &Tape, [above, below]: &[Var; 2]) {
     tape.output("underflow", &above.matmul_t(below));
 }
