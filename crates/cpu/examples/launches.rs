@@ -1,8 +1,9 @@
 //! Measures what a launch costs beside its work: `cargo run --release -p unisono-cpu --example launches`.
 //!
 //! Each line is the least of several submissions of many launches, in microseconds a launch, for one thread
-//! and for more. Launches of one workgroup are not shared among threads; those of more are. Behind a launch of one
-//! long workgroup the other threads sleep. On Linux the last number is how often threads went to sleep.
+//! and for more. Launches of one workgroup are not shared among threads; those of more are. Behind a launch
+//! of one long workgroup the other threads sleep. On Linux the last number is how often threads went to
+//! sleep.
 
 use std::time::{Duration, Instant};
 

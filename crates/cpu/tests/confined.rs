@@ -1,5 +1,5 @@
-//! Processes that may do less than others: make no code, or have little memory. Each test runs itself again in a
-//! process of its own.
+//! Processes that may do less than others: make no code, or have little memory. Each test runs itself again
+//! in a process of its own.
 
 #![cfg(target_os = "linux")]
 

@@ -159,8 +159,8 @@ impl Board {
         self.wake(shared.total.div_ceil(shared.piece) - 1);
     }
 
-    /// Wakes some helpers, for so many pieces. Each of them wakes some more, since one that wakes many would do
-    /// nothing else for a while.
+    /// Wakes some helpers, for so many pieces. Each of them wakes some more, since one that wakes many would
+    /// do nothing else for a while.
     fn wake(&self, pieces: u64) {
         let sleeping = self.sleeping.load(Ordering::Acquire);
         for _ in 0..pieces.min(sleeping).min(WAKES) {

@@ -129,9 +129,10 @@ impl Timeline {
         &self.watch
     }
 
-    /// Submits writes, and behind them commands, which run all or not at all. What uses memory that is not the
-    /// device's is left out: a write, or all commands. Returns the number of the submission, and whose memory
-    /// kept something from running that should have run. (A write to what was destroyed since need not.)
+    /// Submits writes, and behind them commands, which run all or not at all. What uses memory that is not
+    /// the device's is left out: a write, or all commands. Returns the number of the submission, and whose
+    /// memory kept something from running that should have run. (A write to what was destroyed since need
+    /// not.)
     pub fn submit(&self, mut writes: Vec<Command>, mut commands: Vec<Command>) -> (u64, Option<Owner>) {
         let mut refused = None;
         // Whoever asks for memory holds the state too, so no map comes between this look and the submission.

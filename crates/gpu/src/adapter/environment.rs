@@ -36,12 +36,62 @@ fn set(name: &str, value: &str) {
     }
 }
 
-/// Returns the bytes of memory of this machine, or `None` if the system does not say.
+/// Returns the number of cores of this machine, of which this process may use fewer, or `None` if the system
+/// does not say.
+pub(crate) fn all_cores() -> Option<usize> {
+    cores_in(&std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?)
+}
+
+/// Returns the number of cores in a list like `0-3,8`.
+fn cores_in(list: &str) -> Option<usize> {
+    let count = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let [first, last] = [first, last].map(|core| core.trim().parse::<usize>().ok());
+        last?.checked_sub(first?)?.checked_add(1)
+    };
+    list.split(',').map(count).try_fold(0usize, |sum, count| sum.checked_add(count?))
+}
+
+/// Returns the bytes of memory that this process may have: those of the machine, or fewer if a control group
+/// that it is in, such as a container, has less. It is `None` if the system does not say.
 pub(crate) fn host_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let machine = read("/proc/meminfo").as_deref().and_then(memory_in);
+    let group = read("/proc/self/cgroup").and_then(|groups| least_limit(&groups, read));
+    machine.into_iter().chain(group).min()
+}
+
+/// Returns the bytes of the machine's memory as `/proc/meminfo` has them.
+fn memory_in(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
+}
+
+/// Returns the least limit of memory of the control groups in a list as in `/proc/self/cgroup`, and of those
+/// around them. In a container a list may have paths of the machine outside, which `read` does not find; the
+/// container's own group is then the outermost one.
+fn least_limit(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<u64> {
+    let mut least: Option<u64> = None;
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let (root, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            all if all.split(',').any(|one| one == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let mut path = Some(path.trim_end_matches('/'));
+        while let Some(group) = path {
+            // A group without a limit has the text `max`, or the largest number there is.
+            let limit = read(&format!("{root}{group}/{file}")).and_then(|text| text.trim().parse().ok());
+            least = least.into_iter().chain(limit).min();
+            path = group.rsplit_once('/').map(|(around, _)| around);
+        }
+    }
+    least
 }
 
 /// Returns what tells processors apart that compute at different speeds, in one line: model and features. It
@@ -106,6 +156,36 @@ mod tests {
         assert_eq!(processor_in(&one("2000", "fma avx512f")), processor_in(&two));
         assert_ne!(processor_in(&one("2000", "fma")), processor_in(&two));
         assert_eq!(processor_in("processor\t: 0\n"), None);
+    }
+
+    #[test]
+    fn a_container_has_less_memory_than_its_machine() {
+        assert_eq!(memory_in("MemTotal:       24000000 kB\nMemFree: 1 kB\n"), Some(24_000_000 << 10));
+        let of = |groups: &str, files: &[(&str, &str)]| {
+            least_limit(groups, |path| {
+                let found = files.iter().find(|(known, _)| *known == path);
+                found.map(|(_, text)| (*text).to_owned())
+            })
+        };
+        let newer = [
+            ("/sys/fs/cgroup/a/b/memory.max", "max\n"),
+            ("/sys/fs/cgroup/a/memory.max", "4096\n"),
+            ("/sys/fs/cgroup/memory.max", "8192\n"),
+        ];
+        assert_eq!(of("0::/a/b\n", &newer), Some(4096));
+        assert_eq!(of("0::/\n", &newer), Some(8192));
+        assert_eq!(of("0::/docker/1\n", &newer), Some(8192));
+        let older = [("/sys/fs/cgroup/memory/memory.limit_in_bytes", "1000")];
+        assert_eq!(of("3:cpu,cpuacct:/x\n2:memory:/docker/1\n0::/docker/1\n", &older), Some(1000));
+        assert_eq!(of("", &newer), None);
+    }
+
+    #[test]
+    fn cores_are_counted() {
+        assert_eq!(
+            ["0-3\n", "0", "0-3,8,10-11\n", "", "3-1"].map(cores_in),
+            [Some(4), Some(1), Some(7), None, None]
+        );
     }
 
     #[test]

@@ -191,6 +191,19 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Returns the number of threads on which each of so many devices computes, in each of so many processes on
+/// this machine.
+pub(crate) fn own_cores(devices: usize, processes: usize) -> usize {
+    let own = cores();
+    share([own, environment::all_cores().unwrap_or(own)], devices, processes)
+}
+
+/// Returns a device's part of the cores that its process may use, and of those of the machine.
+fn share([own, all]: [usize; 2], devices: usize, processes: usize) -> usize {
+    // A process that may use few cores shares them with no other process.
+    (own.min(all / processes.max(1)) / devices.max(1)).max(1)
+}
+
 /// The most storage buffers of a kernel that plans make use of.
 const MOST_BUFFERS: u32 = 64;
 
@@ -271,8 +284,8 @@ impl Adapter {
         }
     }
 
-    /// Returns the bytes of memory of this adapter where they are known without opening it: the machine's on
-    /// a CPU adapter.
+    /// Returns the bytes of memory of this adapter where they are known without opening it: on a CPU adapter
+    /// the machine's, or those of the container that the process runs in.
     pub fn memory_bytes(&self) -> Option<u64> {
         if self.kind == Kind::Cpu { host_memory() } else { None }
     }
@@ -407,6 +420,12 @@ pub(in crate::adapter) mod tests {
         (mac.limits.buffer_bytes, mac.limits.storage_binding_bytes) = (36 << 30, 36 << 30);
         let target = mac.target();
         assert_eq!((target.max_buffer_bytes, target.max_binding_bytes), (36 << 30, (1 << 32) - 4));
+    }
+
+    #[test]
+    fn processes_share_the_cores_that_the_system_has_not_divided_among_them() {
+        assert_eq!([share([32, 32], 1, 1), share([32, 32], 2, 1), share([32, 32], 1, 4)], [32, 16, 8]);
+        assert_eq!([share([8, 32], 1, 4), share([8, 32], 2, 4), share([1, 32], 4, 64)], [8, 4, 1]);
     }
 
     #[test]

@@ -24,9 +24,9 @@ use std::sync::{Arc, Mutex};
 
 use unisono_graph::target::Target;
 
-use crate::adapter::cores;
 use crate::adapter::enumerate::{instance, raw_processor};
 use crate::adapter::float_mode;
+use crate::adapter::{cores, own_cores};
 use crate::{Adapter, Backend, GpuError, Kind};
 
 use clock::Clock;
@@ -113,7 +113,7 @@ impl Device {
         }
         let failed = |reason: String| GpuError::Open { adapter: adapter.label(), reason };
         let cores = cores();
-        let own_cores = (cores / options.devices.max(1)).max(1);
+        let own_cores = own_cores(options.devices, options.processes);
         let (instance, found) = match adapter.backend {
             Backend::Cpu => (None, raw_processor(own_cores)),
             backend => {

@@ -52,6 +52,10 @@ pub struct Options {
     /// Each begins to compile with other kernels, so that it finds in the driver's cache what others have
     /// compiled by then. Default: 1.
     pub devices: usize,
+    /// The number of processes that open as many devices on this machine, such as ranks. On CPU adapters they
+    /// share the machine's cores, as far as the system has not given each of them cores of its own. Default:
+    /// 1.
+    pub processes: usize,
     /// The number of the device among those, from 0. Default: 0.
     pub turn: usize,
 }
@@ -71,6 +75,7 @@ impl Default for Options {
             texels: None,
             compile_threads: None,
             devices: 1,
+            processes: 1,
             turn: 0,
         }
     }

@@ -174,11 +174,11 @@ impl Replicas {
         let new: Vec<usize> = (first..first + adapters.len()).collect();
         let late = !self.is_empty();
         new.iter().for_each(|&worker| self.tell(Event::Joined { worker, late }));
-        let devices = self.scheduler.present().len();
+        let sharing = [self.scheduler.present().len(), self.world.local().1];
         let within = self.options.deadline.max(OPENING);
         self.tell(Event::Ask { workers: new.clone(), within });
         self.settle(&mut |replicas, worker, ticket| {
-            replicas.threads.start(&adapters[worker - first], devices, ticket)
+            replicas.threads.start(&adapters[worker - first], sharing, ticket)
         });
         for &worker in &new {
             if let Some(Reply::Opened { state_bytes }) = self.replies.remove(&worker) {

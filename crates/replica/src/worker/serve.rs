@@ -29,6 +29,8 @@ pub(crate) struct Start {
     pub replica: usize,
     /// The number of replicas of this process, with this one.
     pub devices: usize,
+    /// The number of processes that share this machine, with this one.
+    pub processes: usize,
     /// The ticket under which it answers once its device is open.
     pub ticket: u64,
     pub adapter: Adapter,
@@ -61,8 +63,9 @@ pub(super) struct Worker {
 /// Runs the thread: opens the device, answers whether that succeeded, and then serves orders until the
 /// coordinator closes the queue.
 pub(crate) fn serve(start: Start) {
-    let Start { replica, devices, ticket, adapter, programs, options, holding, orders, answers } = start;
-    let place = [replica, devices];
+    let Start { replica, devices, processes, ticket, adapter, programs, options, holding, orders, answers } =
+        start;
+    let place = [replica, devices, processes];
     let opened = guarded(|| Worker::open(place, &adapter, programs, options, holding, answers.clone()));
     let (mut worker, result, spans) = match opened {
         Ok(mut worker) => {
@@ -110,7 +113,7 @@ fn guarded<T>(f: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
 
 impl Worker {
     fn open(
-        [replica, devices]: [usize; 2],
+        [replica, devices, processes]: [usize; 3],
         adapter: &Adapter,
         programs: Programs,
         options: Options,
@@ -124,6 +127,7 @@ impl Worker {
             device.deadline = options.deadline;
             device.f16 = programs.store_f16();
             device.devices = devices;
+            device.processes = processes;
             device.turn = replica;
         });
         let mut device = Device::open_with(adapter, how)?;

@@ -49,13 +49,15 @@ impl Threads {
         }
     }
 
-    /// Starts a thread, which opens its device, one of `devices`, and then answers under `ticket`.
-    pub fn start(&mut self, adapter: &Adapter, devices: usize, ticket: u64) {
+    /// Starts a thread, which opens its device, one of `devices` in each of so many processes on this
+    /// machine, and then answers under `ticket`.
+    pub fn start(&mut self, adapter: &Adapter, [devices, processes]: [usize; 2], ticket: u64) {
         let replica = self.members.len();
         let (orders, inbox) = unbounded();
         let start = Start {
             replica,
             devices,
+            processes,
             ticket,
             adapter: adapter.clone(),
             programs: self.programs.clone(),
