@@ -35,7 +35,8 @@ struct Floats {
 impl Writer<'_, '_> {
     /// Writes a call of native code in the place of this function, if there is some. Returns whether it did.
     pub fn native(&mut self, function: &Function, arguments: &[Val]) -> bool {
-        if self.plan.checked || function.result.is_some() {
+        // Native code that is not optimized is slower than what Cranelift makes of its text.
+        if self.plan.checked || function.result.is_some() || cfg!(unoptimized) {
             return false;
         }
         let written = match function.name.as_deref() {

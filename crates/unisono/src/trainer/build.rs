@@ -165,7 +165,8 @@ impl Builder {
         check_batch("global batch", settings.global_batch)?;
         let is_mixed = settings.precision == Precision::Mixed;
         let loss_scale = is_mixed.then(|| Scaling::new(self.loss_scale));
-        let notes = self.notes(&programs, &settings, weights.iter().sum());
+        let mut notes = self.notes(&programs, &settings, weights.iter().sum());
+        notes.extend(unoptimized_note(&chosen));
         let budget = self.budget(adapters, &weights, &programs);
         self.check_owners(mixed)?;
         let mut identity = identity(&self.parts, &programs, &settings, loss_scale.as_ref());
@@ -322,6 +323,16 @@ fn unprotected_note() -> Option<String> {
          give the same bits"
             .to_owned()
     })
+}
+
+/// Returns a note if one of the adapters is the processor, in a build without optimization.
+fn unoptimized_note(adapters: &[Adapter]) -> Option<String> {
+    let slow = adapters.iter().find(|adapter| adapter.is_unoptimized())?;
+    Some(format!(
+        "{} is compiled without optimization, so that steps, and the first one above all, take many times as long: build \
+         with --release, or optimize unisono-cpu and what it depends on in [profile.dev.package]",
+        slow.label()
+    ))
 }
 
 /// Returns what a user should know of the settings.
