@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::compile::{Binding, Bound, Program};
 
-use super::group::{self, Place};
+use super::group::{self, Place, Stacks};
 use super::memory::{Memory, Owner};
 
 /// What a launch has bound: the buffers by number, and the memory in which each of them lies.
@@ -71,19 +71,19 @@ impl Launch {
         self.groups.iter().map(|&groups| u64::from(groups)).product()
     }
 
-    /// Runs workgroups. Returns the number of the first one for which there was no memory, or the end.
+    /// Runs workgroups. Returns whether there was memory for their stacks; if not, none of them ran.
     #[expect(unsafe_code, reason = "machine code runs")]
-    pub fn run(&self, numbers: Range<u64>) -> u64 {
+    pub fn run(&self, numbers: Range<u64>, stacks: &Stacks) -> bool {
+        let Some(mut own) = stacks.take(&self.program) else { return false };
         let [x, y, _] = self.groups.map(u64::from);
-        for number in numbers.clone() {
+        for number in numbers {
             let group = [number % x, number / x % y, number / (x * y)].map(|axis| axis as u32);
             let place = Place { group, groups: self.groups };
             // SAFETY: `Pass::dispatch_workgroups` has checked what is bound, the timeline runs one launch at
             // a time, and each workgroup is run once.
-            if !unsafe { group::run(&self.program, &self.bindings.bounds, place, self.clears) } {
-                return number;
-            }
+            unsafe { group::run(&self.program, &self.bindings.bounds, place, self.clears, &mut own) };
         }
-        numbers.end
+        stacks.give(own);
+        true
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::group::{MOST_STACKS, Stacks};
 use super::launch::Launch;
 use super::timeline::STACK;
 
@@ -36,7 +37,7 @@ struct Shared {
 #[repr(align(64))]
 struct Line<T>(T);
 
-/// The workgroups that a thread took and had no memory for.
+/// The workgroups that a thread took and had no stacks for.
 #[derive(Debug, Default)]
 struct Left {
     pieces: Mutex<Vec<Range<u64>>>,
@@ -54,27 +55,41 @@ impl Shared {
         self.taken.0.load(Ordering::Relaxed) < self.total
     }
 
-    /// Computes pieces until none is left, or this thread has no memory for one.
-    fn work(&self) {
+    /// Computes pieces until none is left, or there is no memory for the stacks of one. Returns whether there
+    /// was.
+    fn work(&self, stacks: &Stacks) -> bool {
         loop {
             let first = self.taken.0.fetch_add(self.piece, Ordering::Relaxed);
             if first >= self.total {
-                return;
+                return true;
             }
             let end = (first + self.piece).min(self.total);
-            let reached = self.launch.run(first..end);
-            self.done.0.fetch_add(reached - first, Ordering::Release);
-            if reached < end {
-                hold(&self.left.pieces).push(reached..end);
-                self.left.count.fetch_add(end - reached, Ordering::Release);
-                return;
+            if !self.launch.run(first..end, stacks) {
+                self.leave(first..end);
+                return false;
             }
+            self.done.0.fetch_add(end - first, Ordering::Release);
         }
     }
 
-    /// Computes what others have left, when they have done all else and need no memory. Returns whether there
+    /// Leaves a piece to the end of the launch.
+    fn leave(&self, piece: Range<u64>) {
+        let count = piece.end - piece.start;
+        hold(&self.left.pieces).push(piece);
+        self.left.count.fetch_add(count, Ordering::Release);
+    }
+
+    /// Leaves all that nobody has taken to the end of the launch, since it may be that no helper comes.
+    fn leave_rest(&self) {
+        let first = self.taken.0.swap(self.total, Ordering::Relaxed);
+        if first < self.total {
+            self.leave(first..self.total);
+        }
+    }
+
+    /// Computes what was left, when all else is done and nobody has stacks any more. Returns whether there
     /// was memory for it.
-    fn complete(&self) -> bool {
+    fn complete(&self, stacks: &Stacks) -> bool {
         let mut turns = 0u32;
         loop {
             let left = self.left.count.load(Ordering::Acquire);
@@ -89,7 +104,7 @@ impl Shared {
             return true;
         }
         let pieces = std::mem::take(&mut *hold(&self.left.pieces));
-        pieces.into_iter().all(|piece| self.launch.run(piece.clone()) == piece.end)
+        pieces.into_iter().all(|piece| self.launch.run(piece, stacks))
     }
 }
 
@@ -101,7 +116,7 @@ pub(crate) struct Pool {
 }
 
 /// Where launches are announced.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Board {
     /// Counts the launches.
     number: AtomicU64,
@@ -109,6 +124,7 @@ struct Board {
     ended: AtomicBool,
     newest: Mutex<Option<Arc<Shared>>>,
     news: Condvar,
+    stacks: Stacks,
 }
 
 fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -118,7 +134,11 @@ fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Pool {
     /// Starts so many threads beside this one. `begin` is called on each.
     pub fn new(helpers: usize, begin: fn()) -> Self {
-        let board = Arc::new(Board::default());
+        Self::with_stacks(helpers, begin, Stacks::new(MOST_STACKS))
+    }
+
+    fn with_stacks(helpers: usize, begin: fn(), stacks: Stacks) -> Self {
+        let board = Arc::new(Board::new(stacks));
         let start = |at: usize| {
             let board = Arc::clone(&board);
             let work = move || {
@@ -136,14 +156,16 @@ impl Pool {
     pub fn run(&self, launch: &Launch) -> bool {
         let total = launch.total();
         if total <= 1 || self.helpers.is_empty() {
-            return launch.run(0..total) == total;
+            return launch.run(0..total, &self.board.stacks);
         }
         let threads = self.helpers.len() as u64 + 1;
         let piece = (total / (threads * u64::from(PIECES))).max(1);
         let shared = Arc::new(Shared::new(launch, total, piece));
         self.board.announce(&shared);
-        shared.work();
-        let is_complete = shared.complete();
+        if !shared.work(&self.board.stacks) {
+            shared.leave_rest();
+        }
+        let is_complete = shared.complete(&self.board.stacks);
         // What was bound may be freed when this launch is over.
         *hold(&self.board.newest) = None;
         is_complete
@@ -151,6 +173,17 @@ impl Pool {
 }
 
 impl Board {
+    fn new(stacks: Stacks) -> Self {
+        Self {
+            number: AtomicU64::new(0),
+            sleeping: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+            newest: Mutex::default(),
+            news: Condvar::new(),
+            stacks,
+        }
+    }
+
     fn announce(&self, shared: &Arc<Shared>) {
         let mut newest = hold(&self.newest);
         *newest = Some(Arc::clone(shared));
@@ -179,7 +212,7 @@ impl Board {
                 let taken = shared.taken.0.load(Ordering::Relaxed);
                 self.wake(shared.total.saturating_sub(taken).div_ceil(shared.piece));
             }
-            shared.work();
+            shared.work(&self.stacks);
         }
     }
 
@@ -230,5 +263,48 @@ impl Drop for Pool {
         for helper in self.helpers.drain(..) {
             let _ = helper.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::compile::{Bound, Program, Source};
+    use crate::run::launch::Bindings;
+    use crate::run::memory::Memory;
+
+    use super::*;
+
+    /// Several threads want stacks for a workgroup each, and there are enough for one workgroup, or for none.
+    #[test]
+    fn threads_without_stacks_leave_their_workgroups_to_the_end() {
+        const GROUPS: u32 = 40;
+        let source = Source::parse(
+            "@group(0) @binding(0) var<storage, read_write> x: array<u32>;
+var<workgroup> turn: array<u32, 64>;
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    turn[lane] = lane;
+    workgroupBarrier();
+    if turn[(lane + 3u) % 64u] == 0u { x[id.x] += 1u; }
+}",
+        );
+        let program = Program::compile(&source.unwrap(), None, true).map(Arc::new).unwrap();
+        let memory = Memory::new(4 * u64::from(GROUPS)).map(Arc::new).unwrap();
+        let mut bindings = Bindings::default();
+        bindings.bind(0, Bound { start: memory.at(0), bytes: memory.bytes() }, Arc::clone(&memory));
+        let launch = Launch { program, bindings: Arc::new(bindings), groups: [GROUPS, 1, 1], clears: true };
+        for most in [64, 65, 100, 127, 200] {
+            for _ in 0..10 {
+                let pool = Pool::with_stacks(4, || (), Stacks::new(most));
+                assert!((0..20).all(|_| pool.run(&launch)));
+            }
+        }
+        for group in 0..u64::from(GROUPS) {
+            // SAFETY: the buffer holds it, and the launches are over.
+            #[expect(unsafe_code, reason = "what a kernel wrote is read")]
+            let count = unsafe { memory.at(4 * group).cast::<u32>().read() };
+            assert_eq!(count, 5 * 10 * 20);
+        }
+        assert!(!Pool::with_stacks(4, || (), Stacks::new(63)).run(&launch));
     }
 }
