@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use self::generate::Random;
 use self::program::{GROUPS, Program, Scalar};
-use super::group::{self, Place};
+use super::group::{self, Place, Stacks};
 use crate::compile::{self, Bound, Processor, Source, Target};
 
 /// A processor with what every one of this architecture has.
@@ -85,15 +85,14 @@ fn compiled(
         bytes: program.size(ty) as u64,
     };
     let bounds: Vec<Bound> = program.buffers.iter().zip(&mut memory).map(bound).collect();
+    let stacks = Stacks::new(code.lanes as usize).take(&code);
+    let mut stacks = stacks.ok_or_else(|| "no memory for stacks".to_owned())?;
     for group in 0..GROUPS as u32 {
         let place = Place { group: [group, 0, 0], groups: [GROUPS as u32, 1, 1] };
         flush(flushes);
         // SAFETY: the buffers are those of the program, and the interpreter has stayed within them.
-        let is_run = unsafe { group::run(&code, &bounds, place, true) };
+        unsafe { group::run(&code, &bounds, place, true, &mut stacks) };
         flush(false);
-        if !is_run {
-            return Err("no memory for stacks".to_owned());
-        }
     }
     let mut found = Vec::new();
     for (ty, words) in program.buffers.iter().zip(&memory) {
