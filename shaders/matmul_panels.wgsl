@@ -2,14 +2,12 @@
 // order. An invocation computes ROWS rows and 32 columns. It copies what it needs of b once, step by step,
 // and multiplies it with eight rows of a at a time, which are read where they are, or from a copy if a is a
 // view or of f16. All memory is the invocation's own: there are no barriers.
-// `unisono_panel_product` is what takes the time, and then `unisono_panel_copy`. unisono-cpu has code of its own
-// for them.
-// Grid: x: 32 columns each; y: ROWS rows each; z: batch * chunks, or groups of joined shards.
+// `unisono_panel_product` is what takes the time, and then `unisono_panel_copy`. unisono-cpu has code of its
+// own for them. Grid: x: 32 columns each; y: ROWS rows each; z: batch * chunks, or groups of joined shards.
 // Constants: ROWS, a multiple of eight; SHARDS, the sums of shards that may wait; STRIPE: the vectors that a
-// copy of a takes; those of product.wgsl.
-// Functions generated for the product: left, which returns an element of a or of its copy; left_rows, which
-// makes the copy, and returns where the eight rows begin and how far apart two steps are; and copy_panel, which
-// copies what is needed of b.
+// copy of a takes; those of product.wgsl. Functions generated for the product: left, which returns an element
+// of a or of its copy; left_rows, which makes the copy, and returns where the eight rows begin and how far
+// apart two steps are; and copy_panel, which copies what is needed of b.
 
 // panel[8 * p + h]: step p of the columns 4 * h to 4 * h + 3.
 var<workgroup> panel: array<vec4<f32>, 8u * (CHUNK + 4u)>;
@@ -20,8 +18,9 @@ var<workgroup> waiting: array<vec4<f32>, 8u * ROWS * SHARDS>;
 
 struct Rows { at: array<u32, 8>, step: u32 }
 
-// Computes eight rows from row `to` of the tile on: the sums over `steps` steps of the panel, to which the sums
-// that wait at the first `levels` levels of the tree are added. They go to the tile, or wait at the next level.
+// Computes eight rows from row `to` of the tile on: the sums over `steps` steps of the panel, to which the
+// sums that wait at the first `levels` levels of the tree are added. They go to the tile, or wait at the next
+// level.
 fn unisono_panel_product(rows: Rows, steps: u32, to: u32, levels: u32, waits: bool) {
     var at = rows.at;
     for (var r = 0u; r < 8u; r++) {

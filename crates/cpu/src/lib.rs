@@ -23,8 +23,8 @@ pub mod targets;
 
 pub use options::Options;
 
-/// Whether this crate is compiled with optimization. Without it kernels are the same but for those of products,
-/// which are then Cranelift's code alone, and compiling them takes many times as long.
+/// Whether this crate is compiled with optimization. Without it kernels are the same but for those of
+/// products, which are then Cranelift's code alone, and compiling them takes many times as long.
 pub const IS_OPTIMIZED: bool = !cfg!(unoptimized);
 
 /// Returns whether this processor is one for which kernels can be compiled: x86-64, AArch64, or another one

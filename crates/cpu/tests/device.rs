@@ -166,8 +166,8 @@ fn the_times_of_a_pass_grow() {
     assert!(0 < begin && begin < end, "{begin} {end}");
 }
 
-/// A kernel that copies a panel and multiplies with it in three turns, as the kernels of products do: sums of the
-/// first two turns wait for those behind them.
+/// A kernel that copies a panel and multiplies with it in three turns, as the kernels of products do: sums of
+/// the first two turns wait for those behind them.
 const PANELS: &str = "
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> a: array<f32>;
@@ -248,8 +248,8 @@ fn native_products_are_those_of_their_wgsl() {
     }
 }
 
-/// Without bounds checks native code runs in the place of these functions, whatever they say, and with them it
-/// does not. The test above would see nothing if no function were known.
+/// Without bounds checks native code runs in the place of these functions, whatever they say, and with them
+/// it does not. The test above would see nothing if no function were known.
 #[test]
 fn native_code_takes_the_place_of_functions_that_are_trusted() {
     let wgsl = PANELS

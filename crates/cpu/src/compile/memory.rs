@@ -11,8 +11,8 @@ use super::half::is_half;
 use super::translator::Writer;
 use super::value::{Lane, Memory, Pointer, Slot, Val, leaf, parts, room};
 
-/// The bytes that can be read from the beginning of any binding: buffers end, and bindings begin, at multiples of
-/// it.
+/// The bytes that can be read from the beginning of any binding: buffers end, and bindings begin, at
+/// multiples of it.
 const SURE: u64 = 16;
 
 /// Returns the type behind a pointer.

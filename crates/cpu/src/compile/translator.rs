@@ -200,9 +200,9 @@ impl<'m> Writer<'m, '_> {
         Ok(())
     }
 
-    /// Writes the loop over invocations, of which there is one at least. It looks for its end behind its body:
-    /// Cranelift moves what is the same for all invocations out of loops whose body it meets before what is
-    /// behind them.
+    /// Writes the loop over invocations, of which there is one at least. It looks for its end behind its
+    /// body: Cranelift moves what is the same for all invocations out of loops whose body it meets before
+    /// what is behind them.
     fn lanes(&mut self, first: ir::Value, end: ir::Value) -> Result<(), Stop> {
         let [body, done] = [(); 2].map(|()| self.b.create_block());
         let lane = self.b.declare_var(types::I32);

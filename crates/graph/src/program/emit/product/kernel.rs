@@ -107,8 +107,8 @@ fn left_rows(own: Part, i: u32, steps: u32) -> Rows {
 
 /// Copies a right operand that is stored as f32. Columns from n on hold any values.
 const RIGHT_STORED: &str = "
-// Copies steps of 32 columns to the panel. Element `first` of b is the first one; steps and columns lie so far
-// apart; columns behind the last one are copies of it.
+// Copies steps of 32 columns to the panel. Element `first` of b is the first one; steps and columns lie so
+// far apart; columns behind the last one are copies of it.
 fn unisono_panel_copy(first: u32, step: u32, column: u32, steps: u32, last: u32) {
     for (var p = 0u; p < steps; p++) {
         for (var h = 0u; h < 8u; h++) {

@@ -1,76 +1,10 @@
-//! Code that kernels call: what they spend most of their time in, for the vectors that this processor has,
-//! and functions of floats, with the same bits on every processor.
+//! Products and copies of panels, which kernels of products spend most of their time in, for the vectors that
+//! this processor has, and with the same bits on every processor.
 
-use naga::MathFunction;
-
-/// A function of one float.
-type Unary = extern "C" fn(f32) -> f32;
-
-/// A function of two floats.
-type Binary = extern "C" fn(f32, f32) -> f32;
-
-/// Code that takes as many floats as its function has operands.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Code {
-    Unary(Unary),
-    Binary(Binary),
-}
-
-impl Code {
-    /// Returns the address of the code.
-    pub fn address(self) -> usize {
-        match self {
-            Self::Unary(code) => code as usize,
-            Self::Binary(code) => code as usize,
-        }
-    }
-}
-
-/// Returns the code of a function, if there is some.
-pub(crate) fn function(function: MathFunction) -> Option<Code> {
-    macro_rules! unary {
-        ($name:ident) => {{
-            extern "C" fn code(x: f32) -> f32 {
-                libm::$name(x)
-            }
-            Some(Code::Unary(code))
-        }};
-    }
-    macro_rules! binary {
-        ($name:ident) => {{
-            extern "C" fn code(x: f32, y: f32) -> f32 {
-                libm::$name(x, y)
-            }
-            Some(Code::Binary(code))
-        }};
-    }
-    match function {
-        MathFunction::Sin => unary!(sinf),
-        MathFunction::Cos => unary!(cosf),
-        MathFunction::Tan => unary!(tanf),
-        MathFunction::Asin => unary!(asinf),
-        MathFunction::Acos => unary!(acosf),
-        MathFunction::Atan => unary!(atanf),
-        MathFunction::Sinh => unary!(sinhf),
-        MathFunction::Cosh => unary!(coshf),
-        MathFunction::Tanh => unary!(tanhf),
-        MathFunction::Asinh => unary!(asinhf),
-        MathFunction::Acosh => unary!(acoshf),
-        MathFunction::Atanh => unary!(atanhf),
-        MathFunction::Exp => unary!(expf),
-        MathFunction::Exp2 => unary!(exp2f),
-        MathFunction::Log => unary!(logf),
-        MathFunction::Log2 => unary!(log2f),
-        MathFunction::Atan2 => binary!(atan2f),
-        MathFunction::Pow => binary!(powf),
-        _ => None,
-    }
-}
-
-/// What [`Vectors::panel_product`]'s code computes: eight rows of 32 numbers. Row r is the sum over p, in order from +0, of
-/// `left[rows[r] + p * step] * panel[32 * p..][..32]`, where each product and each sum is rounded. What waits
-/// at the first `levels` levels is added to it, level by level, as `waiting + canonical(row)`. The row goes to
-/// `tile`, or, canonical, to the next level of `waiting` if it waits itself.
+/// What [`Vectors::panel_product`]'s code computes: eight rows of 32 numbers. Row r is the sum over p, in
+/// order from +0, of `left[rows[r] + p * step] * panel[32 * p..][..32]`, where each product and each sum is
+/// rounded. What waits at the first `levels` levels is added to it, level by level, as `waiting +
+/// canonical(row)`. The row goes to `tile`, or, canonical, to the next level of `waiting` if it waits itself.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PanelProduct {
@@ -89,8 +23,8 @@ pub(crate) struct PanelProduct {
     pub level: u32,
 }
 
-/// What [`Vectors::panel_copy`]'s code copies: `panel[32 * p + c]` becomes `from[p * step + min(c, last) * column]` for
-/// each of the steps and 32 columns.
+/// What [`Vectors::panel_copy`]'s code copies: `panel[32 * p + c]` becomes `from[p * step + min(c, last) *
+/// column]` for each of the steps and 32 columns.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PanelCopy {
