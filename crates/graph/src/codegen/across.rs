@@ -48,11 +48,9 @@ fn kernel(mut writer: Writer<'_>, (unit, reduction): (&Unit, &Reduction), chunke
     if !writer.is_all_vectors() || !writer.loads_fours(root) {
         return None;
     }
-    let (start, _) = joined(reduction.kind);
-    let sums = ["x", "y", "z", "w"].map(|lane| {
-        let (_, combined) = joined(reduction.kind);
-        combined.replace("acc", &format!("acc.{lane}")).replace('$', &format!("four.{lane}"))
-    });
+    let (start, combined) = joined(reduction.kind);
+    let sums = ["x", "y", "z", "w"]
+        .map(|lane| combined.replace("acc", &format!("acc.{lane}")).replace('$', &format!("four.{lane}")));
     let loads = std::mem::take(&mut writer.body);
     let inner = reduced_length(&graph.nodes[input].ty, reduction);
     let fours = graph.nodes[root].ty.count() / 4;

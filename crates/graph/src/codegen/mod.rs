@@ -95,9 +95,11 @@ pub struct MapKernels {
 impl MapKernels {
     /// Returns the kernels of a map unit.
     pub fn new(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Self {
-        let plain = map_kernel(graph, fusion, stores, (unit, Compiler::Driver));
-        let fours = map_kernel(graph, fusion, stores, (unit, Compiler::Processor));
-        let fours = (fours.lanes > plain.lanes).then_some(fours);
+        let in_quads = |compiler| comes_in_quads(graph, fusion, stores, (unit, compiler));
+        let kernel = |lanes| map_kernel(graph, fusion, stores, (unit, lanes));
+        let is_short = in_quads(Compiler::Driver);
+        let plain = kernel(if is_short { 4 } else { 1 });
+        let fours = (!is_short && in_quads(Compiler::Processor)).then(|| kernel(4));
         Self { plain, fours, pairs: pairs_kernel(graph, fusion, stores, unit) }
     }
 
@@ -118,8 +120,7 @@ enum Compiler {
     Processor,
 }
 
-fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, (unit, compiler): (&Unit, Compiler)) -> Bound {
-    let lanes = if comes_in_quads(graph, fusion, stores, (unit, compiler)) { 4 } else { 1 };
+fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, (unit, lanes): (&Unit, usize)) -> Bound {
     let mut writer = Writer::new(graph, fusion, stores, unit);
     let body = map_body(&mut writer, unit, lanes);
     let name = unit_name(graph, fusion, unit);
