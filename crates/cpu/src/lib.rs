@@ -15,12 +15,14 @@
 
 mod backend;
 mod compile;
+mod kernels;
 mod native;
 mod options;
 mod run;
 #[cfg(feature = "targets")]
 pub mod targets;
 
+pub use kernels::Kernels;
 pub use options::Options;
 
 /// Whether this crate is compiled with optimization. Without it kernels are the same but for those of

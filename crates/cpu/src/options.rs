@@ -1,18 +1,22 @@
 //! How a device computes.
 
+use crate::Kernels;
+
 /// How a device computes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// The number of threads that compute. Default: as many as the system has cores for.
     pub threads: usize,
     /// Called on each of these threads when it starts, for instance to set the processor's floating-point
     /// mode. Default: nothing.
     pub begin: fn(),
+    /// The kernels that are compiled. Devices with clones of the same compile each kernel once. Default: kernels of its own.
+    pub kernels: Kernels,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { threads, begin: || () }
+        Self { threads, begin: || (), kernels: Kernels::default() }
     }
 }

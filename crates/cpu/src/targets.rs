@@ -68,7 +68,7 @@ impl Target {
     /// # Errors
     /// A message, if it is not valid WGSL, or is not supported.
     pub fn compile(self, wgsl: &str, checked: bool) -> Result<Vec<u8>, String> {
-        compile::code(&Source::parse(wgsl)?, checked, compile::Target::Other(self))
+        compile::code(&Source::parse(wgsl, compile::EXTENSIONS)?, checked, compile::Target::Other(self))
     }
 
     /// Returns this processor as an adapter whose kernels have that one's instructions alone.

@@ -52,7 +52,7 @@ fn quotient(x: f32, y: f32) -> f32 {{ return x / y; }}
     let six = 6f32.to_bits();
     let plain = Machine::new(1).run(&wgsl, 16, &[], [1, 1, 1]);
     assert_eq!(words(&plain), [tiny[0], tiny[1], tiny[2], six]);
-    let options = unisono_cpu::Options { threads: 1, begin: flush };
+    let options = unisono_cpu::Options { threads: 1, begin: flush, ..unisono_cpu::Options::default() };
     let flushed = Machine::with(options).run(&wgsl, 16, &[], [1, 1, 1]);
     assert_eq!(words(&flushed), [0, 0, 0, six]);
 }

@@ -161,14 +161,14 @@ fn processors_with_fewer_instructions_compute_the_same_bits() {
     let integers: Vec<u32> = (0..4096u32).map(|i| i.wrapping_mul(0x85eb_ca6b) >> (i % 29)).collect();
     let (x, n) = (bytes_of(&floats()), bytes_of_words(&integers));
     for begin in [flush, || ()] {
-        let options = Options { threads: 2, begin };
+        let options = Options { threads: 2, begin, ..Options::default() };
         let run = |adapter: &wgpu::Adapter| {
             let machine = Machine::of(adapter);
             words(&machine.run(&kernel(), 16 * 1024 * EXPRESSIONS.len(), &[&x, &n], [32, 1, 1]))
         };
-        let expected = run(&unisono_cpu::adapter(options));
+        let expected = run(&unisono_cpu::adapter(options.clone()));
         for target in ALL {
-            let Some(adapter) = target.adapter(options) else {
+            let Some(adapter) = target.adapter(options.clone()) else {
                 println!("{}: not run here", target.name);
                 continue;
             };
@@ -202,7 +202,7 @@ fn subnormal_numbers_are_rounded_as_zeros_if_they_are_zeros() {
     let ceils = [0, minus, two, minus | one];
     let expected = [floors, ceils, [minus, 0, 7, 0]].concat();
     for target in ALL {
-        if let Some(adapter) = target.adapter(Options { threads: 1, begin: flush }) {
+        if let Some(adapter) = target.adapter(Options { threads: 1, begin: flush, ..Options::default() }) {
             let found = Machine::of(&adapter).run(&kernel, 48, &[&x, &bytes_of_words(&[7; 4])], [1, 1, 1]);
             assert_eq!(words(&found), expected, "{}", target.name);
         }

@@ -220,3 +220,55 @@ fn a_handler_of_errors_uses_the_queue() {
     // The handler holds the queue, which holds the handler.
     machine.device.on_uncaptured_error(Arc::new(|_| ()));
 }
+
+/// A kernel declares its buffers as its layout does, and has what the device was opened with.
+#[test]
+fn a_kernel_that_its_layout_or_its_device_does_not_allow_is_refused() {
+    let machine = Machine::new(1);
+    let pipeline = |entries: &[(u32, wgpu::BufferBindingType)]| {
+        let entries: Vec<_> = entries
+            .iter()
+            .map(|&(binding, ty)| wgpu::BindGroupLayoutEntry {
+                binding,
+                visibility: wgpu::ShaderStages::COMPUTE,
+                ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
+                count: None,
+            })
+            .collect();
+        let device = &machine.device;
+        error(&machine, || {
+            let group = wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries };
+            let group = device.create_bind_group_layout(&group);
+            let layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+                label: None,
+                bind_group_layouts: &[Some(&group)],
+                immediate_size: 0,
+            });
+            let source = wgpu::ShaderSource::Wgsl(COPY.into());
+            let module = device.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source });
+            let _refused = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                label: None,
+                layout: Some(&layout),
+                module: &module,
+                entry_point: Some("main"),
+                compilation_options: wgpu::PipelineCompilationOptions::default(),
+                cache: None,
+            });
+        })
+    };
+    let [read, written] = [true, false].map(|read_only| wgpu::BufferBindingType::Storage { read_only });
+    assert_eq!(pipeline(&[(0, written), (1, read), (2, read)]), "");
+    assert!(pipeline(&[(0, written)]).contains("binding 1: not in the layout"));
+    for other in [written, wgpu::BufferBindingType::Uniform] {
+        assert!(pipeline(&[(0, written), (1, other)]).contains("binding 1: Read in the kernel, and "));
+    }
+    let plain = Machine::plain();
+    for [declares, uses] in [["enable f16;", "f16"], ["", "u64"]] {
+        let wgsl = format!(
+            "{declares} @group(0) @binding(0) var<storage, read_write> x: array<{uses}>;
+@compute @workgroup_size(1) fn main() {{ x[0] = x[1]; }}"
+        );
+        assert!(machine.pipeline(&wgsl, true).is_ok());
+        assert!(plain.pipeline(&wgsl, true).is_err(), "{uses}");
+    }
+}

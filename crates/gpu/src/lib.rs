@@ -14,6 +14,7 @@ pub use device::clock::Stretch;
 pub use device::counters::Counters;
 pub use device::mapped::{MappedDownload, MappedUpload, UploadPart};
 pub use device::options::{Options, is_unprotected};
+pub use device::shared::SharedKernels;
 pub use device::spirv::spirv;
 pub use device::staging::Writer;
 pub use device::stopwatch::Stopwatch;

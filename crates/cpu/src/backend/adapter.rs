@@ -8,13 +8,13 @@ use wgpu::custom::{AdapterInterface, DispatchDevice, DispatchQueue, DispatchSurf
 use wgpu::{Backend, DeviceType, Features, Limits, RequestDeviceError};
 
 use crate::compile::{MOST_LANES, MOST_SHARED, Target};
+use crate::kernels;
 use crate::options::Options;
 use crate::run::timeline::Timeline;
 
 use super::commands::MOST_GROUPS;
 use super::device::{ALIGNMENT, Device};
 use super::errors::Errors;
-use super::kernels;
 use super::queue::Queue;
 
 /// The processor as an adapter.
@@ -88,6 +88,7 @@ impl AdapterInterface for Adapter {
                 lost: Mutex::default(),
                 is_destroyed: Arc::clone(&is_destroyed),
                 target: self.target,
+                kernels: self.options.kernels.clone(),
             };
             let queue = Queue { errors, timeline, writes: Mutex::default(), is_destroyed };
             (DispatchDevice::custom(device), DispatchQueue::custom(queue))

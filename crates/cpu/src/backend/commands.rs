@@ -255,7 +255,7 @@ impl Drop for Pass {
 impl ComputePassInterface for Pass {
     fn set_pipeline(&mut self, pipeline: &DispatchComputePipeline) {
         let own = pipeline.as_custom::<Pipeline>();
-        self.pipeline = own.and_then(|own| Some((Arc::clone(own.program.as_ref()?), own.clears)));
+        self.pipeline = own.and_then(|own| Some((Arc::clone(&own.kernel.as_ref()?.1), own.clears)));
     }
 
     fn set_bind_group(&mut self, index: u32, group: Option<&DispatchBindGroup>, offsets: &[u32]) {

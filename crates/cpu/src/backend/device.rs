@@ -4,18 +4,19 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use naga::valid::Capabilities;
 use wgpu::custom::*;
 use wgpu::wgt::PollType;
 use wgpu::{ErrorFilter, PollError, PollStatus};
 
-use crate::compile::{Bound, MOST_BINDING, Source, Target};
+use crate::compile::{Bound, MOST_BINDING, Target};
+use crate::kernels::Kernels;
 use crate::run::launch::Bindings;
 use crate::run::memory::Memory;
 use crate::run::timeline::{Timeline, Waited};
 
 use super::commands::Encoder;
 use super::errors::Errors;
-use super::kernels;
 use super::resources::{Buffer, Group, Layout, Pipeline, Queries, Shader};
 use super::unused::Unused;
 
@@ -33,6 +34,7 @@ pub(super) struct Device {
     pub is_destroyed: Arc<AtomicBool>,
     /// The processor that kernels are compiled for.
     pub target: Target,
+    pub kernels: Kernels,
 }
 
 impl std::fmt::Debug for Device {
@@ -52,6 +54,14 @@ impl Device {
         if let Some(lost) = lost {
             lost(reason, message.to_owned());
         }
+    }
+
+    /// Returns what kernels may use beyond WGSL's core.
+    fn extensions(&self) -> Capabilities {
+        let mut enabled = Capabilities::empty();
+        enabled.set(Capabilities::SHADER_FLOAT16, self.features.contains(wgpu::Features::SHADER_F16));
+        enabled.set(Capabilities::SHADER_INT64, self.features.contains(wgpu::Features::SHADER_INT64));
+        enabled
     }
 
     /// Returns the memory of a buffer; an empty one if there is none.
@@ -86,12 +96,12 @@ impl DeviceInterface for Device {
         descriptor: wgpu::ShaderModuleDescriptor<'_>,
         checks: wgpu::ShaderRuntimeChecks,
     ) -> DispatchShaderModule {
-        let source = match descriptor.source {
-            wgpu::ShaderSource::Wgsl(wgsl) => Source::parse(&wgsl),
+        let module = match descriptor.source {
+            wgpu::ShaderSource::Wgsl(wgsl) => self.kernels.module(&wgsl, self.extensions()),
             _ => Err("shaders that are not WGSL: not supported".to_owned()),
         };
-        let source = source.map_err(|message| self.errors.invalid(message)).ok();
-        DispatchShaderModule::custom(Shader { source, checked: checks.bounds_checks })
+        let module = module.map_err(|message| self.errors.invalid(message)).ok();
+        DispatchShaderModule::custom(Shader { module, checked: checks.bounds_checks })
     }
 
     #[expect(unsafe_code, reason = "the trait's function is unsafe")]
@@ -100,11 +110,18 @@ impl DeviceInterface for Device {
         _: &wgpu::ShaderModuleDescriptorPassthrough<'_>,
     ) -> DispatchShaderModule {
         self.unsupported("shaders that are not WGSL");
-        DispatchShaderModule::custom(Shader { source: None, checked: true })
+        DispatchShaderModule::custom(Shader { module: None, checked: true })
     }
 
-    fn create_bind_group_layout(&self, _: &wgpu::BindGroupLayoutDescriptor<'_>) -> DispatchBindGroupLayout {
-        DispatchBindGroupLayout::custom(Layout)
+    fn create_bind_group_layout(
+        &self,
+        descriptor: &wgpu::BindGroupLayoutDescriptor<'_>,
+    ) -> DispatchBindGroupLayout {
+        let layout = Layout::of(descriptor.entries);
+        DispatchBindGroupLayout::custom(layout.unwrap_or_else(|message| {
+            self.errors.invalid(message);
+            Layout::default()
+        }))
     }
 
     fn create_bind_group(&self, descriptor: &wgpu::BindGroupDescriptor<'_>) -> DispatchBindGroup {
@@ -138,8 +155,13 @@ impl DeviceInterface for Device {
         DispatchBindGroup::custom(Group(is_valid.then(|| Arc::new(all))))
     }
 
-    fn create_pipeline_layout(&self, _: &wgpu::PipelineLayoutDescriptor<'_>) -> DispatchPipelineLayout {
-        DispatchPipelineLayout::custom(Layout)
+    fn create_pipeline_layout(
+        &self,
+        descriptor: &wgpu::PipelineLayoutDescriptor<'_>,
+    ) -> DispatchPipelineLayout {
+        let first = descriptor.bind_group_layouts.first().copied().flatten();
+        let layout = first.and_then(|layout| layout.as_custom::<Layout>());
+        DispatchPipelineLayout::custom(layout.cloned().unwrap_or_default())
     }
 
     fn create_render_pipeline(&self, _: &wgpu::RenderPipelineDescriptor<'_>) -> DispatchRenderPipeline {
@@ -162,12 +184,16 @@ impl DeviceInterface for Device {
             self.unsupported("constants of pipelines");
         }
         let own = descriptor.module.as_custom::<Shader>();
-        let program = own.and_then(|own| {
-            let compiled =
-                kernels::compile(own.source.as_ref()?, descriptor.entry_point, own.checked, self.target);
-            compiled.map_err(|message| self.errors.invalid(message)).ok()
+        let kernel = own.and_then(|own| {
+            let module = Arc::clone(own.module.as_ref()?);
+            let program = self.kernels.program(&module, descriptor.entry_point, own.checked, self.target);
+            let program = program.and_then(|program| {
+                let layout = descriptor.layout.and_then(|layout| layout.as_custom::<Layout>());
+                layout.map_or(Ok(()), |layout| layout.allows(&program.bindings)).map(|()| program)
+            });
+            program.map(|program| (module, program)).map_err(|message| self.errors.invalid(message)).ok()
         });
-        DispatchComputePipeline::custom(Pipeline { program: program.map(Arc::new), clears })
+        DispatchComputePipeline::custom(Pipeline { kernel, clears })
     }
 
     #[expect(unsafe_code, reason = "the trait's function is unsafe")]

@@ -5,7 +5,6 @@ pub(crate) mod adapter;
 mod commands;
 mod device;
 mod errors;
-mod kernels;
 mod queue;
 mod resources;
 mod unused;

@@ -12,10 +12,12 @@ use wgpu::custom::{
     ShaderModuleInterface,
 };
 use wgpu::{
-    BufferAddress, BufferAsyncError, BufferUsages, COPY_BUFFER_ALIGNMENT, MapMode, MapRangeError, WriteOnly,
+    BindingType, BufferAddress, BufferAsyncError, BufferBindingType, BufferUsages, COPY_BUFFER_ALIGNMENT,
+    MapMode, MapRangeError, WriteOnly,
 };
 
-use crate::compile::{Program, Source};
+use crate::compile::{Binding, Kind, Program};
+use crate::kernels::Module;
 use crate::run::launch::Bindings;
 use crate::run::memory::Memory;
 use crate::run::timeline::Watch;
@@ -143,7 +145,7 @@ impl QueueWriteBufferInterface for Staged {
 /// A module of WGSL, if it is valid.
 #[derive(Debug)]
 pub(super) struct Shader {
-    pub source: Option<Source>,
+    pub module: Option<Arc<Module>>,
     pub checked: bool,
 }
 
@@ -153,9 +155,45 @@ impl ShaderModuleInterface for Shader {
     }
 }
 
-/// What a pipeline may bind. Kernels say that themselves.
-#[derive(Debug)]
-pub(super) struct Layout;
+/// How kernels may declare the buffers of a group, by number.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Layout(Vec<(u32, Kind)>);
+
+impl Layout {
+    /// Returns the layout of these entries.
+    ///
+    /// # Errors
+    /// A message, if one is no buffer.
+    pub fn of(entries: &[wgpu::BindGroupLayoutEntry]) -> Result<Self, String> {
+        let kind = |entry: &wgpu::BindGroupLayoutEntry| match entry.ty {
+            BindingType::Buffer { ty: BufferBindingType::Uniform, .. } => Ok((entry.binding, Kind::Uniform)),
+            BindingType::Buffer { ty: BufferBindingType::Storage { read_only }, .. } => {
+                Ok((entry.binding, if read_only { Kind::Read } else { Kind::Written }))
+            }
+            _ => Err(format!("binding {}: what is bound and no buffer: not supported", entry.binding)),
+        };
+        entries.iter().map(kind).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Checks that a kernel declares its buffers as the layout says.
+    ///
+    /// # Errors
+    /// A message that names one that it declares in another way.
+    pub fn allows(&self, bindings: &[Binding]) -> Result<(), String> {
+        for Binding { number, kind, .. } in bindings {
+            match self.0.iter().find(|(other, _)| other == number) {
+                Some((_, other)) if other == kind => (),
+                Some((_, other)) => {
+                    return Err(format!(
+                        "binding {number}: {kind:?} in the kernel, and {other:?} in the layout"
+                    ));
+                }
+                None => return Err(format!("binding {number}: not in the layout")),
+            }
+        }
+        Ok(())
+    }
+}
 
 impl BindGroupLayoutInterface for Layout {}
 impl PipelineLayoutInterface for Layout {}
@@ -169,14 +207,15 @@ impl BindGroupInterface for Group {}
 /// A kernel, if it was compiled.
 #[derive(Debug)]
 pub(super) struct Pipeline {
-    pub program: Option<Arc<Program>>,
+    /// The module is held so that other devices find the program.
+    pub kernel: Option<(Arc<Module>, Arc<Program>)>,
     /// Whether memory of workgroups begins as zeros.
     pub clears: bool,
 }
 
 impl ComputePipelineInterface for Pipeline {
     fn get_bind_group_layout(&self, _: u32) -> DispatchBindGroupLayout {
-        DispatchBindGroupLayout::custom(Layout)
+        DispatchBindGroupLayout::custom(Layout::default())
     }
 }
 

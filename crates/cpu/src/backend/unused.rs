@@ -43,7 +43,7 @@ impl PipelineCacheInterface for Unused {
 
 impl RenderPipelineInterface for Unused {
     fn get_bind_group_layout(&self, _: u32) -> DispatchBindGroupLayout {
-        DispatchBindGroupLayout::custom(super::resources::Layout)
+        DispatchBindGroupLayout::custom(super::resources::Layout::default())
     }
 }
 

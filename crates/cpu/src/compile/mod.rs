@@ -52,6 +52,10 @@ pub(crate) const MOST_BINDING: u32 = 1000;
 /// The most bytes of memory that a workgroup shares.
 pub(crate) const MOST_SHARED: u32 = 1 << 20;
 
+/// What WGSL may use beyond its core, at most.
+#[cfg(any(test, feature = "targets"))]
+pub(crate) const EXTENSIONS: Capabilities = Capabilities::SHADER_INT64.union(Capabilities::SHADER_FLOAT16);
+
 /// A kernel as machine code.
 pub(crate) struct Program {
     /// The buffers that it uses, by number.
@@ -77,13 +81,15 @@ impl Source {
     /// Reads a module.
     ///
     /// # Errors
-    /// A message, if it is not valid WGSL.
-    pub fn parse(wgsl: &str) -> Result<Self, String> {
-        let module = naga::front::wgsl::parse_str(wgsl).map_err(|error| error.emit_to_string(wgsl))?;
-        let info =
-            Validator::new(ValidationFlags::all(), Capabilities::SHADER_INT64 | Capabilities::SHADER_FLOAT16)
-                .validate(&module)
-                .map_err(|error| error.emit_to_string(wgsl))?;
+    /// A message, if it is not valid WGSL, or uses what is not `enabled`.
+    pub fn parse(wgsl: &str, enabled: Capabilities) -> Result<Self, String> {
+        let options =
+            naga::front::wgsl::Options { capabilities: enabled, ..naga::front::wgsl::Options::new() };
+        let read = naga::front::wgsl::Frontend::new_with_options(options).parse(wgsl);
+        let module = read.map_err(|error| error.emit_to_string(wgsl))?;
+        let info = Validator::new(ValidationFlags::all(), enabled)
+            .validate(&module)
+            .map_err(|error| error.emit_to_string(wgsl))?;
         Ok(Self { module, info })
     }
 }
@@ -94,8 +100,17 @@ pub(crate) struct Binding {
     pub number: u32,
     /// The least bytes that it needs.
     pub least: u64,
-    /// Whether the kernel writes it.
-    pub writes: bool,
+    pub kind: Kind,
+}
+
+/// How a kernel declares a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Uniform,
+    /// Storage that it reads.
+    Read,
+    /// Storage that it may write.
+    Written,
 }
 
 /// What a kernel knows of its launch and its workgroup. Its code reads it by the offsets of the fields.
@@ -322,9 +337,10 @@ fn bindings(module: &Module, info: &naga::valid::FunctionInfo) -> Result<Vec<Bin
         if info[handle].is_empty() {
             continue;
         }
-        let writes = match variable.space {
-            AddressSpace::Uniform => false,
-            AddressSpace::Storage { access } => access.contains(StorageAccess::STORE),
+        let kind = match variable.space {
+            AddressSpace::Uniform => Kind::Uniform,
+            AddressSpace::Storage { access } if access.contains(StorageAccess::STORE) => Kind::Written,
+            AddressSpace::Storage { .. } => Kind::Read,
             AddressSpace::Private | AddressSpace::WorkGroup => continue,
             space => return Err(format!("variables in {space:?}: not supported")),
         };
@@ -337,7 +353,7 @@ fn bindings(module: &Module, info: &naga::valid::FunctionInfo) -> Result<Vec<Bin
             TypeInner::Array { size: naga::ArraySize::Dynamic, stride, .. } => u64::from(stride),
             _ => u64::from(inner.size(module.to_ctx())),
         };
-        found.push(Binding { number, least, writes });
+        found.push(Binding { number, least, kind });
     }
     found.sort_by_key(|binding| binding.number);
     Ok(found)

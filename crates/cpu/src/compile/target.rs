@@ -37,7 +37,7 @@ impl Processor {
 }
 
 /// The processor that code is made for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Target {
     /// This processor, with all that it has.
     Host,

@@ -17,7 +17,7 @@ use naga::{AddressSpace, BuiltIn, Expression, Function, Handle, Module, TypeInne
 use super::bodies::Body;
 use super::loops::Weights;
 use super::value::{ENTRY, Known, Memory, Packs, Place, Pointer, Root, Slot, Val, leaf, parts, room};
-use super::{Binding, Bound, Context, MOST_FRAME, Stop};
+use super::{Binding, Bound, Context, Kind, MOST_FRAME, Stop};
 use crate::native::Vectors;
 
 /// The most bytes of a variable in registers.
@@ -189,7 +189,7 @@ impl<'m> Writer<'m, '_> {
                         offset: None,
                         known: 0,
                         bound: Some(bound),
-                        constant: (!binding.writes).then_some(binding.least),
+                        constant: (binding.kind != Kind::Written).then_some(binding.least),
                         is_shared: true,
                         is_mask: false,
                     })

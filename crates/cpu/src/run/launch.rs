@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::compile::{Binding, Bound, Program};
+use crate::compile::{Binding, Bound, Kind, Program};
 
 use super::group::{self, Place, Stacks};
 use super::memory::{Memory, Owner};
@@ -36,10 +36,10 @@ impl Bindings {
     /// reads: its code takes what it reads as constant.
     pub fn clash(&self, program: &Program) -> Option<[u32; 2]> {
         let memory = |number: u32| self.memories.get(number as usize)?.as_ref();
-        for written in program.bindings.iter().filter(|binding| binding.writes) {
+        for written in program.bindings.iter().filter(|binding| binding.kind == Kind::Written) {
             let own = memory(written.number)?;
             let is_same = |read: &&Binding| memory(read.number).is_some_and(|other| Arc::ptr_eq(own, other));
-            let read = program.bindings.iter().filter(|binding| !binding.writes).find(is_same);
+            let read = program.bindings.iter().filter(|binding| binding.kind != Kind::Written).find(is_same);
             if let Some(read) = read {
                 return Some([written.number, read.number]);
             }

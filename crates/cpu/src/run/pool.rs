@@ -268,7 +268,7 @@ impl Drop for Pool {
 
 #[cfg(test)]
 mod tests {
-    use crate::compile::{Bound, Program, Source, Target};
+    use crate::compile::{Bound, EXTENSIONS, Program, Source, Target};
     use crate::run::launch::Bindings;
     use crate::run::memory::Memory;
 
@@ -287,6 +287,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) l
     workgroupBarrier();
     if turn[(lane + 3u) % 64u] == 0u { x[id.x] += 1u; }
 }",
+            EXTENSIONS,
         );
         let program = Program::compile(&source.unwrap(), None, true, Target::Host).map(Arc::new).unwrap();
         let memory = Memory::new(4 * u64::from(GROUPS)).map(Arc::new).unwrap();

@@ -30,9 +30,19 @@ impl Machine {
         Self::of(&adapter(options))
     }
 
+    /// Opens the device with all features of the adapter.
     pub fn of(adapter: &wgpu::Adapter) -> Self {
+        Self::opened(adapter, adapter.features())
+    }
+
+    /// Opens the device without any feature.
+    pub fn plain() -> Self {
+        Self::opened(&adapter(Options::default()), wgpu::Features::empty())
+    }
+
+    fn opened(adapter: &wgpu::Adapter, required_features: wgpu::Features) -> Self {
         let descriptor = wgpu::DeviceDescriptor {
-            required_features: adapter.features(),
+            required_features,
             required_limits: adapter.limits(),
             ..wgpu::DeviceDescriptor::default()
         };

@@ -1,5 +1,6 @@
 //! Translates wgpu's adapters to plain data and back.
 
+use crate::SharedKernels;
 use crate::adapter::environment::apple_system;
 use crate::adapter::{Adapter, Backend, Features, Kind, Limits};
 
@@ -51,21 +52,22 @@ pub(crate) fn enumerate(instance: &wgpu::Instance, backends: &[Backend]) -> Vec<
     found
 }
 
-/// Returns the processor as an adapter that computes on so many threads.
+/// Returns the processor as an adapter that computes on so many threads, with these kernels.
 #[cfg(feature = "cpu")]
-pub(crate) fn raw_processor(threads: usize) -> Option<wgpu::Adapter> {
-    let begin = super::float_mode::flush;
-    unisono_cpu::is_supported().then(|| unisono_cpu::adapter(unisono_cpu::Options { threads, begin }))
+pub(crate) fn raw_processor(threads: usize, kernels: &SharedKernels) -> Option<wgpu::Adapter> {
+    let (begin, kernels) = (super::float_mode::flush, kernels.of_processor());
+    let options = unisono_cpu::Options { threads, begin, kernels };
+    unisono_cpu::is_supported().then(|| unisono_cpu::adapter(options))
 }
 
 #[cfg(not(feature = "cpu"))]
-pub(crate) fn raw_processor(_: usize) -> Option<wgpu::Adapter> {
+pub(crate) fn raw_processor(_: usize, _: &SharedKernels) -> Option<wgpu::Adapter> {
     None
 }
 
 /// Returns the description of the processor as an adapter.
 pub(crate) fn processor() -> Option<Adapter> {
-    raw_processor(1).as_ref().and_then(describe)
+    raw_processor(1, &SharedKernels::default()).as_ref().and_then(describe)
 }
 
 pub(crate) fn raw_backends(backends: &[Backend]) -> wgpu::Backends {

@@ -12,6 +12,7 @@ pub(crate) mod pipeline;
 pub(crate) mod pool;
 mod reads;
 pub(crate) mod record;
+pub(crate) mod shared;
 pub(crate) mod spirv;
 pub(crate) mod staging;
 mod state;
@@ -115,7 +116,7 @@ impl Device {
         let cores = cores();
         let own_cores = own_cores(options.devices, options.processes);
         let (instance, found) = match adapter.backend {
-            Backend::Cpu => (None, raw_processor(own_cores)),
+            Backend::Cpu => (None, raw_processor(own_cores, &options.shared.clone().unwrap_or_default())),
             backend => {
                 let driver = float_mode::for_adapter(adapter, || instance(&[backend], options.checked));
                 let found = adapter.find(&driver);
@@ -155,7 +156,8 @@ impl Device {
         let most = raw.limits().max_sampled_textures_per_shader_stage as usize;
         let mut device = Self {
             adapter: adapter.clone(),
-            pipelines: Pipelines::new(way, threads, reading.textures, most),
+            pipelines: Pipelines::new(way, threads, reading.textures, most)
+                .in_turn(options.turn, options.devices),
             pairs: texels.as_ref().map_or(adapter.loads_pairs() && !plain, |_| reading.pairs),
             texels,
             options,

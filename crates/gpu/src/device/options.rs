@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Backend, Kind};
+use crate::{Backend, Kind, SharedKernels};
 
 /// How a device is opened.
 ///
@@ -49,8 +49,8 @@ pub struct Options {
     /// device's part of the cores on a CPU adapter (see `devices`), and one on GL, which has one lock.
     pub compile_threads: Option<usize>,
     /// The number of devices that load the same plans at the same time. On CPU adapters they share the cores.
-    /// Each begins to compile with other kernels, so that it finds in the driver's cache what others have
-    /// compiled by then. Default: 1.
+    /// Each begins to compile with other kernels, so that it finds what others have compiled by then in the
+    /// driver's cache, or in `shared`. Default: 1.
     pub devices: usize,
     /// The number of processes that open as many devices on this machine, such as ranks. On CPU adapters they
     /// share the machine's cores, as far as the system has not given each of them cores of its own. Default:
@@ -58,6 +58,9 @@ pub struct Options {
     pub processes: usize,
     /// The number of the device among those, from 0. Default: 0.
     pub turn: usize,
+    /// The kernels that the device shares with others, if it is the processor. Default: none, which means that it
+    /// compiles its own.
+    pub shared: Option<SharedKernels>,
 }
 
 impl Default for Options {
@@ -77,6 +80,7 @@ impl Default for Options {
             devices: 1,
             processes: 1,
             turn: 0,
+            shared: None,
         }
     }
 }

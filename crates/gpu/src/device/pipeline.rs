@@ -20,6 +20,8 @@ use crate::device::spirv::translate;
 pub(crate) struct Pipelines {
     way: Way,
     threads: usize,
+    /// The number of the device among those that load the same plans, and their number.
+    turn: (usize, usize),
     /// Which loads go through textures, and through how many at most.
     textures: (Textures, usize),
     layouts: HashMap<Bindings, Layout>,
@@ -71,10 +73,17 @@ impl Pipelines {
         Self {
             way,
             threads: threads.max(1),
+            turn: (0, 1),
             textures: (textures, most),
             layouts: HashMap::new(),
             compiled: HashMap::new(),
         }
+    }
+
+    /// Sets the number of the device among so many that load the same plans.
+    pub fn in_turn(mut self, turn: usize, devices: usize) -> Self {
+        self.turn = (turn, devices);
+        self
     }
 
     /// Returns whether kernels reach the driver as SPIR-V in which no float operation may be changed.
@@ -125,12 +134,13 @@ impl Pipelines {
         mut missing: Vec<(Key, (&Kernel, Reads))>,
     ) -> Result<Vec<(Key, Compiled)>, GpuError> {
         missing.sort_by(|(_, (a, _)), (_, (b, _))| (&a.name, &a.wgsl).cmp(&(&b.name, &b.wgsl)));
+        let order = dealt(&Vec::from_iter(0..missing.len()), self.turn.0, self.turn.1);
         let next = AtomicUsize::new(0);
         let work = || {
             let mut done = Vec::new();
             loop {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                let Some((_, (kernel, reads))) = missing.get(index) else { return done };
+                let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) else { return done };
+                let (_, (kernel, reads)) = &missing[index];
                 done.push((index, self.compile_one(device, kernel, reads)));
             }
         };
@@ -260,4 +270,32 @@ fn layout(device: &wgpu::Device, (accesses, textures): &Bindings) -> Layout {
 
 fn key(kernel: &Kernel) -> Key {
     (kernel.wgsl.clone(), kernel.bindings.clone())
+}
+
+/// Returns the order in which device number `turn` of several goes through kernels that all of them compile, so
+/// that each finds what another one has compiled by then. The kernels are dealt out to the devices. Each
+/// has its own hand first, and then the others' from behind: two that are left with one hand meet in it once.
+pub(crate) fn dealt(kernels: &[usize], turn: usize, devices: usize) -> Vec<usize> {
+    let devices = devices.clamp(1, kernels.len().max(1));
+    let turn = turn % devices;
+    let hand = |device: usize| kernels.iter().copied().skip(device % devices).step_by(devices);
+    hand(turn).chain((turn + 1..turn + devices).flat_map(|other| hand(other).rev())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_dealt_out_to_the_devices() {
+        let kernels = [1, 3, 4, 2, 0];
+        assert_eq!(dealt(&kernels, 0, 1), [1, 3, 4, 2, 0]);
+        assert_eq!(dealt(&kernels, 0, 2), [1, 4, 0, 2, 3]);
+        assert_eq!(dealt(&kernels, 1, 2), [3, 2, 0, 4, 1]);
+        // Replicas that came later have greater numbers, and there may be more devices than kernels.
+        assert_eq!(dealt(&kernels, 7, 2), dealt(&kernels, 1, 2));
+        assert_eq!(dealt(&kernels, 6, 9), [3, 4, 2, 0, 1]);
+        assert_eq!(dealt(&kernels, usize::MAX, usize::MAX), dealt(&kernels, 0, 5));
+        assert_eq!(dealt(&[], 1, 2), []);
+    }
 }

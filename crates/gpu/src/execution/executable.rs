@@ -9,7 +9,7 @@ use unisono_graph::plan::{Command, Kernel, Plan, Role, Segment, Slice, Transfer}
 use crate::device::clock::Timestamps;
 use crate::device::fault::{Faults, scoped};
 use crate::device::mapped::Loan;
-use crate::device::pipeline::Compiled;
+use crate::device::pipeline::{Compiled, dealt};
 use crate::device::pool::ranks;
 use crate::device::record::Recorder;
 use crate::device::staging::{ALIGNMENT, Staging};
@@ -250,8 +250,11 @@ impl Device {
                 encoder.finish()
             })
         };
-        let took: Vec<Duration> = kernels.iter().map(|kernel| kernel.took).collect();
-        let order = dealt(&took, self.options.turn, self.options.devices);
+        // Software drivers translate a kernel when it is created and compile it at its first launch, which takes
+        // some ten times as long.
+        let mut slowest: Vec<usize> = (0..kernels.len()).collect();
+        slowest.sort_by_key(|&kernel| Reverse(kernels[kernel].took));
+        let order = dealt(&slowest, self.options.turn, self.options.devices);
         // An error is that of the first kernel in the plan.
         let mut parts = (0..kernels.len()).map(|id| part(id).map(Some)).collect::<Result<Vec<_>, _>>()?;
         let parts: Vec<_> = order.into_iter().filter_map(|id| parts[id].take()).collect();
@@ -291,19 +294,6 @@ impl Device {
         };
         (0..plan.buffers.len()).map(source).collect()
     }
-}
-
-/// Returns the order in which device number `turn` of several has its driver compile kernels that it took so
-/// long to create. Software drivers translate a kernel then and compile it at its first launch, which takes
-/// some ten times as long, and find in a cache what another device has compiled by then. So the slowest
-/// kernels come first and are dealt out to the devices, and each device has its own hand before the others'.
-fn dealt(took: &[Duration], turn: usize, devices: usize) -> Vec<usize> {
-    let mut slowest: Vec<usize> = (0..took.len()).collect();
-    slowest.sort_by_key(|&kernel| Reverse(took[kernel]));
-    let devices = devices.clamp(1, took.len().max(1));
-    let turn = turn % devices;
-    let hand = |device: usize| slowest.iter().copied().skip(device % devices).step_by(devices);
-    (turn..turn + devices).flat_map(hand).collect()
 }
 
 /// Returns a segment, or an error if there is no such one.
@@ -362,23 +352,5 @@ impl Executable {
     /// Returns the number of launches of all segments.
     pub fn launches(&self) -> usize {
         self.segments.iter().map(LoadedSegment::launches).sum()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_slowest_kernels_are_dealt_out_to_the_devices() {
-        let took = [3, 50, 7, 20, 20].map(Duration::from_millis);
-        assert_eq!(dealt(&took, 0, 1), [1, 3, 4, 2, 0]);
-        assert_eq!(dealt(&took, 0, 2), [1, 4, 0, 3, 2]);
-        assert_eq!(dealt(&took, 1, 2), [3, 2, 1, 4, 0]);
-        // Replicas that came later have greater numbers, and there may be more devices than kernels.
-        assert_eq!(dealt(&took, 7, 2), dealt(&took, 1, 2));
-        assert_eq!(dealt(&took, 6, 9), [3, 4, 2, 0, 1]);
-        assert_eq!(dealt(&took, usize::MAX, usize::MAX), dealt(&took, 0, 5));
-        assert_eq!(dealt(&[], 1, 2), []);
     }
 }

@@ -107,7 +107,7 @@ pub fn sum(i: u64) -> f32 {
 
 /// Returns every adapter of the machine, GL included.
 pub fn all() -> Vec<Adapter> {
-    let found = adapters(&[Backend::Vulkan, Backend::Metal, Backend::Dx12, Backend::Gl]);
+    let found = adapters(&Backend::ALL);
     assert!(!found.is_empty(), "no adapter on this machine: install mesa-vulkan-drivers");
     found
 }

@@ -27,10 +27,8 @@ const KEPT: usize = 16;
 /// The arguments of a worker thread.
 pub(crate) struct Start {
     pub replica: usize,
-    /// The number of replicas of this process, with this one.
-    pub devices: usize,
-    /// The number of processes that share this machine, with this one.
-    pub processes: usize,
+    /// How it opens its device.
+    pub how: unisono_gpu::Options,
     /// The ticket under which it answers once its device is open.
     pub ticket: u64,
     pub adapter: Adapter,
@@ -63,10 +61,9 @@ pub(super) struct Worker {
 /// Runs the thread: opens the device, answers whether that succeeded, and then serves orders until the
 /// coordinator closes the queue.
 pub(crate) fn serve(start: Start) {
-    let Start { replica, devices, processes, ticket, adapter, programs, options, holding, orders, answers } =
-        start;
-    let place = [replica, devices, processes];
-    let opened = guarded(|| Worker::open(place, &adapter, programs, options, holding, answers.clone()));
+    let Start { replica, how, ticket, adapter, programs, options, holding, orders, answers } = start;
+    let opened =
+        guarded(|| Worker::open(replica, how, &adapter, programs, options, holding, answers.clone()));
     let (mut worker, result, spans) = match opened {
         Ok(mut worker) => {
             worker.time.until_now(Activity::Loading);
@@ -113,7 +110,8 @@ fn guarded<T>(f: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
 
 impl Worker {
     fn open(
-        [replica, devices, processes]: [usize; 3],
+        replica: usize,
+        how: unisono_gpu::Options,
         adapter: &Adapter,
         programs: Programs,
         options: Options,
@@ -121,15 +119,6 @@ impl Worker {
         answers: Sender<Answer>,
     ) -> Result<Self, Failure> {
         let time = Timeline::new();
-        let how = unisono_gpu::Options::default().with(|device| {
-            device.checked = options.checked;
-            device.marks = options.marks;
-            device.deadline = options.deadline;
-            device.f16 = programs.store_f16();
-            device.devices = devices;
-            device.processes = processes;
-            device.turn = replica;
-        });
         let mut device = Device::open_with(adapter, how)?;
         device
             .create_some_state(programs.get(0)?.state_layout(), &|buffer| holding.absent.contains(&buffer))?;

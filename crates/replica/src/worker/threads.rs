@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, unbounded};
-use unisono_gpu::{Adapter, Counters, GpuError};
+use unisono_gpu::{Adapter, Counters, GpuError, SharedKernels};
 use unisono_graph::Program;
 
 use crate::observe::report::{Left, ReplicaReport};
@@ -23,6 +23,8 @@ pub(crate) struct Threads {
     options: Options,
     /// The owners of what the optimizer keeps, and the rank of this machine.
     owners: (Arc<Owners>, usize),
+    /// The kernels that replicas on the processor share.
+    kernels: SharedKernels,
     answers: Receiver<Answer>,
     to_us: Sender<Answer>,
 }
@@ -44,6 +46,7 @@ impl Threads {
             programs: Programs::new(programs),
             options: options.clone(),
             owners,
+            kernels: SharedKernels::default(),
             answers,
             to_us,
         }
@@ -56,8 +59,7 @@ impl Threads {
         let (orders, inbox) = unbounded();
         let start = Start {
             replica,
-            devices,
-            processes,
+            how: self.how(replica, devices, processes),
             ticket,
             adapter: adapter.clone(),
             programs: self.programs.clone(),
@@ -69,6 +71,20 @@ impl Threads {
         let named = std::thread::Builder::new().name(format!("replica-{replica}"));
         let spawned = named.spawn(move || serve(start));
         self.add(adapter.label(), ticket, orders, spawned);
+    }
+
+    /// Returns how a replica opens its device.
+    fn how(&self, replica: usize, devices: usize, processes: usize) -> unisono_gpu::Options {
+        unisono_gpu::Options::default().with(|how| {
+            how.checked = self.options.checked;
+            how.marks = self.options.marks;
+            how.deadline = self.options.deadline;
+            how.f16 = self.programs.store_f16();
+            how.devices = devices;
+            how.processes = processes;
+            how.turn = replica;
+            how.shared = Some(self.kernels.clone());
+        })
     }
 
     /// Joins the threads of replicas that have left and ended, whose stacks stay until then.
@@ -195,6 +211,16 @@ mod tests {
         assert!(is_there(&threads, 0));
         threads.add("third".into(), 3, unbounded().0, spawn());
         assert_eq!([0, 1, 2].map(|at| is_there(&threads, at)), [false, true, true]);
+    }
+
+    /// Those of two runs do not know of each other.
+    #[test]
+    fn replicas_of_a_run_share_the_kernels_of_the_processor() {
+        let [one, other] = [0, 0].map(|_| Threads::new(&[], &Options::default(), (Arc::default(), 0)));
+        assert_eq!(one.how(0, 2, 1).shared, one.how(1, 2, 1).shared);
+        if cfg!(feature = "cpu") {
+            assert_ne!(one.how(0, 2, 1).shared, other.how(0, 2, 1).shared);
+        }
     }
 
     #[test]

@@ -134,7 +134,7 @@ fn compare(program: &Program, seed: u64) -> Outcome {
     if !matches!(ran, Ok(Ok(()))) {
         return Outcome::Endless;
     }
-    let source = match Source::parse(&print::wgsl(program)) {
+    let source = match Source::parse(&print::wgsl(program), compile::EXTENSIONS) {
         Ok(source) => source,
         Err(error) => return Outcome::Refused(error),
     };
