@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use unisono::data::{DataError, Field, FieldDType, FieldSpec, Sample, Source};
-use unisono::{Dense, Sequential, Sgd, Trainer};
+use unisono::gpu::{Kind, select};
+use unisono::{Dense, Observer, Sequential, Sgd, Step, Trainer};
 use unisono_examples::{Defaults, Error, RunFlags, program};
 
 /// The variable that makes this program the one that hangs.
@@ -70,12 +71,26 @@ impl Source for Stuck {
     }
 }
 
+/// Says which step is done.
+struct Says;
+
+impl Observer for Says {
+    fn step(&mut self, step: &Step) {
+        let _ = writeln!(stderr(), "{}", done(step.step + 1));
+    }
+}
+
+fn done(steps: u64) -> String {
+    format!("step {steps} is done")
+}
+
 /// Trains as the programs do.
 fn train(flags: Flags) -> Result<(), Error> {
     let run = flags.run.settle(DEFAULTS)?;
     let train = run.loader(Stuck::new(flags.train));
     let held_out = run.loader(Stuck::new(flags.held_out)).map("same", |_, _| ());
     let builder = Trainer::builder(Sequential::new().add(Dense::new(3))).optimizer(Sgd::new(0.1));
+    let builder = builder.observer(Says);
     run.train(builder, &train, &held_out).map(drop)
 }
 
@@ -87,13 +102,15 @@ fn start(out: &Path, flags: &[&str]) -> (Child, BufReader<ChildStderr>) {
     (child, stderr)
 }
 
-/// Ends a run that hangs with one signal. Returns its exit code.
-fn interrupted(out: &Path, flags: &[&str], signal: &str) -> Option<i32> {
+/// Ends a run that hangs, once it has told of so many steps, with one signal. Returns its exit code.
+fn interrupted(out: &Path, flags: &[&str], told: u64, signal: &str) -> Option<i32> {
     let (mut child, mut stderr) = start(out, flags);
-    let mut line = String::new();
-    while !line.ends_with("hangs\n") {
+    let (mut line, mut hangs, mut is_done) = (String::new(), false, told == 0);
+    while !hangs || !is_done {
         line.clear();
         assert!(stderr.read_line(&mut line).unwrap() > 0, "{flags:?}: it ended before it hung");
+        hangs |= line.ends_with("hangs\n");
+        is_done |= line.trim_end().ends_with(&done(told));
     }
     // By now it waits for the sample.
     sleep(Duration::from_millis(300));
@@ -129,16 +146,18 @@ fn main() -> ExitCode {
     }
     let dir = tempfile::tempdir().unwrap();
     let whole = finished(&dir.path().join("whole"), &[]);
-    // The loader runs ahead, so it hangs while a step before is done, or before the first.
+    // The loader runs ahead, so it hangs while a step before is done, or before the first. A GPU is at step 6
+    // by the time that step 5 is told of, and step 6 only when the run has ceased to wait for the next batch.
+    let told = if select::<&str>(&[]).unwrap()[0].kind == Kind::Cpu { 6 } else { 5 };
     let training: &[&str] = &["--train", "100", "--checkpoint-every", "4"];
-    let cases: [(&[&str], &str, i32, u64); 3] = [
-        (training, "-INT", 130, 6),
-        (&["--held-out", "20"], "-TERM", 143, 16),
-        (&["--held-out", "0"], "-INT", 130, 0),
+    let cases: [(&[&str], &str, i32, u64, u64); 3] = [
+        (training, "-INT", 130, told, 6),
+        (&["--held-out", "20"], "-TERM", 143, 16, 16),
+        (&["--held-out", "0"], "-INT", 130, 0, 0),
     ];
-    for (flags, signal, code, steps) in cases {
+    for (flags, signal, code, told, steps) in cases {
         let out = dir.path().join(flags.join(""));
-        assert_eq!(interrupted(&out, flags, signal), Some(code), "{flags:?}");
+        assert_eq!(interrupted(&out, flags, told, signal), Some(code), "{flags:?}");
         let saved = unisono::SavedRun::newest(&out).unwrap().expect("a checkpoint of the steps done");
         assert_eq!(saved.steps(), steps, "{flags:?}");
         assert_eq!(finished(&out, &["--resume"]), whole, "{flags:?}");

@@ -125,8 +125,8 @@ fn with_little_memory_shards_run_in_pieces_and_nothing_shows() {
 fn a_quick_replica_gets_no_more_shards_than_fit() {
     let data = loader(3000, 5).unwrap();
     let fields = data.fields().unwrap();
-    fail::cfg("room:replica-0", "return(sample:100)").unwrap();
-    fail::cfg("room:replica-1", "return(sample:300)").unwrap();
+    fail::cfg("room:replica-0", "return(sample:500)").unwrap();
+    fail::cfg("room:replica-1", "return(sample:1500)").unwrap();
     let builder = || {
         let model = Sequential::new().add(Dense::new(64)).add(BatchNorm::new()).add(Dense::new(CLASSES));
         let builder = Trainer::builder(model).optimizer(AdamW::new(0.01)).fault_scope("room:");

@@ -96,5 +96,6 @@ fn resuming_takes_the_same_at_the_first_and_at_the_last_step_of_an_epoch() {
     );
     assert!(last.1 >= BATCH && last.1 <= 2 * BATCH, "{} samples for one batch", last.1);
     let (slow, fast) = (last.0.max(first.0), last.0.min(first.0));
-    assert!(slow < 5 * fast + Duration::from_millis(500), "{first:?} at the first, {last:?} at the last");
+    // What takes time for each sample before the position would take days.
+    assert!(slow < fast + Duration::from_secs(30), "{first:?} at the first, {last:?} at the last");
 }

@@ -292,10 +292,13 @@ fn what_is_saved_after_weights_that_cannot_be_read_is_the_step_before() {
     assert!(failed > 0, "no loss was before the sixth batch");
 }
 
-/// Whether a bucket is summed before a device is done depends on the time that threads get, so one run of
-/// many has to show it.
+/// Whether a bucket is sent before a device is done depends on the time that threads get. So each device goes
+/// on for 100 ms after its first buckets have left it, and one run of many has to show it.
 #[test]
 fn sums_travel_between_machines_while_devices_compute() {
+    for rank in 0..2 {
+        fail::cfg(format!("rank-{rank}:beside:replica-0"), "return(sample:25000)").unwrap();
+    }
     assert!((0..20).any(|_| buckets_beside_computing() > 0), "no bucket travelled beside computing");
 }
 
@@ -306,6 +309,7 @@ fn buckets_beside_computing() -> usize {
         let model = Sequential::new().add(Dense::new(600)).add(Relu).add(Dense::new(600)).add(Relu);
         let builder = Trainer::builder(model.add(Dense::new(3))).optimizer(Sgd::new(0.1)).replicas(1);
         let builder = builder.global_batch(8).shards(2).bucket_bytes(1 << 20).timeline().world(world);
+        let builder = builder.fault_scope("beside:");
         let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
         trainer.fit(&data, None, 1).unwrap();
         let dir = tempfile::tempdir().unwrap();

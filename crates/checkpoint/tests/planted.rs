@@ -21,7 +21,7 @@ use unisono_checkpoint::{Disk, Error, Export, StdDisk, Store, newest, read_tenso
 fn soon<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, wait) = mpsc::channel();
     thread::spawn(move || done.send(act()));
-    wait.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|error| panic!("{what}: {error}"))
+    wait.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 
 fn pipe(path: &Path) {

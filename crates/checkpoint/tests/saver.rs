@@ -98,6 +98,26 @@ fn what_waits_is_replaced_unless_retention_keeps_it() {
 }
 
 #[test]
+fn a_step_that_is_to_be_saved_itself_is_not_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let (saver, gate) = saver(dir.path(), Options::default().keep(5), SaverOptions::default());
+    gate.close();
+    saver.save(1, contents(1)).unwrap();
+    gate.await_arrival();
+    saver.save(2, contents(2)).unwrap();
+    saver.save_itself(3, contents(3), None).unwrap();
+    thread::scope(|scope| {
+        let later = scope.spawn(|| saver.save(4, contents(4)).unwrap());
+        thread::sleep(Duration::from_millis(50));
+        assert!(!later.is_finished());
+        gate.open();
+    });
+    let (_, reports) = saver.finish().unwrap();
+    assert_eq!(said(&reports), ["2 replaced by 3", "saved 1", "saved 3", "saved 4"]);
+    assert_eq!(steps(dir.path()), [4, 3, 1]);
+}
+
+#[test]
 fn every_save_is_written_if_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options::default().keep(0);

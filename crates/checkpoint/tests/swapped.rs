@@ -12,7 +12,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -211,7 +211,8 @@ fn directories_swapped_during_saves_lose_nothing_and_send_nothing_elsewhere() {
         let options = || Options::default().keep(0);
         let mut store = Store::open_with(&run, options(), std::sync::Arc::new(StdDisk)).unwrap();
         store.save(1, &contents(1)).unwrap();
-        let stop = AtomicBool::new(false);
+        // The attacker has turns; during every third save he has none, so that some save surely lasts.
+        let (stop, turn) = (AtomicBool::new(false), Mutex::new(()));
         let done: Vec<u64> = thread::scope(|scope| {
             scope.spawn(|| {
                 let mut random = Random(seed);
@@ -220,16 +221,20 @@ fn directories_swapped_during_saves_lose_nothing_and_send_nothing_elsewhere() {
                         return;
                     }
                     thread::sleep(Duration::from_micros(random.below(2000) as u64));
+                    let _own = turn.lock().unwrap();
                     swap(&run, elsewhere.0.path(), &mut random, round);
                 }
             });
-            let saves = (2..14).filter(|&step| match store.save(step, &contents(step)) {
-                Ok(_) => true,
-                Err(error) => {
-                    assert!(!error.to_string().is_empty());
-                    let _ = store.export_model(&contents(1).model, &Export::default());
-                    refused += 1;
-                    false
+            let saves = (2..14).filter(|&step| {
+                let _rest = (step % 3 == 2).then(|| turn.lock().unwrap());
+                match store.save(step, &contents(step)) {
+                    Ok(_) => true,
+                    Err(error) => {
+                        assert!(!error.to_string().is_empty());
+                        let _ = store.export_model(&contents(1).model, &Export::default());
+                        refused += 1;
+                        false
+                    }
                 }
             });
             let done = saves.collect();

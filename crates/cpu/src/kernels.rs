@@ -138,8 +138,8 @@ pub(crate) fn check(target: Target) -> Result<(), String> {
     compiled.map(drop).map_err(|error| format!("this process may not make code: {error}"))
 }
 
-/// Compiles an entry point. A panic of the compiler is a message as well. (Cranelift panics if a system lets no
-/// process order its processors to forget old code, as a filter of system calls may on AArch64.)
+/// Compiles an entry point. A panic of the compiler is a message as well. (Cranelift panics if a system
+/// lets no process order its processors to forget old code, as a filter of system calls may on AArch64.)
 fn compile(source: &Source, entry: Option<&str>, checked: bool, target: Target) -> Result<Program, String> {
     let compiled = catch_unwind(AssertUnwindSafe(|| Program::compile(source, entry, checked, target)));
     compiled.unwrap_or_else(|_| Err("the compiler panicked".to_owned()))

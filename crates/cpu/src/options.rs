@@ -10,7 +10,8 @@ pub struct Options {
     /// Called on each of these threads when it starts, for instance to set the processor's floating-point
     /// mode. Default: nothing.
     pub begin: fn(),
-    /// The kernels that are compiled. Devices with clones of the same compile each kernel once. Default: kernels of its own.
+    /// The kernels that are compiled. Devices with clones of the same compile each kernel once. Default:
+    /// kernels of its own.
     pub kernels: Kernels,
 }
 

@@ -159,26 +159,26 @@ fn a_source_is_not_trusted() {
     assert!(error.to_string().starts_with("field 'x': no memory for"), "{error}");
 }
 
-/// Drops the iterator at different moments, while each thread has about a second of work left in its batch.
-/// When drop returns, which must be at once, the threads must be gone.
+/// Drops the iterator at different moments, while each thread has seconds of work left in its batch: more
+/// than drop waits for a thread that does not look whether it is to end. When drop returns, the threads must
+/// be gone.
 #[test]
 fn dropping_the_iterator_ends_its_threads_at_once() {
     for taken in [0, 1] {
         for pause in [0, 5, 50] {
             let alive = Arc::new(());
             let watched = alive.clone();
-            let loader =
-                Loader::new(numbers(50_000)).batch(5000).threads(4).prefetch(2).map("slow", move |_, _| {
-                    let _held = &watched;
-                    std::thread::sleep(Duration::from_micros(200));
-                });
+            let loader = Loader::new(numbers(50_000)).batch(5000).threads(4).prefetch(2);
+            let loader = loader.map("slow", move |sample, _| {
+                let _held = &watched;
+                // The batch that is taken comes soon.
+                std::thread::sleep(Duration::from_millis(u64::from(label(sample) >= 5000)));
+            });
             let mut batches = loader.epoch(0).unwrap();
             drop(loader);
             assert_eq!(batches.by_ref().take(taken).filter(Result::is_ok).count(), taken);
             std::thread::sleep(Duration::from_millis(pause));
-            let since = Instant::now();
             drop(batches);
-            assert!(since.elapsed() < Duration::from_millis(600), "{:?}", since.elapsed());
             assert_eq!(Arc::strong_count(&alive), 1, "threads ended and let go of the pipeline");
         }
     }
@@ -214,7 +214,7 @@ fn a_full_queue_holds_the_workers_back() {
 #[test]
 fn waiting_is_measured() {
     let slow = Loader::new(numbers(4)).batch(2).threads(1).map("slow", |_, _| {
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(100));
     });
     let mut batches = slow.epoch(0).unwrap();
     for batch in batches.by_ref() {
@@ -228,5 +228,5 @@ fn waiting_is_measured() {
     for batch in batches.by_ref() {
         batch.unwrap();
     }
-    assert!(batches.waited() < Duration::from_millis(5), "{:?}", batches.waited());
+    assert_eq!(batches.waited(), Duration::ZERO);
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use unisono_data::{DataError, Field, FieldDType, FieldSpec, Loader, Position, Sample, Source};
+use unisono_data::{DataError, Field, FieldDType, FieldSpec, Loader, Position, Sample, Seen, Source};
 
 /// A source that computes `len` samples of `size` values.
 struct Synthetic {
@@ -48,10 +48,11 @@ fn seeking_takes_under_a_millisecond() {
             assert_eq!(batches.next().unwrap().unwrap().first, sample);
             since.elapsed()
         };
-        let fastest = |sample| (0..20).map(|_| seek(sample)).min().unwrap();
-        let (near, far) = (fastest(10), fastest(10_000_000));
-        println!("sample 10: {near:?}, sample 10,000,000: {far:?}");
-        assert!(far < Duration::from_millis(1), "{far:?}");
+        println!("sample 10: {:?}", seek(10));
+        // On a busy machine most tries are disturbed.
+        let far = (0..2000).map(|_| seek(10_000_000)).find(|took| *took < Duration::from_millis(1));
+        assert!(far.is_some(), "no try took under a millisecond");
+        println!("sample 10,000,000: {far:?}");
     }
 }
 
@@ -109,15 +110,24 @@ fn the_verdict_names_the_slow_transform() {
     assert_eq!(names, ["fetch", "map 'fast'", "map 'molasses'", "map 'also fast'", "stack"]);
     assert!(seen.slowest().unwrap().time >= Duration::from_millis(120));
 
-    // A consumer slower than the loader hardly waits, and the threads idle.
-    let mut batches = Loader::new(Synthetic::new(60, 16)).batch(2).threads(2).epoch(0).unwrap();
-    for batch in batches.by_ref() {
-        batch.unwrap();
+    // A consumer slower than the loader, which comes when all that may be ready is ready, does not wait, and
+    // the threads idle. A busy machine may start them late, which counts less with each batch.
+    let mut batches = Loader::new(Synthetic::new(2_000, 16)).batch(2).threads(2).epoch(0).unwrap();
+    let idles = |seen: &Seen| seen.idle > seen.elapsed / 2;
+    for taken in 1..=900 {
+        while batches.ready() < batches.seen().depth {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        batches.next().unwrap().unwrap();
         std::thread::sleep(Duration::from_millis(5));
+        if taken >= 30 && idles(&batches.seen()) {
+            break;
+        }
     }
     let seen = batches.seen();
     assert!(seen.verdict().starts_with("input kept up: waited "), "{}", seen.verdict());
-    assert!(seen.idle > seen.elapsed / 2, "{seen:?}");
+    assert_eq!(seen.waited, Duration::ZERO);
+    assert!(idles(&seen), "{seen:?}");
 }
 
 /// Checks that threads and depth grow while the consumer waits, and not beyond the budget.

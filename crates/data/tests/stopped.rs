@@ -46,24 +46,24 @@ fn within<T: Send + 'static>(most: Duration, work: impl FnOnce() -> T + Send + '
     thread.join().unwrap()
 }
 
-/// Returns a flag that is set after a while.
-fn soon() -> Arc<AtomicBool> {
-    let flag = Arc::new(AtomicBool::new(false));
-    let theirs = Arc::clone(&flag);
+/// Sets a flag after a while.
+fn soon(flag: &Arc<AtomicBool>) {
+    let flag = Arc::clone(flag);
     spawn(move || {
         sleep(Duration::from_millis(200));
-        theirs.store(true, Ordering::Relaxed);
+        flag.store(true, Ordering::Relaxed);
     });
-    flag
 }
 
 #[test]
 fn a_wait_for_a_sample_that_never_comes_ends_on_request() {
     within(Duration::from_secs(10), || {
-        let mut batches = loader(8).stop_on(soon()).epoch(0).unwrap();
+        let stop = Arc::default();
+        let mut batches = loader(8).stop_on(Arc::clone(&stop)).epoch(0).unwrap();
         assert_eq!(batches.next().unwrap().unwrap().indices, [0, 1, 2, 3]);
         assert_eq!(batches.next().unwrap().unwrap().indices, [4, 5, 6, 7]);
         let position = batches.position();
+        soon(&stop);
         assert!(matches!(batches.next(), Some(Err(DataError::Stopped))));
         assert!(batches.next().is_none());
         assert_eq!((batches.position(), position.sample), (position, 8), "the next fit starts at this batch");
@@ -83,7 +83,9 @@ fn no_batch_follows_a_request() {
 #[test]
 fn a_first_sample_that_never_comes_is_waited_for_until_the_request() {
     within(Duration::from_secs(10), || {
-        let stopped = loader(0).map("read", |_, _| ()).stop_on(soon()).fields();
+        let stop = Arc::default();
+        soon(&stop);
+        let stopped = loader(0).map("read", |_, _| ()).stop_on(stop).fields();
         assert!(matches!(stopped, Err(DataError::Stopped)), "{stopped:?}");
     });
     let found = loader(1).map("read", |_, _| ()).stop_on(Arc::default()).fields().unwrap();

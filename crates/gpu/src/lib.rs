@@ -8,13 +8,13 @@ mod execution;
 
 pub use adapter::environment::prepare_environment;
 pub use adapter::select::select;
+pub use adapter::shared::SharedKernels;
 pub use adapter::{Adapter, Backend, Features, Kind, Limits, adapters};
 pub use cache::Cache;
 pub use device::clock::Stretch;
 pub use device::counters::Counters;
 pub use device::mapped::{MappedDownload, MappedUpload, UploadPart};
 pub use device::options::{Options, is_unprotected};
-pub use device::shared::SharedKernels;
 pub use device::spirv::spirv;
 pub use device::staging::Writer;
 pub use device::stopwatch::Stopwatch;

@@ -9,7 +9,8 @@ use crate::{csv, digits, err, lines, trained};
 
 /// The number of samples of a run, for 4 steps in an epoch.
 const SAMPLES: usize = 250;
-const LONG: [&str; 6] = ["--epochs", "400", "--checkpoint-every", "2", "--replicas", "2"];
+/// A run that does not end by itself while a test looks at it, however slow the disk is.
+const LONG: [&str; 6] = ["--epochs", "4000", "--checkpoint-every", "2", "--replicas", "2"];
 
 /// A running process and its standard error.
 struct Running {
@@ -47,9 +48,14 @@ impl Running {
         assert!(sent.success());
     }
 
-    fn code(mut self) -> Option<i32> {
-        self.lines.by_ref().for_each(drop);
-        self.process.wait().unwrap().code()
+    fn code(self) -> Option<i32> {
+        self.ended().1
+    }
+
+    /// Waits for the end, and returns the lines until then and the code.
+    fn ended(mut self) -> (Vec<String>, Option<i32>) {
+        let lines = self.lines.by_ref().collect();
+        (lines, self.process.wait().unwrap().code())
     }
 }
 
@@ -209,43 +215,57 @@ fn a_run_whose_last_step_is_not_saved_ends_with_an_error() {
     let data = csv(dir.path(), &lines(SAMPLES));
     let out = dir.path().join("out");
     let flags = ["--epochs", "3", "--checkpoint-every", "2", "--replicas", "1"];
-    let mut run = Running::shell("trap '' XFSZ; ulimit -f 64", &data, &out, &flags);
-    let warning = run.says("warning: ");
+    let run = Running::shell("trap '' XFSZ; ulimit -f 64", &data, &out, &flags);
+    let (lines, code) = run.ended();
+    // A slow disk tells of a step after later ones.
+    let line =
+        |words: &str| lines.iter().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{lines:?}"));
+    let warning = line("warning: ");
     assert!(warning.contains("is not saved") && warning.contains("the run goes on"), "{warning}");
-    run.says("epoch 3");
-    let error = run.says("error: ");
+    line("epoch 3");
+    let error = line("error: ");
     for words in [out.to_str().unwrap(), "the last step, 12, is not saved", "File too large"] {
         assert!(error.contains(words), "{words:?} is not in {error}");
     }
-    assert_eq!(run.code(), Some(1));
+    assert_eq!(code, Some(1));
     assert!(checkpoints(&out).is_empty());
 }
 
 /// If the directory is replaced by something else, the run prints a warning and continues to train. It saves
 /// again as soon as it can.
 #[test]
+#[cfg(unix)]
 fn a_directory_that_vanishes_stops_no_run() {
     let dir = tempfile::tempdir().unwrap();
     let data = csv(dir.path(), &lines(SAMPLES));
     let (out, whole) = (dir.path().join("out"), dir.path().join("whole"));
-    let flags = ["--epochs", "100", "--checkpoint-every", "2", "--replicas", "2"];
-    let mut run = Running::start(&data, &out, &flags);
+    // Its devices are slow: a slow disk has the time to save, and to fail, long before the last step.
+    let mut slow = Command::new(env!("CARGO_BIN_EXE_digits"));
+    slow.env("FAILPOINTS", "replica-0=return(sample:500);replica-1=return(sample:500)");
+    let mut run = Running::of(slow, &data, &out, &LONG);
     run.says("saved ");
     fs::rename(&out, dir.path().join("elsewhere")).unwrap();
     // The run may create the directory first.
     let in_the_way = fs::write(&out, "in the way").is_ok();
     if in_the_way {
-        let warning = run.says("is not saved: ");
+        let warning = run.says("warning: step ");
         assert!(
-            warning.starts_with("warning: step ") && warning.contains("the next save tries again"),
+            warning.contains("is not saved: ") && warning.contains("the next save tries again"),
             "{warning}"
         );
         fs::remove_file(&out).unwrap();
     }
     run.says("was gone and was made anew");
     run.says("saved ");
-    assert_eq!(run.code(), Some(0));
-    trained(&data, &whole, &flags);
+    run.signal("-INT");
+    let last = run.says("interrupted after step ");
+    assert_eq!(run.code(), Some(130));
+    let step: u64 = last.split(' ').nth(3).unwrap().trim_end_matches(';').parse().unwrap();
+    assert_eq!(checkpoints(&out)[0].0, step);
+    let epochs = (step / 4 + 2).to_string();
+    let flags = ["--epochs", &*epochs, "--replicas", "2"];
+    let resumed = trained(&data, &out, &[&flags[..], &["--resume"]].concat());
+    assert_eq!(resumed, trained(&data, &whole, &flags));
     assert_eq!(model(&out), model(&whole));
 }
 

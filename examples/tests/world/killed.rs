@@ -15,11 +15,12 @@ fn a_killed_rank_ends_the_job_which_goes_on_with_fewer_and_with_more() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
     let wanted = alone(digits(), &["--epochs", "8", "--adapter", "llvmpipe"]);
-    let run = start(4, &out, "8", "60");
+    let run = start(4, &out, "8", "300");
     signal(process_of(2, &out), "-KILL");
     let since = Instant::now();
     let ended = run.wait_with_output().unwrap();
-    assert!(since.elapsed() < Duration::from_secs(10), "it took {:?}", since.elapsed());
+    // What ends it is not the deadline.
+    assert!(since.elapsed() < Duration::from_secs(120), "it took {:?}", since.elapsed());
     assert!(!ended.status.success() && text(&ended).contains("rank 2 with PID"), "{}", text(&ended));
 
     // Rank 0 is lost with its disk: rank 1 has a checkpoint too.
@@ -73,7 +74,7 @@ fn a_rank_that_does_not_answer_is_named_within_the_deadline() {
     let _alone = one_at_a_time();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
-    let run = start(3, &out, "200", "5");
+    let run = start(3, &out, "200", "20");
     let pid = process_of(1, &out);
     signal(pid, "-STOP");
     let since = Instant::now();
@@ -81,5 +82,5 @@ fn a_rank_that_does_not_answer_is_named_within_the_deadline() {
     let took = since.elapsed();
     let text = text(&ended);
     assert!(!ended.status.success() && text.contains("no answer from rank 1 ("), "{text}");
-    assert!(took < Duration::from_secs(30), "it took {took:?}: {text}");
+    assert!(took < Duration::from_secs(60), "it took {took:?}: {text}");
 }

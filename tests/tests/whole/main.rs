@@ -45,8 +45,8 @@ use power::PowerDisk;
 use unisono::{BestBy, Saving, Stop};
 use world::{Reference, World};
 
-/// The longest that one run may take. One takes about a second.
-const LONGEST: Duration = Duration::from_secs(60);
+/// The longest that one run may take. One takes about a second; this is to notice one that hangs.
+const LONGEST: Duration = Duration::from_secs(600);
 /// The most lives that a run needs after the last fault.
 const LAST_LIVES: usize = 5;
 

@@ -9,11 +9,12 @@
 //!         the next save, flush() or finish()  <--  is kept for another attempt  <--------------------'
 //! ```
 //!
-//! What waits may be replaced by its successor unless retention will keep it (a milestone, one of the best);
-//! then [`Saver::save`] waits for the place instead. So a slow disk makes checkpoints rarer, never training
-//! slower. At most five checkpoints are in memory: one that is being written, one that waits, one that was
-//! written and whose memory waits to be filled again, and, when saving fails, the last that failed and the
-//! last of those that retention would keep.
+//! What waits may be replaced by its successor unless retention will keep it (a milestone, one of the
+//! best), or it was handed over with [`Saver::save_itself`]; then [`Saver::save`] waits for the place
+//! instead. So a slow disk makes checkpoints rarer, never training slower. At most five checkpoints are in
+//! memory: one that is being written, one that waits, one that was written and whose memory waits to be
+//! filled again, and, when saving fails, the last that failed and the last of those that retention would
+//! keep.
 //!
 //! [`Saver::trust`] leaves a note for the thread and marks the saves that wait or are being written. The
 //! thread first trusts what is complete, then writes, and trusts each marked save when it is complete. So a
@@ -95,11 +96,25 @@ impl Saver {
     /// # Errors
     /// Those of [`Saver::save`].
     pub fn save_with_metric(&self, step: u64, contents: Contents, metric: Option<Metric>) -> Result<()> {
+        self.hand_over(step, contents, metric, false)
+    }
+
+    /// Saves as [`Saver::save_with_metric`] does, where it is this step that is to be saved: no later one
+    /// takes its place while it waits, and it is tried again after a later one failed too. Retention
+    /// decides, as ever, how long it stays.
+    ///
+    /// # Errors
+    /// Those of [`Saver::save`].
+    pub fn save_itself(&self, step: u64, contents: Contents, metric: Option<Metric>) -> Result<()> {
+        self.hand_over(step, contents, metric, true)
+    }
+
+    fn hand_over(&self, step: u64, contents: Contents, metric: Option<Metric>, itself: bool) -> Result<()> {
         let mut state =
             self.thread.shared.wait_while(|s| s.fatal.is_none() && s.has_no_room(self.options.write_every));
         check(&mut state)?;
         let new = Candidate { step, metric: self.retention.rank(metric.as_ref()) };
-        let kept = self.retention.is_kept_for_long(new, &state.best);
+        let kept = itself || self.retention.is_kept_for_long(new, &state.best);
         let best = self.retention.best_of(&[state.best.as_slice(), &[new]].concat());
         state.best.push(new);
         state.best.retain(|candidate| best.contains(&candidate.step));

@@ -16,7 +16,7 @@ pub(crate) struct Job {
     pub(crate) step: u64,
     pub(crate) contents: Contents,
     pub(crate) metric: Option<Metric>,
-    /// Whether retention will keep it. If so, its successor does not replace it.
+    /// Whether retention will keep it, or it is to be saved itself. If so, its successor does not replace it.
     pub(crate) kept: bool,
     /// Whether an audit of its step has passed, so that it is trusted once it is complete.
     pub(crate) audited: bool,

@@ -75,7 +75,7 @@ mod tests {
         let (give, taken) = channel();
         // It is opened as it would be if it had been a file a moment ago.
         std::thread::spawn(move || give.send(open_if_regular(&pipe).unwrap_err().to_string()));
-        let problem = taken.recv_timeout(Duration::from_secs(20)).expect("opening waits for a writer");
+        let problem = taken.recv_timeout(Duration::from_secs(60)).expect("opening waits for a writer");
         assert!(problem.ends_with("not a regular file"), "{problem}");
     }
 

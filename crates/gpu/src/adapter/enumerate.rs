@@ -1,7 +1,7 @@
 //! Translates wgpu's adapters to plain data and back.
 
-use crate::SharedKernels;
 use crate::adapter::environment::apple_system;
+use crate::adapter::shared::SharedKernels;
 use crate::adapter::{Adapter, Backend, Features, Kind, Limits};
 
 impl Adapter {

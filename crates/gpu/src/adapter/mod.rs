@@ -4,6 +4,7 @@ pub(crate) mod enumerate;
 pub(crate) mod environment;
 pub(crate) mod float_mode;
 pub(crate) mod select;
+pub(crate) mod shared;
 
 use std::fmt;
 

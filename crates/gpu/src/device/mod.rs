@@ -12,7 +12,6 @@ pub(crate) mod pipeline;
 pub(crate) mod pool;
 mod reads;
 pub(crate) mod record;
-pub(crate) mod shared;
 pub(crate) mod spirv;
 pub(crate) mod staging;
 mod state;

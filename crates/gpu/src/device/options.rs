@@ -58,8 +58,8 @@ pub struct Options {
     pub processes: usize,
     /// The number of the device among those, from 0. Default: 0.
     pub turn: usize,
-    /// The kernels that the device shares with others, if it is the processor. Default: none, which means that it
-    /// compiles its own.
+    /// The kernels that the device shares with others, if it is the processor. Default: none, which means
+    /// that it compiles its own.
     pub shared: Option<SharedKernels>,
 }
 

@@ -272,9 +272,10 @@ fn key(kernel: &Kernel) -> Key {
     (kernel.wgsl.clone(), kernel.bindings.clone())
 }
 
-/// Returns the order in which device number `turn` of several goes through kernels that all of them compile, so
-/// that each finds what another one has compiled by then. The kernels are dealt out to the devices. Each
-/// has its own hand first, and then the others' from behind: two that are left with one hand meet in it once.
+/// Returns the order in which device number `turn` of several goes through kernels that all of them
+/// compile, so that each finds what another one has compiled by then. The kernels are dealt out to the
+/// devices. Each has its own hand first, and then the others' from behind: two that are left with one hand
+/// meet in it once.
 pub(crate) fn dealt(kernels: &[usize], turn: usize, devices: usize) -> Vec<usize> {
     let devices = devices.clamp(1, kernels.len().max(1));
     let turn = turn % devices;

@@ -250,8 +250,8 @@ impl Device {
                 encoder.finish()
             })
         };
-        // Software drivers translate a kernel when it is created and compile it at its first launch, which takes
-        // some ten times as long.
+        // Software drivers translate a kernel when it is created and compile it at its first launch, which
+        // takes some ten times as long.
         let mut slowest: Vec<usize> = (0..kernels.len()).collect();
         slowest.sort_by_key(|&kernel| Reverse(kernels[kernel].took));
         let order = dealt(&slowest, self.options.turn, self.options.devices);

@@ -210,12 +210,23 @@ impl Checkpoints {
         self.saved = self.saved.filter(|saved| *saved != step);
     }
 
-    /// Hands a step over to be written, with what was measured at it.
+    /// Hands a step over to be written, with what was measured at it. If it is the step `itself` that is to
+    /// be saved, no later one takes its place on a slow disk.
     ///
     /// # Errors
     /// An earlier save failed, if saves are required.
-    pub fn hand_over(&mut self, step: u64, contents: Contents, history: &History) -> Result<(), Error> {
-        self.saver.save_with_metric(step, contents, self.saving.measured(step, history))?;
+    pub fn hand_over(
+        &mut self,
+        step: u64,
+        contents: Contents,
+        history: &History,
+        itself: bool,
+    ) -> Result<(), Error> {
+        let measured = self.saving.measured(step, history);
+        match itself {
+            true => self.saver.save_itself(step, contents, measured)?,
+            false => self.saver.save_with_metric(step, contents, measured)?,
+        }
         self.saved = Some(step);
         if step <= self.confirmed {
             self.saver.trust(step);

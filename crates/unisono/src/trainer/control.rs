@@ -170,7 +170,8 @@ impl Control<'_> {
         self.trainer.callbacks.pause.get_or_insert_with(|| format!("by {by}: {reason}"));
     }
 
-    /// Saves the run, if it is saved anywhere, once all callbacks were called.
+    /// Saves the run, if it is saved anywhere, once all callbacks were called. Where the disk is slow, no
+    /// later step takes the place of this one.
     pub fn save(&mut self) {
         self.trainer.callbacks.save = true;
     }

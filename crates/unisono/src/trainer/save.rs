@@ -191,7 +191,7 @@ impl Trainer {
         if !self.agree_on_saving(due, saves)? || (may_wait && self.puts_save_off()) {
             return Ok(());
         }
-        let saved = match self.save_behind() {
+        let saved = match self.save_step(is_asked) {
             Err(Error::Stopped) => {
                 self.note_unsaved();
                 Ok(())
@@ -249,6 +249,12 @@ impl Trainer {
     /// # Errors
     /// The copy fails. An earlier save failed, if saves are required. Those of [`Trainer::contents`].
     pub fn save_behind(&mut self) -> Result<(), Error> {
+        self.save_step(false)
+    }
+
+    /// Saves as [`Trainer::save_behind`] does. If it is this step `itself` that is to be saved, no later
+    /// one takes its place on a slow disk.
+    fn save_step(&mut self, itself: bool) -> Result<(), Error> {
         let Some(saver) = self.saver.as_ref().filter(|_| writes(self.world())) else {
             // What other machines save is what all have.
             return self.help_to_save();
@@ -258,7 +264,7 @@ impl Trainer {
         let contents = self.contents_into(spare)?;
         let Some(saver) = &mut self.saver else { return Ok(()) };
         let step = self.state.position.step;
-        saver.hand_over(step, contents, &self.state.history)?;
+        saver.hand_over(step, contents, &self.state.history, itself)?;
         self.was_saved(step);
         Ok(())
     }
