@@ -14,7 +14,7 @@ use syn::{Attribute, Item, UseTree};
 /// The rooms of each crate that has some, from earlier to later.
 const ROOMS: [(&str, &[&str]); 9] = [
     ("crates/checkpoint", &["tensors", "disk", "model", "store", "saver", "inspect"]),
-    ("crates/cpu", &["options", "native", "compile", "run", "backend", "targets"]),
+    ("crates/cpu", &["native", "compile", "run", "kernels", "options", "backend", "targets"]),
     ("crates/data", &["sample", "transforms", "sources", "compose", "order", "loading"]),
     ("crates/gpu", &["error", "adapter", "cache", "device", "execution"]),
     (
