@@ -131,7 +131,7 @@ fn copy_panel(own: Part, j: u32, steps: u32) {
 ";
 
 /// Copies a right operand that is a view or of f16, in blocks, sixteen columns at a time: eight blocks in one
-/// loop would take twice as long to compile. Nobody reads what the sixteen columns behind the last one become.
+/// loop would take twice as long to compile. Nobody reads what the columns behind the last one become.
 const RIGHT_COPIED: &str = "
 fn copy_panel(own: Part, j: u32, steps: u32) {
     let quads = min(8u, (params.n - j + 3u) / 4u);
