@@ -29,7 +29,7 @@ fn a_plan_runs_on_every_adapter() {
     }
 }
 
-/// Both compile at once, and one loads a second plan with the kernels of the other's.
+/// Two compile at once, and a third one, which comes when the first is gone, has what the second has.
 #[test]
 fn devices_on_the_processor_compile_each_kernel_once() {
     let Some(adapter) = all().into_iter().find(|adapter| adapter.backend == Backend::Cpu) else { return };
