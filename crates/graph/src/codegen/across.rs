@@ -12,23 +12,23 @@ use crate::trace::{Graph, Reduction};
 use crate::values::DType;
 use crate::values::tree::SUM_CHUNK;
 
-/// Returns the kernels of a reduction that computes four results at a time, for results in one chunk and in
-/// several, or `None` where not all elements that differ between invocations are loaded in fours. Their
-/// params are [`ReduceParams`], where `n` counts the fours.
-pub fn across_kernels(
+/// Returns the kernel of a reduction that computes four results at a time, for results in one chunk or in
+/// several, or `None` where not all elements that differ between invocations are loaded in fours. Its params
+/// are [`ReduceParams`], where `n` counts the fours.
+pub(super) fn across_kernel(
     graph: &Graph,
     fusion: &Fusion,
     stores: &Stores,
     (unit, reduction): (&Unit, &Reduction),
-) -> Option<[Bound; 2]> {
+    chunked: bool,
+) -> Option<Bound> {
     let root = unit.roots[0];
     let ty = &graph.nodes[root].ty;
     let is_fit = ty.dtype == DType::F32 && ty.count().is_multiple_of(4) && stores.place(root).comes_in(4);
     if !is_fit {
         return None;
     }
-    let kernel = |chunked| kernel(Writer::new(graph, fusion, stores, unit), (unit, reduction), chunked);
-    Some([kernel(false)?, kernel(true)?])
+    kernel(Writer::new(graph, fusion, stores, unit), (unit, reduction), chunked)
 }
 
 fn kernel(mut writer: Writer<'_>, (unit, reduction): (&Unit, &Reduction), chunked: bool) -> Option<Bound> {

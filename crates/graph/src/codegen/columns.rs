@@ -17,7 +17,7 @@ const INVOCATIONS: u32 = 256;
 /// The most chunks that an invocation goes over: a power of two.
 pub const MOST_CHUNKS: usize = 16;
 
-/// Returns the kernel of sums over the same elements. Its params are [`ReduceParams`], whose `chunks` are
+/// Returns the kernel of reductions of the same elements. Its params are [`ReduceParams`], whose `chunks` are
 /// those of an invocation here, a power of two up to [`MOST_CHUNKS`].
 pub fn column_kernel(
     graph: &Graph,

@@ -1,6 +1,7 @@
 //! The WGSL of fused kernels: an expression for each value that a unit stores, and loads at its edges.
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
 mod across;
 mod affine;
@@ -19,14 +20,14 @@ mod writer;
 
 use unisono_shaders::{MapParams, ReduceParams, snippets};
 
-pub use self::across::across_kernels;
+use self::across::across_kernel;
 use self::affine::Affine;
 pub use self::columns::{MOST_CHUNKS, column_kernel};
 pub use self::epilogue::{Epilogue, epilogue};
 pub use self::implicit_gemm::{ImplicitOperand, operand};
 use self::index::{Index, decode};
 pub use self::rows::{RowKernel, row_kernel, row_unit};
-pub use self::staged::staged_kernels;
+use self::staged::staged_kernel;
 use self::writer::Writer;
 
 use crate::fuse::{Fusion, Store, Stores, Unit, UnitKind};
@@ -80,34 +81,78 @@ pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
     }
 }
 
-/// The kernels of a map. They compute the same bits, and their params are [`MapParams`].
-#[derive(Clone, Debug)]
+/// The kernels of a map. They compute the same bits, and their params are [`MapParams`]. Each is written when a
+/// target first needs it.
+#[derive(Clone, Debug, Default)]
 pub struct MapKernels {
-    /// The kernel for all targets. An invocation computes four elements where their number is a multiple of
-    /// four and that is worth compiling. It then loads and stores the four as one.
-    plain: Bound,
-    /// The kernel with four elements an invocation that a driver would compile for too long.
-    fours: Option<Bound>,
-    /// The kernel that loads eight elements as four pairs.
-    pairs: Option<Bound>,
+    /// The kernel of which an invocation computes one element.
+    ones: OnceLock<Bound>,
+    /// The kernel of which an invocation loads, computes and stores four elements as one.
+    fours: OnceLock<Bound>,
+    /// The kernel that loads eight elements as four pairs, if there is one.
+    pairs: OnceLock<Option<Bound>>,
 }
 
 impl MapKernels {
-    /// Returns the kernels of a map unit.
-    pub fn new(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Self {
-        let in_quads = |compiler| comes_in_quads(graph, fusion, stores, (unit, compiler));
+    /// Returns the kernel of a map unit that a target is fastest with.
+    pub fn for_target(
+        &self,
+        graph: &Graph,
+        fusion: &Fusion,
+        stores: &Stores,
+        (unit, target): (&Unit, &Target),
+    ) -> &Bound {
+        let pairs = || self.pairs.get_or_init(|| pairs_kernel(graph, fusion, stores, unit)).as_ref();
+        if let Some(pairs) = target.pairs.then(pairs).flatten() {
+            return pairs;
+        }
+        let compiler = match target.machine {
+            Machine::Processor => Compiler::Processor,
+            Machine::Cpu | Machine::Gpu => Compiler::Driver,
+        };
         let kernel = |lanes| map_kernel(graph, fusion, stores, (unit, lanes));
-        let is_short = in_quads(Compiler::Driver);
-        let plain = kernel(if is_short { 4 } else { 1 });
-        let fours = (!is_short && in_quads(Compiler::Processor)).then(|| kernel(4));
-        Self { plain, fours, pairs: pairs_kernel(graph, fusion, stores, unit) }
+        match comes_in_quads(graph, fusion, stores, (unit, compiler)) {
+            true => self.fours.get_or_init(|| kernel(4)),
+            false => self.ones.get_or_init(|| kernel(1)),
+        }
     }
+}
 
-    /// Returns the kernel that a target is fastest with.
-    pub fn for_target(&self, target: &Target) -> &Bound {
-        let fours = self.fours.as_ref().filter(|_| target.machine == Machine::Processor);
-        let pairs = self.pairs.as_ref().filter(|_| target.pairs);
-        pairs.or(fours).unwrap_or(&self.plain)
+/// The kernels of a reduction, each for results in one chunk and for those in several. They compute the same
+/// bits, and their params are [`ReduceParams`]. Each is written when a target first needs it.
+#[derive(Clone, Debug, Default)]
+pub struct ReduceKernels {
+    /// The kernels for all machines.
+    serial: [OnceLock<Bound>; 2],
+    /// Those for GPUs that stage rows in workgroup memory.
+    staged: [OnceLock<Option<Bound>>; 2],
+    /// Those for processors that compute four results at a time.
+    across: [OnceLock<Option<Bound>>; 2],
+}
+
+impl ReduceKernels {
+    /// Returns the kernel of a reduction that a target is fastest with, for results in one chunk or in several,
+    /// and whether it counts the elements in fours.
+    pub fn for_target(
+        &self,
+        graph: &Graph,
+        fusion: &Fusion,
+        stores: &Stores,
+        unit: (&Unit, &Reduction),
+        (target, chunked): (&Target, bool),
+    ) -> (&Bound, bool) {
+        let at = usize::from(chunked);
+        let own = match target.machine {
+            Machine::Gpu => {
+                self.staged[at].get_or_init(|| staged_kernel(graph, fusion, stores, unit, chunked)).as_ref()
+            }
+            Machine::Processor => {
+                self.across[at].get_or_init(|| across_kernel(graph, fusion, stores, unit, chunked)).as_ref()
+            }
+            Machine::Cpu => None,
+        };
+        let serial = || self.serial[at].get_or_init(|| reduce_kernel(graph, fusion, stores, unit, chunked));
+        (own.unwrap_or_else(serial), own.is_some() && target.machine == Machine::Gpu)
     }
 }
 
@@ -251,7 +296,7 @@ fn joined(kind: ReduceKind) -> (&'static str, &'static str) {
 /// [`ReduceParams`]. An invocation loads four elements at once where they lie side by side.
 ///
 /// With `chunked`, results go to `[chunks, results]` scratch, which the `tree` kernel reduces.
-pub fn reduce_kernel(
+fn reduce_kernel(
     graph: &Graph,
     fusion: &Fusion,
     stores: &Stores,

@@ -15,24 +15,23 @@ use crate::values::tree::SUM_CHUNK;
 /// The elements from which a row is worth staging: those that are staged at a time.
 const LEAST: usize = 32;
 
-/// Returns the kernels of a reduction that stage rows, for results in one chunk and in several, or `None`
-/// where elements do not come in rows, or rows not in fours.
-pub fn staged_kernels(
+/// Returns the kernel of a reduction that stages rows, for results in one chunk or in several, or `None` where
+/// elements do not come in rows, or rows not in fours.
+pub(super) fn staged_kernel(
     graph: &Graph,
     fusion: &Fusion,
     stores: &Stores,
     (unit, reduction): (&Unit, &Reduction),
-) -> Option<[Bound; 2]> {
+    chunked: bool,
+) -> Option<Bound> {
     let from = &graph.nodes[graph.nodes[unit.roots[0]].inputs[0]].ty;
     let axes = &reduction.axes;
     let trailing = axes.iter().rev().enumerate().all(|(i, &axis)| axis + 1 + i == from.dims.len());
     let inner: usize = axes.iter().map(|&axis| from.dims[axis]).product();
     let is_fit = !reduction.samples && trailing && inner >= LEAST && inner.is_multiple_of(4);
     is_fit.then(|| {
-        [false, true].map(|chunked| {
-            let writer = Writer::new(graph, fusion, stores, unit);
-            kernel(writer, graph, fusion, (unit, reduction.kind), inner, chunked)
-        })
+        let writer = Writer::new(graph, fusion, stores, unit);
+        kernel(writer, graph, fusion, (unit, reduction.kind), inner, chunked)
     })
 }
 

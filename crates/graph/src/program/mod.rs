@@ -3,12 +3,13 @@
 
 mod emit;
 mod groups;
+mod kernels;
 #[expect(clippy::module_inception, reason = "the room is named for its main thing")]
 mod program;
 mod run;
 mod work;
 
 pub use groups::UpdateGroup;
-pub(crate) use program::UnitKernels;
+pub(crate) use kernels::{FinishKernel, UnitKernels};
 pub use program::{Layout, Program};
 pub use run::{BUCKET_BYTES, Conditions, MAX_SHARDS, OutputDecl, Run, Slot};

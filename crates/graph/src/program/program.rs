@@ -2,19 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::OnceLock;
 
+use super::kernels::{FinishKernel, UnitKernels};
 use super::run::{BUCKET_BYTES, Conditions, OutputDecl, Run};
 use super::work::UnitWork;
-use crate::codegen::{self, Bound, Epilogue, ImplicitOperand, MapKernels, RowKernel};
+use crate::codegen::{self, Bound, RowKernel};
 use crate::fuse::{
-    Bucket, Finish, Fusion, RowGroup, StatePlacement, Store, Stores, Unit, UnitKind, alone, attention_pairs,
-    column_groups, finishes, fuse, in_order, row_groups,
+    Bucket, Fusion, RowGroup, StatePlacement, Store, Stores, Unit, alone, attention_pairs, column_groups,
+    finishes, fuse, in_order, row_groups,
 };
 use crate::passes::{place_parts, round_products, simplify};
 use crate::plan::StateLayout;
-use crate::trace::{
-    Graph, GraphError, Input, InputDecl, InputKind, Lowering, NodeId, Output, ReduceKind, StateDecl,
-};
+use crate::trace::{Graph, GraphError, Input, InputDecl, InputKind, Lowering, NodeId, Output, StateDecl};
 use crate::values::Lead;
 
 /// Where values lie. No bit of a result depends on it.
@@ -45,9 +45,9 @@ pub struct Program {
     pub(crate) stores: Stores,
     pub(crate) kernels: Vec<UnitKernels>,
     /// The groups of units that a GPU computes row by row.
-    pub(crate) rows: Vec<(RowGroup, RowKernel)>,
+    pub(crate) rows: Vec<(RowGroup, OnceLock<RowKernel>)>,
     /// The units that a GPU computes together as sums over samples.
-    pub(crate) columns: Vec<(Vec<usize>, Bound)>,
+    pub(crate) columns: Vec<(Vec<usize>, OnceLock<Bound>)>,
     /// The maps that a GPU computes in the kernel of the product before them.
     pub(crate) finishes: Vec<FinishKernel>,
     /// The units that a GPU computes together as the gradients of an attention.
@@ -60,37 +60,6 @@ pub struct Program {
     outputs: Vec<OutputDecl>,
     /// By what a device decides whether a step commits; `None` if the caller decides.
     conditions: Option<Conditions>,
-}
-
-/// A map that a GPU computes in the kernel of the product before it.
-#[derive(Clone, Debug)]
-pub(crate) struct FinishKernel {
-    pub finish: Finish,
-    pub epilogue: Option<Epilogue>,
-    pub work: UnitWork,
-}
-
-/// The kernels of a unit.
-#[derive(Clone, Debug)]
-pub(crate) enum UnitKernels {
-    Map(MapKernels),
-    /// A reduction has a kernel for results in one chunk and one for those in several, two more for GPUs
-    /// where rows are staged in workgroup memory, and two for processors that compute four results at a time.
-    Reduce {
-        whole: Bound,
-        chunked: Bound,
-        staged: Option<Box<[Bound; 2]>>,
-        across: Option<Box<[Bound; 2]>>,
-        kind: ReduceKind,
-    },
-    Product {
-        epilogue: Option<Epilogue>,
-        operands: [Option<ImplicitOperand>; 2],
-    },
-    /// What the kernels of row sums are depends on sizes alone.
-    RowSums,
-    /// The same holds for those of attention.
-    Attention,
 }
 
 impl Program {
@@ -128,36 +97,24 @@ impl Program {
         if layout.f16 {
             stores.narrow(&graph, &fusion);
         }
-        let kernels = fusion.units.iter().map(|u| unit_kernels(&graph, &fusion, &stores, u)).collect();
-        let groups = row_groups(&graph, &fusion, &stores);
-        let row_kernel = |group: RowGroup| {
-            let kernel = row_kernel(&graph, &fusion, &stores, &group);
-            (group, kernel)
-        };
-        let rows: Vec<_> = groups.into_iter().map(row_kernel).collect();
-        let taken: BTreeSet<usize> = rows.iter().flat_map(|(group, _)| group.units.iter().copied()).collect();
+        let kernels = fusion.units.iter().map(|u| UnitKernels::new(&graph, &fusion, &stores, u)).collect();
+        let rows = row_groups(&graph, &fusion, &stores);
+        let taken: BTreeSet<usize> = rows.iter().flat_map(|group| group.units.iter().copied()).collect();
         let columns = column_groups(&graph, &fusion, &stores, &taken);
         let alone = alone(&graph, &fusion, &stores, &columns);
-        let apart = stores.with_alone(&alone);
-        let columns = columns.into_iter().filter_map(|units| {
-            let kernel = column_kernel(&graph, &fusion, &apart, &units)?;
-            Some((units, kernel))
-        });
-        let columns: Vec<(Vec<usize>, Bound)> = columns.collect();
         let attentions = attention_pairs(&graph, &fusion);
         let new = fusion.new_states(&graph);
-        let of_rows = rows.iter().map(|(group, _)| &group.units[..]);
-        let of_columns = columns.iter().map(|(units, _)| &units[..]);
+        let of_rows = rows.iter().map(|group| &group.units[..]);
+        let of_columns = columns.iter().map(|units| &units[..]);
         let together = of_rows.chain(of_columns).chain(attentions.iter().map(|units| &units[..]));
         let turns = together.flat_map(|units| {
             let last = units.iter().max();
             units.iter().filter_map(move |&unit| Some((unit, *last?)))
         });
         let finished = finishes(&graph, &fusion, &stores, &taken, &turns.collect());
-        let finishes = finished.into_iter().map(|finish| FinishKernel {
-            epilogue: codegen::epilogue(&graph, &fusion, &stores, &finish.unit),
-            work: UnitWork::of(&graph, &fusion, &finish.unit, &new),
-            finish,
+        let finishes = finished.into_iter().map(|finish| {
+            let work = UnitWork::of(&graph, &fusion, &finish.unit, &new);
+            FinishKernel::new(finish, work)
         });
         let finishes = finishes.collect();
         let work = fusion.units.iter().map(|u| UnitWork::of(&graph, &fusion, u, &new)).collect();
@@ -176,8 +133,8 @@ impl Program {
             fusion,
             stores,
             kernels,
-            rows,
-            columns,
+            rows: rows.into_iter().map(|group| (group, OnceLock::new())).collect(),
+            columns: columns.into_iter().map(|units| (units, OnceLock::new())).collect(),
             finishes,
             attentions,
             alone,
@@ -374,43 +331,4 @@ fn fits(graph: &Graph, layout: &StateLayout) -> Result<(), GraphError> {
         }
     }
     Ok(())
-}
-
-fn row_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, group: &RowGroup) -> RowKernel {
-    let names = group.units.iter().map(|&at| codegen::unit_name(graph, fusion, &fusion.units[at]));
-    let name = format!("rows[{}]", names.collect::<Vec<_>>().join(", "));
-    let unit = codegen::row_unit(graph, fusion, group);
-    codegen::row_kernel(graph, fusion, stores, (group, &unit), name)
-}
-
-fn column_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, units: &[usize]) -> Option<Bound> {
-    let units: Vec<&Unit> = units.iter().map(|&at| &fusion.units[at]).collect();
-    match &fusion.lowering[units.first()?.roots[0]] {
-        Lowering::Reduce(reduction) => {
-            Some(codegen::column_kernel(graph, fusion, stores, (&units, reduction)))
-        }
-        _ => None,
-    }
-}
-
-fn unit_kernels(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> UnitKernels {
-    match (unit.kind, &fusion.lowering[unit.roots[0]]) {
-        (UnitKind::Map, _) => UnitKernels::Map(MapKernels::new(graph, fusion, stores, unit)),
-        (UnitKind::RowSums, _) => UnitKernels::RowSums,
-        (UnitKind::Attention, _) => UnitKernels::Attention,
-        (_, Lowering::Reduce(reduction)) => UnitKernels::Reduce {
-            whole: codegen::reduce_kernel(graph, fusion, stores, (unit, reduction), false),
-            chunked: codegen::reduce_kernel(graph, fusion, stores, (unit, reduction), true),
-            staged: codegen::staged_kernels(graph, fusion, stores, (unit, reduction)).map(Box::new),
-            across: codegen::across_kernels(graph, fusion, stores, (unit, reduction)).map(Box::new),
-            kind: reduction.kind,
-        },
-        _ => {
-            let product = unit.product.unwrap_or(unit.roots[0]);
-            UnitKernels::Product {
-                epilogue: codegen::epilogue(graph, fusion, stores, unit),
-                operands: [0, 1].map(|side| codegen::operand(graph, fusion, stores, product, side)),
-            }
-        }
-    }
 }

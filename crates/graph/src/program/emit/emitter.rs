@@ -38,7 +38,9 @@ pub(super) struct Emitter<'a> {
     clock: usize,
     pub segments: Vec<Steps>,
     pub kernels: Vec<Kernel>,
-    /// The index of each kernel in `kernels`. It is looked up in, never iterated.
+    /// The index of each kernel in `kernels`, by the kernel as it was written and as it is there. They are
+    /// looked up in, never iterated.
+    written: HashMap<Kernel, usize>,
     known: HashMap<Kernel, usize>,
     /// The buckets of each cut.
     pub buckets_of: BTreeMap<usize, Vec<usize>>,
@@ -128,6 +130,7 @@ impl<'a> Emitter<'a> {
             clock: 0,
             segments: vec![Steps::default(); program.segments()],
             kernels: vec![],
+            written: HashMap::new(),
             known: HashMap::new(),
             buckets_of,
             outputs_of,
@@ -145,14 +148,20 @@ impl<'a> Emitter<'a> {
 impl Emitter<'_> {
     /// Returns the index of a kernel in the plan. Adds the kernel if the plan has none like it.
     pub fn kernel(&mut self, kernel: &Kernel) -> usize {
-        let mut kernel = kernel.clone();
+        if let Some(&index) = self.written.get(kernel) {
+            return index;
+        }
+        let written = kernel;
+        let mut kernel = written.clone();
         if self.target.own_quotients {
             kernel.wgsl = unisono_shaders::with_own_quotients(&kernel.wgsl);
         }
         if self.target.masks {
             kernel.wgsl = unisono_shaders::with_masks(&kernel.wgsl);
         }
-        self.distinct(&kernel)
+        let index = self.distinct(&kernel);
+        self.written.insert(written.clone(), index);
+        index
     }
 
     /// Returns the index of a kernel as it is.

@@ -91,7 +91,7 @@ impl<'a> Emitter<'a> {
             let (UnitKind::Map, UnitKernels::Map(kernels)) = (unit.kind, &program.kernels[at]) else {
                 continue;
             };
-            let bound = kernels.for_target(self.target);
+            let bound = program.map_kernel(kernels, (unit, self.target));
             if let (Lead::Global, Some(flow)) = (ty.lead, &bound.flow) {
                 let (kernel, invocations) = (self.kernel(&bound.kernel), ty.count() / bound.lanes);
                 flat.push(Flat { at, kernel, bound, flow, root, invocations });

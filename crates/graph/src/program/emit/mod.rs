@@ -23,9 +23,7 @@ mod work;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::emitter::{Emitter, Part};
-use self::pointwise::MOST_IN_FOURS;
 use crate::fuse::{Store, Unit, in_order};
-use crate::plan::target::Machine;
 use crate::plan::{Plan, Target};
 use crate::program::{Program, Run, Slot, UnitKernels};
 use crate::trace::{GraphError, NodeId};
@@ -173,20 +171,11 @@ impl Emitter<'_> {
 
     fn launch_unit(&mut self, unit: &Unit, kernels: &UnitKernels) -> Result<(), GraphError> {
         match kernels {
-            UnitKernels::Map(kernels) => self.map(unit, kernels.for_target(self.target)),
-            UnitKernels::Reduce { staged: Some(staged), kind, .. } if self.target.machine == Machine::Gpu => {
-                let [whole, chunked] = &**staged;
-                self.reduce(unit.roots[0], [whole, chunked], *kind, Some(MOST_IN_FOURS))
+            UnitKernels::Map(kernels) => {
+                let program = self.program;
+                self.map(unit, program.map_kernel(kernels, (unit, self.target)))
             }
-            UnitKernels::Reduce { across: Some(across), kind, .. }
-                if self.target.machine == Machine::Processor =>
-            {
-                let [whole, chunked] = &**across;
-                self.reduce(unit.roots[0], [whole, chunked], *kind, None)
-            }
-            UnitKernels::Reduce { whole, chunked, kind, .. } => {
-                self.reduce(unit.roots[0], [whole, chunked], *kind, None)
-            }
+            UnitKernels::Reduce(kernels) => self.reduce(unit, kernels),
             UnitKernels::Product { epilogue, operands } => {
                 self.product(unit, epilogue.as_ref(), operands.each_ref().map(Option::as_ref))
             }

@@ -4,9 +4,9 @@ use unisono_shaders::{MapParams, Params, ReduceParams};
 
 use super::emitter::Emitter;
 use super::sums::{Destination, Source};
-use crate::codegen::Bound;
+use crate::codegen::{Bound, ReduceKernels};
 use crate::fuse::{Store, Unit};
-use crate::trace::{GraphError, NodeId, ReduceKind};
+use crate::trace::{GraphError, Lowering, NodeId};
 use crate::values::Lead;
 use crate::values::tree::SUM_CHUNK;
 
@@ -36,26 +36,24 @@ impl Emitter<'_> {
     }
 
     /// Launches a reduction: one kernel where the operands are short, otherwise a kernel that reduces chunks
-    /// of them and a tree over the chunks. A launch goes over `most` elements at most, if there is a most;
-    /// otherwise its kernel counts those of one result one by one.
-    pub(super) fn reduce(
-        &mut self,
-        root: NodeId,
-        [whole, chunked]: [&Bound; 2],
-        kind: ReduceKind,
-        most: Option<u64>,
-    ) -> Result<(), GraphError> {
-        let ty = &self.program.graph.nodes[root].ty;
+    /// of them and a tree over the chunks.
+    pub(super) fn reduce(&mut self, unit: &Unit, kernels: &ReduceKernels) -> Result<(), GraphError> {
+        let (program, root) = (self.program, unit.roots[0]);
+        let (graph, fusion, stores) = (&program.graph, &program.fusion, &program.stores);
+        let Lowering::Reduce(reduction) = &fusion.lowering[root] else { return Ok(()) };
+        let (ty, chunks) = (&graph.nodes[root].ty, self.reduce_chunks(root));
+        let (bound, in_fours) =
+            kernels.for_target(graph, fusion, stores, (unit, reduction), (self.target, chunks > 1));
         let to_one = self.reduced_to_one(root);
-        if most.is_none() && to_one > MOST_ONE_BY_ONE {
-            let what = self.program.graph.describe(root);
+        if !in_fours && to_one > MOST_ONE_BY_ONE {
+            let what = graph.describe(root);
             return Err(GraphError::Elements { what, elements: to_one as u64, most: MOST_ONE_BY_ONE as u64 });
         }
-        let chunks = self.reduce_chunks(root);
-        let bound = if chunks == 1 { whole } else { chunked };
+        // A kernel that does not count in fours counts the elements of one result alone.
+        let most = if in_fours { MOST_IN_FOURS } else { u64::MAX };
         let kernel = self.kernel(&bound.kernel);
         let elements = self.reduced_elements(root, &(0..self.extent.rows)) as u64;
-        for rows in self.row_ranges_within(ty, root, &bound.stores, (elements, most.unwrap_or(u64::MAX)))? {
+        for rows in self.row_ranges_within(ty, root, &bound.stores, (elements, most))? {
             let n = self.count_in(ty, &rows);
             if chunks > 1 {
                 self.grow(Store::Temp(root), 4 * (chunks * n) as u64);
@@ -68,9 +66,9 @@ impl Emitter<'_> {
             self.launch(kernel, bindings, params.words(&bound.starts), grid, root)?;
             self.reduced(self.reduced_elements(root, &rows), (n * chunks, 4), &rows);
             if chunks > 1 {
-                let to = Destination::of(self.program.stores.place(root), ty, &rows);
+                let to = Destination::of(stores.place(root), ty, &rows);
                 let from = Source { store: Store::Temp(root), first: 0, stride: n, leaves: chunks };
-                self.tree(from, n, &to, kind, root)?;
+                self.tree(from, n, &to, reduction.kind, root)?;
             }
         }
         Ok(())

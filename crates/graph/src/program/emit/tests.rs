@@ -3,6 +3,7 @@ mod transformer;
 
 use super::*;
 use crate::fuse::MAX_BINDINGS;
+use crate::plan::target::Machine;
 use crate::plan::{Command, Plan, Role, Slice, Transfer};
 use crate::program::{Conditions, Layout};
 use crate::trace::{StateKind, Tape};

@@ -12,8 +12,7 @@ use crate::codegen::{Bound, MOST_CHUNKS, RowKernel, WORKGROUP};
 use crate::fuse::{RowGroup, UnitKind};
 use crate::plan::WorkKind;
 use crate::plan::target::Machine;
-use crate::program::UnitKernels;
-use crate::program::program::FinishKernel;
+use crate::program::{FinishKernel, UnitKernels};
 use crate::trace::{GraphError, NodeId};
 
 /// What is launched when a unit's turn comes.
@@ -65,11 +64,15 @@ impl<'a> Emitter<'a> {
         let own = self.program.units_of(self.segment);
         let is_here = |units: &[usize]| units.iter().any(|unit| own.contains(unit));
         for (group, kernel) in self.program.rows.iter().filter(|(group, _)| is_here(&group.units)) {
-            add(&group.units, Together::Rows(group, kernel));
+            add(&group.units, Together::Rows(group, self.program.row_kernel(group, kernel)));
         }
-        for (units, bound) in self.program.columns.iter().filter(|(units, _)| is_here(units)) {
+        for (units, kernel) in self.program.columns.iter().filter(|(units, _)| is_here(units)) {
             let chunks = self.column_chunks(units[0]);
-            if self.reduce_chunks(self.program.fusion.units[units[0]].roots[0]) > 1 && chunks <= MOST_CHUNKS {
+            let is_long = self.reduce_chunks(self.program.fusion.units[units[0]].roots[0]) > 1;
+            if is_long
+                && chunks <= MOST_CHUNKS
+                && let Some(bound) = self.program.column_kernel(units, kernel)
+            {
                 add(units, Together::Columns(units, bound));
             }
         }
@@ -171,7 +174,7 @@ impl<'a> Emitter<'a> {
         let UnitKernels::Product { operands, .. } = &program.kernels[finish.product] else { return Ok(()) };
         self.unit_work = &kernel.work;
         let before = self.segments[self.segment].steps.len();
-        self.product(&finish.unit, kernel.epilogue.as_ref(), operands.each_ref().map(Option::as_ref))?;
+        self.product(&finish.unit, program.finish_epilogue(kernel), operands.each_ref().map(Option::as_ref))?;
         let second = finish.again.iter().map(|&id| (id, self.segment, before));
         self.again.extend(second);
         let others = finish.unit.roots[1..].iter();

@@ -15,7 +15,7 @@ use crate::fuse::{Place, Store, Unit, in_order};
 use crate::ops::MatMul;
 use crate::passes::Runs;
 use crate::plan::target::Machine;
-use crate::program::program::FinishKernel;
+use crate::program::FinishKernel;
 use crate::trace::{GraphError, Lowering, NodeId, ReduceKind};
 use crate::values::{Lead, Type};
 
