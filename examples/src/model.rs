@@ -133,9 +133,7 @@ impl Model {
     /// Returns a source of samples with the axes `dims`.
     fn images(self, batch: usize, dims: &[usize]) -> Result<Loader, Error> {
         let samples = BATCHES * batch;
-        let mut draws = Draws::of(0, "bench", "noise", 0, 0);
-        let values = samples * dims.iter().product::<usize>();
-        let pixels: Vec<f32> = (0..values).map(|_| draws.range(-1.0, 1.0)).collect();
+        let pixels = Initializer::Uniform(1.0).values(0, "noise", &[&[samples], dims].concat())?;
         let labels: Vec<i32> = (0..samples).map(|sample| (sample % 10) as i32).collect();
         Ok(Loader::new(Memory::labelled(pixels, dims, labels)?).batch(batch).threads(1))
     }

@@ -36,8 +36,11 @@ pub fn canonical(x: f32) -> f32 {
 /// Returns little-endian f32 as a state holds them: each is [`canonical`]. Kernels rely on it, since states
 /// are either written by the host or results of ops.
 pub fn canonical_bytes(bytes: &[u8]) -> Vec<u8> {
-    let number = |word: &[u8; 4]| canonical(f32::from_le_bytes(*word)).to_le_bytes();
-    bytes.as_chunks().0.iter().flat_map(number).collect()
+    let mut bytes = bytes.to_vec();
+    for word in bytes.as_chunks_mut::<4>().0 {
+        *word = canonical(f32::from_le_bytes(*word)).to_le_bytes();
+    }
+    bytes
 }
 
 /// Returns the sum of two numbers as every sum here adds them: operands and result are made canonical

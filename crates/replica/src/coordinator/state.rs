@@ -27,7 +27,7 @@ impl Replicas {
             return Err(ReplicaError::StateBytes { name, ty, given, wanted });
         }
         self.check_owners(index)?;
-        let bytes: Arc<[u8]> = tree::canonical_bytes(bytes).into();
+        let bytes = Arc::new(tree::canonical_bytes(bytes));
         self.ask_all(&mut |_| Request::WriteState { index, bytes: Arc::clone(&bytes) })?;
         Ok(())
     }

@@ -45,7 +45,7 @@ pub(crate) enum Request {
     /// Waits for the oldest step in flight. The answer is [`Reply::Results`].
     Collect,
     /// Sets a tensor of the state. The answer is [`Reply::Done`].
-    WriteState { index: usize, bytes: Arc<[u8]> },
+    WriteState { index: usize, bytes: Arc<Vec<u8>> },
     /// Sets all tensors of the state. The answer is [`Reply::Done`].
     WriteStates(Arc<Vec<Vec<u8>>>),
     /// Sets those of these tensors that another replica updates for this one. The answer is [`Reply::Done`].

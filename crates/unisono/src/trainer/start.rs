@@ -109,17 +109,15 @@ fn is_audited(rule: Audits) -> bool {
     }
 }
 
-/// Writes the start value of every state to the replicas.
+/// Writes the start value of every state to the replicas, which are new. What has none starts with zeros, as
+/// the buffers of a new replica do.
 fn give_start_values(programs: &Programs, replicas: &mut Replicas, seed: u64) -> Result<(), Error> {
     for (index, initializer) in programs.initializers.iter().enumerate() {
+        let Some(initializer) = initializer else { continue };
         let state = &programs.train().states()[index];
-        let values = match initializer {
-            Some(initializer) => initializer
-                .values(seed, &state.name, &state.ty.dims)
-                .map_err(|problem| Error::setting("initializer", problem))?,
-            None => vec![0.0; state.ty.count()],
-        };
-        replicas.write_state(index, &values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>())?;
+        let values = initializer.values(seed, &state.name, &state.ty.dims);
+        let values = values.map_err(|problem| Error::setting("initializer", problem))?;
+        replicas.write_state(index, bytemuck::cast_slice(&values))?;
     }
     Ok(())
 }

@@ -40,7 +40,7 @@ impl Trainer {
             let problem = format!("{name:?} is {:?}, not {} values", ty.dims, values.len());
             return Err(Error::setting("tensor", problem));
         }
-        let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let bytes: Vec<u8> = bytemuck::cast_slice(values).to_vec();
         let written = self.crew.replicas.write_state(index, &bytes);
         self.heard(written)?;
         let Info { dtype, shape } = info(&self.plan.programs.train().states()[index].ty);

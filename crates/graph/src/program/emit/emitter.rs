@@ -1,5 +1,6 @@
 //! The state of planning: the steps of each segment so far, and the size and lifetime of each memory.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
@@ -38,9 +39,7 @@ pub(super) struct Emitter<'a> {
     clock: usize,
     pub segments: Vec<Steps>,
     pub kernels: Vec<Kernel>,
-    /// The index of each kernel in `kernels`, by the kernel as it was written and as it is there. They are
-    /// looked up in, never iterated.
-    written: HashMap<Kernel, usize>,
+    /// The index of each kernel in `kernels`. It is looked up in, never iterated.
     known: HashMap<Kernel, usize>,
     /// The buckets of each cut.
     pub buckets_of: BTreeMap<usize, Vec<usize>>,
@@ -130,7 +129,6 @@ impl<'a> Emitter<'a> {
             clock: 0,
             segments: vec![Steps::default(); program.segments()],
             kernels: vec![],
-            written: HashMap::new(),
             known: HashMap::new(),
             buckets_of,
             outputs_of,
@@ -148,20 +146,20 @@ impl<'a> Emitter<'a> {
 impl Emitter<'_> {
     /// Returns the index of a kernel in the plan. Adds the kernel if the plan has none like it.
     pub fn kernel(&mut self, kernel: &Kernel) -> usize {
-        if let Some(&index) = self.written.get(kernel) {
-            return index;
-        }
-        let written = kernel;
-        let mut kernel = written.clone();
+        let mut wgsl = Cow::Borrowed(&*kernel.wgsl);
         if self.target.own_quotients {
-            kernel.wgsl = unisono_shaders::with_own_quotients(&kernel.wgsl);
+            wgsl = unisono_shaders::with_own_quotients(wgsl);
         }
         if self.target.masks {
-            kernel.wgsl = unisono_shaders::with_masks(&kernel.wgsl);
+            wgsl = unisono_shaders::with_masks(&wgsl).into();
         }
-        let index = self.distinct(&kernel);
-        self.written.insert(written.clone(), index);
-        index
+        match wgsl {
+            Cow::Borrowed(_) => self.distinct(kernel),
+            Cow::Owned(wgsl) => {
+                let Kernel { name, bindings, .. } = kernel;
+                self.distinct(&Kernel { name: name.clone(), wgsl, bindings: bindings.clone() })
+            }
+        }
     }
 
     /// Returns the index of a kernel as it is.
