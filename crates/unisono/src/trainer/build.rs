@@ -1,7 +1,9 @@
 //! Building a trainer: its settings are checked, the model is compiled, the replicas are started
 //! (`start.rs`).
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread::{self, ScopedJoinHandle};
 
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Backend, Kind};
@@ -108,7 +110,11 @@ impl Builder {
 
     /// Selects the adapters that replicas run on. What other adapters are like does not matter.
     fn chosen(&self) -> Result<Vec<Adapter>, Error> {
-        let mut chosen = unisono_gpu::select(&self.adapters)?;
+        self.chosen_of(unisono_gpu::select(&self.adapters)?)
+    }
+
+    /// Returns those of the selected adapters that replicas run on.
+    fn chosen_of(&self, mut chosen: Vec<Adapter>) -> Result<Vec<Adapter>, Error> {
         let (place, here) = self.world.local();
         if here > 1 && chosen.len() >= here && chosen.iter().all(|adapter| adapter.kind != Kind::Cpu) {
             chosen = chosen.into_iter().skip(place).step_by(here).collect();
@@ -155,9 +161,12 @@ impl Builder {
         self.check()?;
         let control = RunControl::of(self.callbacks.kept(&Epoch::unmeasured(&self.parts.metrics))?);
         let layout = self.layout();
-        let programs = Programs::trace(&self.parts, &fields, layout)?;
+        // To load drivers takes as long as to trace and compile a model.
+        let selected = || unisono_gpu::select(&self.adapters);
+        let (programs, selected) = both(|| Programs::trace(&self.parts, &fields, layout), selected);
+        let programs = programs?;
         fields.ids.clone_from(&programs.ids);
-        let chosen = self.chosen()?;
+        let chosen = self.chosen_of(selected?)?;
         let mixed = self.is_mixture(&chosen)?;
         let adapters = self.spread(&chosen);
         let weights = replicas_of_ranks(&self.world, adapters.len())?;
@@ -231,6 +240,20 @@ impl Builder {
             ..self.settings.clone()
         }
     }
+}
+
+/// Returns the results of two functions. The second one runs on a thread of its own, if there can be one.
+fn both<A, B: Send>(here: impl FnOnce() -> A, there: impl Fn() -> B + Sync) -> (A, B) {
+    thread::scope(|scope| {
+        let other = thread::Builder::new().name("unisono-adapters".into()).spawn_scoped(scope, &there);
+        let here = here();
+        let there = match other.map(ScopedJoinHandle::join) {
+            Ok(Ok(found)) => found,
+            Ok(Err(panic)) => resume_unwind(panic),
+            Err(_) => there(),
+        };
+        (here, there)
+    })
 }
 
 /// Refuses a number of shards that no run can have.
