@@ -5,6 +5,7 @@
 //! than a multiply-add. A normal form knows: here it is `i / 7 % 28`.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// A natural number that a kernel computes: a sum of digits, each times a factor, and of a number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +29,7 @@ struct Digit {
 enum Base {
     /// A `u32` of the kernel, as text that binds more closely than any operator. It is below the number, if
     /// there is one.
-    Name(String, Option<usize>),
+    Name(Arc<str>, Option<usize>),
     /// A sum of which no digit is known.
     Sum(Box<Affine>),
 }
@@ -39,7 +40,7 @@ impl Affine {
     }
 
     /// Returns a `u32` of the kernel, which is less than `below` if that is known.
-    pub(super) fn name(text: impl Into<String>, below: Option<usize>) -> Self {
+    pub(super) fn name(text: impl Into<Arc<str>>, below: Option<usize>) -> Self {
         if below == Some(1) {
             return Self::number(0);
         }
@@ -221,7 +222,9 @@ impl Affine {
     pub(super) fn operand(&self) -> String {
         match &self.terms[..] {
             [] => format!("{}u", self.plus),
-            [(Digit { of: Base::Name(text, _), step: 1, size: None }, 1)] if self.plus == 0 => text.clone(),
+            [(Digit { of: Base::Name(text, _), step: 1, size: None }, 1)] if self.plus == 0 => {
+                text.to_string()
+            }
             _ => format!("({self})"),
         }
     }

@@ -27,6 +27,9 @@ const XYZW: [&str; 4] = ["x", "y", "z", "w"];
 /// The coordinates of an element of a type.
 type Coordinates<'a> = (&'a Type, Vec<Affine>);
 
+/// The names of elements, by value and index.
+type Names = BTreeMap<NodeId, BTreeMap<Index, String>>;
+
 /// The element that is being written, which decides how others are loaded.
 #[derive(Clone)]
 enum Lane {
@@ -56,8 +59,8 @@ pub(super) struct Writer<'a> {
     pub(super) body: String,
     pub(super) indent: String,
     /// The names of what is computed in this phase, and of what is loaded before all of them.
-    known: BTreeMap<(NodeId, Index), String>,
-    known_in_all: BTreeMap<(NodeId, Index), String>,
+    known: Names,
+    known_in_all: Names,
     /// The number of names that were given.
     names: usize,
     lane: Lane,
@@ -124,16 +127,16 @@ impl<'a> Writer<'a> {
 
     /// Returns the element of a value at an index: a literal or the name of a `let`.
     pub(super) fn value(&mut self, id: NodeId, index: &Index) -> String {
-        let key = (id, index.clone());
-        if let Some(name) = self.known.get(&key).or_else(|| self.known_in_all.get(&key)) {
-            return name.clone();
+        let named = |names: &Names| names.get(&id)?.get(index).cloned();
+        if let Some(name) = named(&self.known).or_else(|| named(&self.known_in_all)) {
+            return name;
         }
         if let Some(array) = self.held.get(&id) {
             return format!("{array}[{}]", self.row);
         }
         let own = self.unit.kind != UnitKind::Reduce && self.unit.roots.contains(&id);
         if self.fusion.stored.contains(&id) && !own {
-            return self.load_named(key, index);
+            return self.load_named(id, index);
         }
         self.compute(id, index)
     }
@@ -141,10 +144,9 @@ impl<'a> Writer<'a> {
     /// Returns the element of a value at an index as [`Writer::value`] does, but computes it even if the
     /// value is in memory.
     pub(super) fn compute(&mut self, id: NodeId, index: &Index) -> String {
-        let key = (id, index.clone());
         let text = match &self.fusion.lowering[id] {
             Lowering::Constant(c) => return literal(canonical(*c)),
-            Lowering::Leaf | Lowering::SumShards => return self.load_named(key, index),
+            Lowering::Leaf | Lowering::SumShards => return self.load_named(id, index),
             Lowering::View(view) => return self.view(id, view, index),
             Lowering::Take => return self.take(id, index),
             Lowering::Embed => return self.embed(id, index),
@@ -157,29 +159,29 @@ impl<'a> Writer<'a> {
             | Lowering::MatMul { .. }
             | Lowering::Contract
             | Lowering::RowSums { .. }
-            | Lowering::Attention { .. } => return self.load_named(key, index),
+            | Lowering::Attention { .. } => return self.load_named(id, index),
         };
-        self.name(key, &text)
+        self.name(id, index, &text)
     }
 
-    fn load_named(&mut self, key: (NodeId, Index), index: &Index) -> String {
-        let mut text = self.load(key.0, index);
-        if self.is_brought(key.0) {
-            text = self.flushed(key.0, text);
+    fn load_named(&mut self, id: NodeId, index: &Index) -> String {
+        let mut text = self.load(id, index);
+        if self.is_brought(id) {
+            text = self.flushed(id, text);
         }
         if !index.is_constant() {
-            return self.name(key, &text);
+            return self.name(id, index, &text);
         }
         let name = self.new_name();
         let _ = writeln!(self.shared, "    let {name} = {text};");
-        self.known_in_all.insert(key, name.clone());
+        self.known_in_all.entry(id).or_default().insert(index.clone(), name.clone());
         name
     }
 
-    fn name(&mut self, key: (NodeId, Index), text: &str) -> String {
+    fn name(&mut self, id: NodeId, index: &Index, text: &str) -> String {
         let name = self.new_name();
         let _ = writeln!(self.body, "{}let {name} = {text};", self.indent);
-        self.known.insert(key, name.clone());
+        self.known.entry(id).or_default().insert(index.clone(), name.clone());
         name
     }
 
@@ -218,7 +220,7 @@ impl<'a> Writer<'a> {
         self.lane = place.map_or(Lane::Alone, |place| Lane::At(index.clone(), place));
         let product = self.unit.product.unwrap_or(self.unit.roots[0]);
         self.spot = Some((index.clone(), coords));
-        self.known.insert((product, Index::Linear(index.clone())), given.to_owned());
+        self.known.entry(product).or_default().insert(Index::Linear(index.clone()), given.to_owned());
     }
 
     fn load(&mut self, id: NodeId, index: &Index) -> String {
