@@ -7,6 +7,7 @@ pub(crate) mod select;
 pub(crate) mod shared;
 
 use std::fmt;
+use std::sync::LazyLock;
 
 use unisono_graph::target::{Machine, Target};
 
@@ -187,9 +188,12 @@ fn without_duplicates(mut found: Vec<Adapter>) -> Vec<Adapter> {
     kept
 }
 
-/// Returns the number of threads that compute at the same time on this machine.
+/// Returns the number of threads that compute at the same time on this machine, as it was at first: to ask
+/// the system takes tens of microseconds.
 pub(crate) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    static CORES: LazyLock<usize> =
+        LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
+    *CORES
 }
 
 /// Returns the number of threads on which each of so many devices computes, in each of so many processes on
