@@ -220,17 +220,19 @@ pub const SORT_MERGE: &str = include_str!("sort_merge.wgsl");
 pub const ROW_SUMS: &str = include_str!("row_sums.wgsl");
 
 /// Returns a module for a device whose own quotients and square roots are known to round correctly: with
-/// these in place of [`snippets::QUOTIENT`] and [`snippets::ROOT`]. The bits of results are the same. A module
-/// that has neither is returned as it is.
-pub fn with_own_quotients(module: Cow<'_, str>) -> Cow<'_, str> {
+/// these in place of [`snippets::QUOTIENT`] and [`snippets::ROOT`]. The bits of results are the same. A
+/// module that has neither is returned as it is.
+pub fn with_own_quotients(module: &str) -> Cow<'_, str> {
     // A search for the few words of a declaration is quicker than one for a long text.
     let pairs = [
         ("fn quotient(", snippets::QUOTIENT, snippets::OWN_QUOTIENT),
         ("fn root(", snippets::ROOT, snippets::OWN_ROOT),
     ];
-    pairs.iter().fold(module, |text, (declaration, ours, own)| match text.contains(declaration) {
-        true => text.replace(ours.text(), own.text()).into(),
-        false => text,
+    pairs.iter().fold(Cow::Borrowed(module), |text, (declaration, ours, own)| {
+        match text.contains(declaration) {
+            true => text.replace(ours.text(), own.text()).into(),
+            false => text,
+        }
     })
 }
 

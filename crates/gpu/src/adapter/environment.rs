@@ -1,5 +1,7 @@
 //! The environment variables and the machine that drivers find.
 
+use std::sync::LazyLock;
+
 /// Sets the environment variables that make Mesa's drivers fast here, unless they are set already. Call it
 /// first thing in `main`, before threads start and before adapters are listed; nothing else of this crate
 /// touches the environment. The processor as an adapter reads none of them.
@@ -34,6 +36,14 @@ fn set(name: &str, value: &str) {
         // SAFETY: this is the process' only thread, so nothing reads the environment meanwhile.
         unsafe { std::env::set_var(name, value) };
     }
+}
+
+/// Returns the number of threads that compute at the same time on this machine, as it was at first: to ask
+/// the system takes tens of microseconds.
+pub(crate) fn cores() -> usize {
+    static CORES: LazyLock<usize> =
+        LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
+    *CORES
 }
 
 /// Returns the number of cores of this machine, of which this process may use fewer, or `None` if the system

@@ -7,11 +7,11 @@ pub(crate) mod select;
 pub(crate) mod shared;
 
 use std::fmt;
-use std::sync::LazyLock;
 
 use unisono_graph::target::{Machine, Target};
 
 use enumerate::{enumerate, instance, processor, raw_backends};
+pub(crate) use environment::cores;
 use environment::host_memory;
 
 /// An adapter as it was listed: plain data that can be shown, compared, sent to a thread and opened there.
@@ -186,14 +186,6 @@ fn without_duplicates(mut found: Vec<Adapter>) -> Vec<Adapter> {
         }
     }
     kept
-}
-
-/// Returns the number of threads that compute at the same time on this machine, as it was at first: to ask
-/// the system takes tens of microseconds.
-pub(crate) fn cores() -> usize {
-    static CORES: LazyLock<usize> =
-        LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
-    *CORES
 }
 
 /// Returns the number of threads on which each of so many devices computes, in each of so many processes on

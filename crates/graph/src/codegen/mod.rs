@@ -1,7 +1,6 @@
 //! The WGSL of fused kernels: an expression for each value that a unit stores, and loads at its edges.
 
 use std::collections::BTreeSet;
-use std::sync::OnceLock;
 
 mod across;
 mod affine;
@@ -12,6 +11,7 @@ mod finite;
 mod implicit_gemm;
 mod index;
 mod lookup;
+mod machines;
 mod place;
 mod rows;
 mod staged;
@@ -20,18 +20,16 @@ mod writer;
 
 use unisono_shaders::{MapParams, ReduceParams, snippets};
 
-use self::across::across_kernel;
 use self::affine::Affine;
 pub use self::columns::{MOST_CHUNKS, column_kernel};
 pub use self::epilogue::{Epilogue, epilogue};
 pub use self::implicit_gemm::{ImplicitOperand, operand};
 use self::index::{Index, decode};
+pub use self::machines::{MapKernels, ReduceKernels};
 pub use self::rows::{RowKernel, row_kernel, row_unit};
-use self::staged::staged_kernel;
 use self::writer::Writer;
 
 use crate::fuse::{Fusion, Store, Stores, Unit, UnitKind};
-use crate::plan::target::{Machine, Target};
 use crate::plan::{Access, Kernel};
 use crate::trace::{Expression, Graph, Lowering, NodeId, ReduceKind, Reduction};
 use crate::values::{DType, Lead, Type};
@@ -78,81 +76,6 @@ pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
         (UnitKind::Map, false) => format!("fused[{}]", names.join(", ")),
         (_, true) => graph.nodes[main].op.name().into(),
         (_, false) => format!("{}[{}]", graph.nodes[main].op.name(), names.join(", ")),
-    }
-}
-
-/// The kernels of a map. They compute the same bits, and their params are [`MapParams`]. Each is written when a
-/// target first needs it.
-#[derive(Clone, Debug, Default)]
-pub struct MapKernels {
-    /// The kernel of which an invocation computes one element.
-    ones: OnceLock<Bound>,
-    /// The kernel of which an invocation loads, computes and stores four elements as one.
-    fours: OnceLock<Bound>,
-    /// The kernel that loads eight elements as four pairs, if there is one.
-    pairs: OnceLock<Option<Bound>>,
-}
-
-impl MapKernels {
-    /// Returns the kernel of a map unit that a target is fastest with.
-    pub fn for_target(
-        &self,
-        graph: &Graph,
-        fusion: &Fusion,
-        stores: &Stores,
-        (unit, target): (&Unit, &Target),
-    ) -> &Bound {
-        let pairs = || self.pairs.get_or_init(|| pairs_kernel(graph, fusion, stores, unit)).as_ref();
-        if let Some(pairs) = target.pairs.then(pairs).flatten() {
-            return pairs;
-        }
-        let compiler = match target.machine {
-            Machine::Processor => Compiler::Processor,
-            Machine::Cpu | Machine::Gpu => Compiler::Driver,
-        };
-        let kernel = |lanes| map_kernel(graph, fusion, stores, (unit, lanes));
-        match comes_in_quads(graph, fusion, stores, (unit, compiler)) {
-            true => self.fours.get_or_init(|| kernel(4)),
-            false => self.ones.get_or_init(|| kernel(1)),
-        }
-    }
-}
-
-/// The kernels of a reduction, each for results in one chunk and for those in several. They compute the same
-/// bits, and their params are [`ReduceParams`]. Each is written when a target first needs it.
-#[derive(Clone, Debug, Default)]
-pub struct ReduceKernels {
-    /// The kernels for all machines.
-    serial: [OnceLock<Bound>; 2],
-    /// Those for GPUs that stage rows in workgroup memory.
-    staged: [OnceLock<Option<Bound>>; 2],
-    /// Those for processors that compute four results at a time.
-    across: [OnceLock<Option<Bound>>; 2],
-}
-
-impl ReduceKernels {
-    /// Returns the kernel of a reduction that a target is fastest with, for results in one chunk or in several,
-    /// and whether it counts the elements in fours.
-    pub fn for_target(
-        &self,
-        graph: &Graph,
-        fusion: &Fusion,
-        stores: &Stores,
-        unit: (&Unit, &Reduction),
-        (target, chunked): (&Target, bool),
-    ) -> (&Bound, bool) {
-        let at = usize::from(chunked);
-        let own = match target.machine {
-            Machine::Gpu => {
-                self.staged[at].get_or_init(|| staged_kernel(graph, fusion, stores, unit, chunked)).as_ref()
-            }
-            Machine::Processor => {
-                self.across[at].get_or_init(|| across_kernel(graph, fusion, stores, unit, chunked)).as_ref()
-            }
-            Machine::Cpu => None,
-        };
-        let serial = || self.serial[at].get_or_init(|| reduce_kernel(graph, fusion, stores, unit, chunked));
-        (own.unwrap_or_else(serial), own.is_some() && target.machine == Machine::Gpu)
     }
 }
 

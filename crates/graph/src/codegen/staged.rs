@@ -15,8 +15,8 @@ use crate::values::tree::SUM_CHUNK;
 /// The elements from which a row is worth staging: those that are staged at a time.
 const LEAST: usize = 32;
 
-/// Returns the kernel of a reduction that stages rows, for results in one chunk or in several, or `None` where
-/// elements do not come in rows, or rows not in fours.
+/// Returns the kernel of a reduction that stages rows, for results in one chunk or in several, or `None`
+/// where elements do not come in rows, or rows not in fours.
 pub(super) fn staged_kernel(
     graph: &Graph,
     fusion: &Fusion,

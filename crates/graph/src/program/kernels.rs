@@ -1,5 +1,5 @@
-//! The kernels of a program. Each is written when a plan first needs it: plans are for one kind of machine, and
-//! to write the kernels for all of them takes as long as everything else in a compilation.
+//! The kernels of a program. Each is written when a plan first needs it: plans are for one kind of machine,
+//! and to write the kernels for all of them takes as long as everything else in a compilation.
 
 use std::sync::OnceLock;
 

@@ -148,7 +148,7 @@ impl Emitter<'_> {
     pub fn kernel(&mut self, kernel: &Kernel) -> usize {
         let mut wgsl = Cow::Borrowed(&*kernel.wgsl);
         if self.target.own_quotients {
-            wgsl = unisono_shaders::with_own_quotients(wgsl);
+            wgsl = unisono_shaders::with_own_quotients(&kernel.wgsl);
         }
         if self.target.masks {
             wgsl = unisono_shaders::with_masks(&wgsl).into();

@@ -3,6 +3,7 @@
 use crate::ops::Attention;
 use std::collections::BTreeMap;
 
+use crate::plan::target::Machine;
 use crate::plan::{Access, Command, Launch, Plan, Target, WorkKind};
 use crate::program::{Layout, Program, Run};
 use crate::trace::{StateKind, Tape};
@@ -160,4 +161,27 @@ fn what_is_cheap_is_computed_again_instead_of_kept() {
     let bytes: u64 = launches(&plan).map(|launch| launch.work.bytes).sum();
     assert!(plan.scratch_bytes() <= 4_500_000_000, "{} bytes of scratch", plan.scratch_bytes());
     assert!(bytes <= 40_000_000_000, "{bytes} bytes");
+}
+
+/// Kernels are written when they are first needed, and for one machine. So what was planned before, for other
+/// machines and other runs, is in no plan.
+#[test]
+fn a_plan_does_not_depend_on_those_before() {
+    let sizes = Sizes { blocks: 1, width: 64, heads: 2, vocabulary: 96, places: 32, shards: 4 };
+    let machines = [Machine::Gpu, Machine::Cpu, Machine::Processor];
+    let targets = machines.into_iter().flat_map(|machine| {
+        [false, true].map(|pairs| Target { machine, pairs, own_quotients: pairs, ..Target::default() })
+    });
+    let targets: Vec<Target> = targets.collect();
+    let runs = [Run::whole(&[300; 4]), Run { first: 1, sizes: vec![2, 1], shards: 4 }];
+    let every = |program: &dyn Fn() -> Program| -> Vec<Plan> {
+        let plans = targets.iter().flat_map(|target| runs.iter().map(move |run| (run, target)));
+        plans.map(|(run, target)| program().plan(run, target).unwrap()).collect()
+    };
+    let (fresh, used) = (every(&|| step(&sizes)), step(&sizes));
+    assert!(every(&|| used.clone()) == fresh && every(&|| step(&sizes)) == fresh);
+    for target in targets.iter().rev() {
+        runs.iter().for_each(|run| drop(used.plan(run, target).unwrap()));
+    }
+    assert!(every(&|| used.clone()) == fresh);
 }
