@@ -290,7 +290,7 @@ fn nothing_is_contracted_on_gpus_and_products_do_not_pay_for_it() {
 
 /// Returns what `isa` counts of a step: launches, barriers, 10 MB of scratch, and 10 MB of traffic.
 fn counts(model: &[&str]) -> [u64; 4] {
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("isa-counts-{}", model[0]));
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("isa-counts-{}", model.concat()));
     let output = Command::new(env!("CARGO_BIN_EXE_isa"))
         .args(["--family", "none", "--model"])
         .args(model)
@@ -318,6 +318,8 @@ fn steps_take_few_launches_and_barriers_and_little_memory() {
         (&["cnn"], [27, 26, 2, 5]),
         (&["lstm"], [246, 247, 2, 11]),
         (&["gpt"], [54, 55, 2, 8]),
+        (&["gpt100m", "--batch", "8", "--shards", "8", "--precision", "mixed"], [473, 387, 347, 3513]),
+        (&["gpt", "--precision", "mixed"], [89, 81, 2, 7]),
     ] {
         let found = counts(model);
         let fits = found.iter().zip(&most).all(|(found, most)| found <= most);

@@ -4,11 +4,12 @@
 
 use std::collections::BTreeSet;
 
-use unisono_gpu::Device;
+use unisono_gpu::{Device, Options};
 use unisono_graph::plan::{Access, Kernel};
 use unisono_graph::target::Machine;
 use unisono_graph::{
-    Array, DType, Feed, Frame, Graph, Plan, Program, Run, Slot, StateKind, Tape, Target, Type, Var,
+    Array, DType, Feed, Frame, Graph, Layout, Plan, Precision, Program, Run, Slot, StateKind, Tape, Target,
+    Type, Var,
 };
 use unisono_random::Draws;
 use unisono_testkit::{adapters, run_plan};
@@ -36,9 +37,9 @@ impl Sizes {
 
     /// Returns the training step of a block: layer normalization, two products with GELU between them, and
     /// softmax with cross-entropy.
-    fn model(self) -> Graph {
+    fn model(self, precision: Precision) -> Graph {
         let Self { places, width, hidden } = self;
-        let tape = Tape::new();
+        let tape = Tape::with_precision(precision);
         let x = tape.input("x", Type::sample(&[places, width]));
         let labels = tape.input("labels", Type::sample(&[places]).of(DType::I32));
         let state = |name: &str, dims: &[usize]| tape.state(name, dims, StateKind::Parameter);
@@ -63,9 +64,9 @@ impl Sizes {
 
     /// Returns the training step of a classifier: a softmax and its gradient have the same rows, and biases
     /// have small sums.
-    fn classifier(self) -> Graph {
+    fn classifier(self, precision: Precision) -> Graph {
         let Self { places, width, hidden } = self;
-        let tape = Tape::new();
+        let tape = Tape::with_precision(precision);
         let mut x = tape.input("x", Type::sample(&[places]));
         let labels = tape.input("labels", Type::sample(&[]).of(DType::I32));
         let mut states = Vec::new();
@@ -127,21 +128,35 @@ fn targets(own: &Target) -> [Target; 3] {
 }
 
 /// What kernels are called that compute several units, or several chunks.
-const TOGETHER: [&str; 7] =
-    ["rows[", "columns[", "_chunks", "erf, fma, mul]", "trees", "beside[", "neg], sum[iota, eq, mul, neg]"];
+const TOGETHER: [&str; 9] = [
+    "rows[",
+    "columns[",
+    "_chunks",
+    "erf, fma, mul]",
+    "trees",
+    "beside[",
+    "neg], sum[iota, eq, mul, neg]",
+    "_half[add, relu, round_half]",
+    "_half[add, mul, erf, fma, mul, round_half",
+];
 
 #[test]
 fn what_one_launch_computes_has_the_bits_of_many() {
-    let cases = if std::env::var_os("UNISONO_LONG").is_some() { 300 } else { 8 };
+    let cases = if std::env::var_os("UNISONO_LONG").is_some() { 450 } else { 12 };
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     for case in 0..cases {
         let mut draws = Draws::of(11, "together", "model", case, 0);
         let sizes = Sizes::draw(&mut draws);
-        let graph = if case % 2 == 0 { sizes.model() } else { sizes.classifier() };
+        let is_mixed = case / 2 % 3 == 2;
+        let precision = if is_mixed { Precision::Mixed } else { Precision::F32 };
+        let graph = if case % 2 == 0 { sizes.model(precision) } else { sizes.classifier(precision) };
         let feed = feed(&graph, &mut draws);
-        let program = Program::compile(&graph).unwrap();
-        for adapter in adapters() {
-            let mut device = Device::open(&adapter).unwrap();
+        let layout = Layout { f16: is_mixed, ..Layout::default() };
+        let program = Program::compile_with(&graph, layout).unwrap();
+        let options = Options::default().with(|options| options.f16 = is_mixed);
+        for adapter in adapters().into_iter().filter(|adapter| adapter.features.f16 || !is_mixed) {
+            let open = || Device::open_with(&adapter, options.clone()).unwrap();
+            let mut device = open();
             let [alone, few, many] =
                 targets(&device.target()).map(|target| program.plan(&Run::whole(&SHARDS), &target).unwrap());
             let expected = bits(&mut device, &program, &alone, &feed);
@@ -149,8 +164,8 @@ fn what_one_launch_computes_has_the_bits_of_many() {
                 assert!(plan.launches() < alone.launches());
                 let named = |name: &&&str| plan.kernels.iter().any(|kernel| kernel.name.contains(**name));
                 seen.extend(TOGETHER.iter().filter(named));
-                let found = bits(&mut Device::open(&adapter).unwrap(), &program, &plan, &feed);
-                assert!(found == expected, "case {case}, {sizes:?}, on {}", adapter.label());
+                let found = bits(&mut open(), &program, &plan, &feed);
+                assert!(found == expected, "case {case}, {sizes:?}, {precision}, on {}", adapter.label());
             }
         }
     }
@@ -266,7 +281,7 @@ const FAULTS: [[&str; 3]; 9] = [
 #[test]
 fn planted_faults_show_in_bits() {
     let sizes = Sizes { places: 700, width: 1028, hidden: 64 };
-    let graph = sizes.model();
+    let graph = sizes.model(Precision::F32);
     let feed = feed(&graph, &mut Draws::of(11, "together", "fault", 0, 0));
     let program = Program::compile(&graph).unwrap();
     let adapter = adapters().remove(0);

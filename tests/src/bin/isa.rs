@@ -10,6 +10,7 @@ use std::process::{Command, ExitCode};
 use std::{env, fs};
 
 use clap::Parser;
+use unisono::Precision;
 use unisono::graph::plan::Kernel;
 use unisono::graph::{MAX_SHARDS, Plan};
 use unisono_examples::{Error, Model, program, table};
@@ -31,6 +32,9 @@ struct Flags {
     /// Replicas, of which the one with the most shards is planned
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     replicas: u16,
+    /// The precision of products: f32 or mixed
+    #[arg(long, default_value = "f32")]
+    precision: Precision,
     /// The AMD GPU whose machine code is shown, by RADV's name: gfx1100, navi21, vega10, ...; `none` for no
     /// machine code
     #[arg(long, value_name = "NAME", default_value = "gfx1100")]
@@ -73,17 +77,19 @@ fn show(flags: &Flags, compiles: bool) -> Result<(), Error> {
         batch: flags.batch.map_or(flags.model.batch(), usize::from),
         shards: flags.shards as usize,
         replicas: flags.replicas.into(),
+        precision: flags.precision,
     };
     let (plan, state) = step.plan()?;
     fs::create_dir_all(&flags.out)?;
     index::write(&flags.out, &step, (&plan, state))?;
     writeln!(
         stdout(),
-        "{}, batch {} in {} shards, replica 1 of {}, AdamW, planned for a discrete GPU\n",
+        "{}, batch {} in {} shards, replica 1 of {}, {}, AdamW, planned for a discrete GPU\n",
         step.model.name(),
         step.batch,
         step.shards,
-        step.replicas
+        step.replicas,
+        step.precision
     )?;
     if compiles {
         kernels(flags, &plan)?;

@@ -14,7 +14,7 @@ pub mod steps;
 
 use unisono::gpu::{Adapter, Backend, Features, Kind, Limits};
 use unisono::graph::{Plan, Run, Target};
-use unisono::{AdamW, ProgramId, Trainer};
+use unisono::{AdamW, Precision, ProgramId, Trainer};
 use unisono_examples::{Error, Model};
 
 /// Which step is planned.
@@ -28,6 +28,8 @@ pub struct Step {
     pub shards: usize,
     /// The number of replicas. The one with the most shards is planned.
     pub replicas: usize,
+    /// The precision of products.
+    pub precision: Precision,
 }
 
 impl Step {
@@ -37,7 +39,7 @@ impl Step {
     /// As [`unisono::Builder::program`] and [`unisono::graph::Program::plan`].
     pub fn plan(&self) -> Result<(Plan, u64), Error> {
         let builder = Trainer::builder(self.model.layers()).optimizer(AdamW::new(1e-3));
-        let builder = builder.global_batch(self.batch).shards(self.shards);
+        let builder = builder.global_batch(self.batch).shards(self.shards).precision(self.precision);
         let program = builder.program(ProgramId::Train, &self.model.fields())?;
         let state = program.states().iter().map(|state| 4 * state.ty.count() as u64).sum();
         Ok((program.plan(&self.run(), &target())?, state))

@@ -1,12 +1,14 @@
 //! The epilogue of a product's kernel: the map that it applies to its sums before it stores them.
 
+use unisono_shaders::snippets;
+
 use super::affine::Affine;
 use super::index::{Index, decode, regroup};
 use super::writer::Writer;
 use super::{Binding, unit_name};
 use crate::fuse::{Fusion, Stores, Unit};
 use crate::plan::Access;
-use crate::trace::Graph;
+use crate::trace::{Graph, Lowering};
 use crate::values::{Lead, Type};
 
 /// The epilogue: the function `finish` of a product's kernel.
@@ -20,6 +22,8 @@ pub struct Epilogue {
     pub accesses: Vec<Access>,
     /// Whether a binding is f16.
     pub halves: bool,
+    /// Whether the text has the function that rounds to f16.
+    pub rounds: bool,
     /// The params `s0` and so on: where parts of memories and slices start.
     pub starts: Vec<u32>,
     /// The ops of the epilogue as a part of the kernel's name, for example `[add, relu]`.
@@ -28,7 +32,8 @@ pub struct Epilogue {
 
 /// Returns the epilogue of a product that has a map behind it. The function takes four elements of a row at
 /// once. The first of them is element `at` of the result, at a row and column of it, and the row goes on for
-/// `last` elements after the first. Unless the element is there, the function stores nothing.
+/// `last` elements after the first. Unless the element is there, the function stores nothing. It rounds the
+/// sums of a product that is rounded to f16.
 pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Option<Epilogue> {
     let product = unit.product?;
     if unit.roots == [product] {
@@ -40,6 +45,14 @@ pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
     let fours = width.is_multiple_of(4);
     let lead = usize::from(ty.lead != Lead::Global);
     let mut writer = Writer::new(graph, fusion, stores, unit);
+    let (sums, rounded) = match fusion.lowering[product] {
+        Lowering::MatMul { rounds: true, .. } => {
+            writer.snippets.insert(snippets::ROUND_HALF);
+            let each = ["x", "y", "z", "w"].map(|lane| format!("round_half(sums.{lane})"));
+            ("sums", format!("    let x = vec4<f32>({});\n", each.join(", ")))
+        }
+        _ => ("x", String::new()),
+    };
     let mut results = vec![Vec::new(); unit.roots.len()];
     for (lane, given) in ["x.x", "x.y", "x.z", "x.w"].into_iter().enumerate() {
         let (index, column) = match fours {
@@ -65,8 +78,8 @@ pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
         false => format!("    if is_there {{\n{}    }}\n", others.concat()),
     };
     let wgsl = format!(
-        "{}{}fn finish(at: u32, last: u32, row: u32, column: u32, is_there: bool, x: vec4<f32>) -> vec4<f32> {{\n    \
-         let i = at / 4u;\n    let j = column / 4u;\n{}{}{stores}    return vec4<f32>({});\n}}\n",
+        "{}{}fn finish(at: u32, last: u32, row: u32, column: u32, is_there: bool, {sums}: vec4<f32>) -> vec4<f32> {{\n    \
+         let i = at / 4u;\n    let j = column / 4u;\n{rounded}{}{}{stores}    return vec4<f32>({});\n}}\n",
         writer.snippets(),
         writer.declarations(4),
         writer.shared,
@@ -76,8 +89,9 @@ pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
     let name = unit_name(graph, fusion, unit);
     let name = name.find('[').map_or("", |at| &name[at..]).to_owned();
     let (halves, starts) = (writer.has_halves(), writer.starts.numbers());
+    let rounds = writer.snippets.contains(&snippets::ROUND_HALF);
     let accesses = writer.accesses();
-    Some(Epilogue { wgsl, halves, starts, accesses, stores: writer.stores(), name })
+    Some(Epilogue { wgsl, halves, rounds, starts, accesses, stores: writer.stores(), name })
 }
 
 /// Returns the coordinates of a result's element in its `row`, all axes but the last taken as one.

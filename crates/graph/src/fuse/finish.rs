@@ -8,7 +8,9 @@ use unisono_shaders::snippets;
 
 use super::store::{Store, Stores, in_order};
 use super::{Fusion, MAX_BINDINGS, Unit, UnitKind};
+use crate::ops::MatMul;
 use crate::trace::{Graph, Lowering, NodeId};
+use crate::values::tree::PRODUCT_CHUNK;
 use crate::values::{DType, Lead};
 
 /// A product and the map behind it, as one unit.
@@ -167,10 +169,8 @@ fn joint(
     is_early: impl Fn(&NodeId) -> bool,
 ) -> Option<Unit> {
     let node = &graph.nodes[product];
-    if !matches!(fusion.lowering[product], Lowering::MatMul { rounds: false, .. })
-        || map.segment != unit.segment
-        || node.ty.lead != Lead::Sample
-    {
+    let Lowering::MatMul { transpose_a, transpose_b, .. } = fusion.lowering[product] else { return None };
+    if map.segment != unit.segment || node.ty.lead != Lead::Sample {
         return None;
     }
     let lies_alone = |id: NodeId| {
@@ -200,9 +200,11 @@ fn joint(
     if is_stored {
         roots.insert(0, product);
     } else {
-        // The kernel's own result is f32.
-        let first = roots.iter().position(|&root| !stores.is_half(Store::Value(root)))?;
-        roots.swap(0, first);
+        // Sums of chunks, which are f32, may wait where the kernel's own result goes.
+        let is_one =
+            MatMul { transpose_a, transpose_b }.inner(&graph.nodes[node.inputs[0]].ty) <= PRODUCT_CHUNK;
+        let first = roots.iter().position(|&root| !stores.is_half(Store::Value(root)));
+        roots.swap(0, first.or(is_one.then_some(0))?);
     }
     let comes_in_fours = node.ty.dims.last().is_some_and(|last| last.is_multiple_of(4));
     let others: BTreeSet<Store> =

@@ -181,6 +181,9 @@ impl Side<'_> {
 pub(super) struct Outcome {
     /// Whether four elements are written at a time.
     pub(super) quads: bool,
+    /// Whether the result is rounded to f16 where it is written. What an epilogue makes is a number that f16
+    /// holds already, if it is stored as one.
+    pub(super) rounds: bool,
     /// Whether the result is stored as f16.
     pub(super) half: bool,
 }
@@ -285,7 +288,7 @@ impl ProductKernel<'_> {
         let mut shared = vec![
             SUM_QUADS,
             KEPT,
-            writes[usize::from(shape.rounds)][usize::from(self.result.quads)],
+            writes[usize::from(self.result.rounds)][usize::from(self.result.quads)],
             if shape.contract { INNER_SHARD } else { INNER_ALL },
             PRODUCT,
         ];
@@ -298,7 +301,7 @@ impl ProductKernel<'_> {
                 shared.extend([elements[usize::from(half)][usize::from(quads)], stored]);
             }
         }
-        if shape.rounds {
+        if self.result.rounds && !self.epilogue.is_some_and(|epilogue| epilogue.rounds) {
             shared.push(ROUND_HALF);
         }
         if !matches!(self.family, Family::Panels(_)) {
@@ -316,7 +319,7 @@ impl ProductKernel<'_> {
     /// Returns the constants of the module, and its generated functions: implicit operands and the epilogue.
     fn constants(&self, sizes: &str) -> String {
         let shape = self.shape;
-        let kept = match (shape.rounds, self.result.half) {
+        let kept = match (self.result.rounds, self.result.half) {
             (false, _) => "",
             (true, false) => "alias Kept = f32;\n",
             (true, true) => "alias Kept = f16;\n",

@@ -114,7 +114,7 @@ impl Emitter<'_> {
             family,
             shape,
             sides: self.sides(operands, c),
-            result: self.outcome(*root, shape, c),
+            result: self.outcome(operands, c),
             join: c.shards.is_some() && c.turns == 0,
             levels: c.levels(),
             shards: c.shards.is_some(),
@@ -203,12 +203,11 @@ impl Emitter<'_> {
     }
 
     /// Returns how the kernel writes its results.
-    fn outcome(&self, root: NodeId, shape: &Shape, c: &Layers) -> Outcome {
-        let to = self.program.stores.place(root).store;
-        Outcome {
-            quads: are_fours(&[c.n, c.offset, c.batch, c.chunk]),
-            half: shape.rounds && self.program.stores.is_half(to),
-        }
+    fn outcome(&self, operands: &Operands<'_>, c: &Layers) -> Outcome {
+        let Operands { root, shape, epilogue, .. } = operands;
+        let half = self.program.stores.is_half(self.program.stores.place(*root).store);
+        let quads = are_fours(&[c.n, c.offset, c.batch, c.chunk]);
+        Outcome { quads, rounds: half || shape.rounds && epilogue.is_none(), half }
     }
 
     /// Returns the grid that covers a result with the tiles of a family.
