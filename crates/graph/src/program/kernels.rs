@@ -1,5 +1,6 @@
-//! The kernels of a program. Each is written when a plan first needs it: plans are for one kind of machine,
-//! and to write the kernels for all of them takes as long as everything else in a compilation.
+//! The kernels of a program. What depends on the machine is written when a plan first needs it: plans are for
+//! one kind of machine, and to write the kernels for all of them takes longer than the rest of a compilation.
+//! Operands and epilogues of products are the same for all, and are written when the program is compiled.
 
 use std::sync::OnceLock;
 
