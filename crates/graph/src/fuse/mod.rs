@@ -16,6 +16,7 @@ mod implicit_gemm;
 mod reads;
 mod regroup;
 mod rows;
+mod shared;
 mod spot;
 mod state_layout;
 mod store;

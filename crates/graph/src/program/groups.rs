@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Program;
-use crate::trace::{Lowering, State, StateKind};
+use crate::fuse::in_order;
+use crate::trace::{Lowering, NodeId, State, StateKind};
 
 /// Tensors of the state whose new values depend on each other and on sums, and on no other tensor that the
-/// optimizer keeps. A device that has the sums and these tensors can update them alone.
+/// optimizer keeps. A device that has the sums and these tensors can update them alone: no kernel that does
+/// so needs another tensor or computes what other updates need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpdateGroup {
     /// The parameters and statistics, by index.
@@ -22,25 +24,20 @@ impl Program {
     /// for which the optimizer keeps nothing are in no group, nor are those on which an output or another
     /// segment depends through what the optimizer keeps. What the optimizer keeps and one of the `others`
     /// reads, which are programs on the same states, is shared as parameters are.
+    ///
+    /// Updates are in one group if a kernel of one of them computes what the other one takes. With
+    /// [`crate::Layout::states_apart`] this is not so for values that need no tensor of the state.
     pub fn update_groups(&self, others: &[Arc<Program>]) -> Vec<UpdateGroup> {
-        let reads = self.states_behind_sums();
-        let mut sets = Sets::new(self.graph.states.len());
-        for (&state, &value) in &self.graph.updates {
-            reads[value].iter().for_each(|&other| sets.join(state, other));
-        }
         let last = self.segments() - 1;
-        for unit in self.fusion.units.iter().filter(|unit| unit.segment == last) {
-            let states: Vec<usize> =
-                unit.roots.iter().flat_map(|&root| reads[root].iter().copied()).collect();
-            states.windows(2).for_each(|pair| sets.join(pair[0], pair[1]));
-        }
+        let mut sets = Sets::new(self.graph.states.len());
+        let behind = self.join_by_kernels(last, &mut sets);
         let read_elsewhere: BTreeSet<usize> =
             others.iter().flat_map(|other| other.read_before(other.segments())).collect();
         let is_the_optimizers = |state: usize| self.graph.states[state].kind == StateKind::Optimizer;
         let is_kept = |state: usize| is_the_optimizers(state) && !read_elsewhere.contains(&state);
         let shown = self.graph.outputs.iter().filter(|output| self.fusion.segment[output.node] == last);
-        let mut common: BTreeSet<usize> =
-            shown.flat_map(|output| reads[output.node].iter()).map(|&state| sets.root(state)).collect();
+        let shown = shown.flat_map(|output| self.tensors_behind(output.node, &behind));
+        let mut common: BTreeSet<usize> = shown.map(|state| sets.root(state)).collect();
         common.extend(
             self.read_before(last)
                 .into_iter()
@@ -58,18 +55,54 @@ impl Program {
         groups
     }
 
-    /// Returns for each node the states on which it depends without a sum over shards in between.
-    fn states_behind_sums(&self) -> Vec<BTreeSet<usize>> {
-        let mut reads: Vec<BTreeSet<usize>> = Vec::with_capacity(self.graph.nodes.len());
-        for (id, node) in self.graph.nodes.iter().enumerate() {
-            let mut own = BTreeSet::new();
-            if !matches!(self.fusion.lowering[id], Lowering::SumShards) {
-                own.extend(node.op.downcast_ref().map(|&State(state)| state));
-                node.inputs.iter().for_each(|&input| own.extend(&reads[input]));
-            }
-            reads.push(own);
+    /// Joins the tensors that a kernel of the last segment needs: those that it loads or replaces, and those
+    /// that kernels need whose results it loads. A device that leaves out one of these updates has not what
+    /// the others take. Returns for each value that such kernels store one of the tensors, if there are any.
+    fn join_by_kernels(&self, last: usize, sets: &mut Sets) -> BTreeMap<NodeId, usize> {
+        let mut replaced: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
+        for (&state, &value) in &self.graph.updates {
+            replaced.entry(in_order(&self.graph, &self.fusion, value)).or_default().push(state);
         }
-        reads
+        let mut behind: BTreeMap<NodeId, usize> = BTreeMap::new();
+        for unit in &self.fusion.units[self.units_of(last)] {
+            let mut states: Vec<usize> = Vec::new();
+            for root in &unit.roots {
+                let reads = self.fusion.reads(&self.graph, *root).into_keys();
+                states.extend(reads.flat_map(|id| self.tensors_behind(id, &behind)));
+                states.extend(replaced.get(root).into_iter().flatten());
+            }
+            states.windows(2).for_each(|pair| sets.join(pair[0], pair[1]));
+            if let Some(&first) = states.first() {
+                behind.extend(unit.roots.iter().map(|&root| (root, first)));
+            }
+        }
+        // A new value that is not computed in place is copied, whatever it is.
+        for (&value, states) in &replaced {
+            let all: Vec<usize> = self.tensors_behind(value, &behind).chain(states.iter().copied()).collect();
+            all.windows(2).for_each(|pair| sets.join(pair[0], pair[1]));
+        }
+        behind
+    }
+
+    /// Returns the tensors that a device must update to have a value of the last segment, one of each set.
+    fn tensors_behind(
+        &self,
+        value: NodeId,
+        behind: &BTreeMap<NodeId, usize>,
+    ) -> impl Iterator<Item = usize> + use<> {
+        let (mut found, mut pending) = (BTreeSet::new(), vec![value]);
+        while let Some(id) = pending.pop() {
+            let id = in_order(&self.graph, &self.fusion, id);
+            let node = &self.graph.nodes[id];
+            found.extend(node.op.downcast_ref().map(|&State(state)| state));
+            found.extend(behind.get(&id));
+            // Such values are there when what they are made of is.
+            pending.extend(self.fusion.written.get(&id));
+            if matches!(self.fusion.lowering[id], Lowering::Concat(_)) {
+                pending.extend(&node.inputs);
+            }
+        }
+        found.into_iter()
     }
 
     /// Returns the states that segments before one read.
@@ -106,53 +139,4 @@ impl Sets {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Tape, Type};
-
-    /// A step on two parameters with a momentum each; `tie` ties them together, and another program may read
-    /// the first one's momentum.
-    fn groups(tie: bool, is_read: bool) -> Vec<UpdateGroup> {
-        let tape = Tape::new();
-        let x = tape.input("x", Type::sample(&[4]));
-        let [w, u] = ["w", "u"].map(|name| tape.state(name, &[3, 4], StateKind::Parameter));
-        let plain = tape.state("plain", &[3], StateKind::Parameter);
-        let [mw, mu] = ["w/m", "u/m"].map(|name| tape.state(name, &[3, 4], StateKind::Optimizer));
-        let loss = (x.matmul_t(&w) * x.matmul_t(&u) + &plain).sum(&[-1]).sum_shards();
-        let gradients = tape.gradients(&loss, &[w.clone(), u.clone(), plain.clone()]);
-        let new = &mw * 0.9 + &gradients[0];
-        let other = if tie { &mu * 0.9 + &gradients[1] * &new } else { &mu * 0.9 + &gradients[1] };
-        for (state, value) in [(&w, &w - &(&new * 0.1)), (&mw, new), (&u, &u - &(&other * 0.1)), (&mu, other)]
-        {
-            tape.update(state, &value);
-        }
-        tape.update(&plain, &(&plain - &gradients[2]));
-        tape.output("loss", &loss);
-        let other = Tape::new();
-        let y = other.input("y", Type::sample(&[4]));
-        let parameters = ["w", "u"].map(|name| other.state(name, &[3, 4], StateKind::Parameter));
-        let plain = other.state("plain", &[3], StateKind::Parameter);
-        let momentum = other.state("w/m", &[3, 4], StateKind::Optimizer);
-        let used = if is_read { &momentum } else { &parameters[0] };
-        other.output("y", &(y.matmul_t(used) + plain));
-        let compile = |tape: &Tape| Program::compile(&tape.finish().unwrap()).unwrap();
-        compile(&tape).update_groups(&[Arc::new(compile(&other))])
-    }
-
-    #[test]
-    fn a_parameter_and_its_momentum_are_a_group() {
-        let group = |shared, kept| UpdateGroup { shared: vec![shared], kept: vec![kept] };
-        assert_eq!(groups(false, false), [group(0, 3), group(1, 4)]);
-    }
-
-    #[test]
-    fn tensors_that_meet_in_an_update_are_one_group() {
-        assert_eq!(groups(true, false), [UpdateGroup { shared: vec![0, 1], kept: vec![3, 4] }]);
-    }
-    #[test]
-    fn what_another_program_reads_is_shared() {
-        let group = |shared, kept| UpdateGroup { shared, kept };
-        assert_eq!(groups(false, true), [group(vec![1], vec![4])]);
-        assert_eq!(groups(true, true), [group(vec![0, 1, 3], vec![4])]);
-    }
-}
+mod tests;

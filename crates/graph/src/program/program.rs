@@ -26,8 +26,9 @@ pub struct Layout {
     /// Whether values that f16 holds are stored as f16. Plans are then for devices with
     /// [`crate::Target::f16`] only. Default: no.
     pub f16: bool,
-    /// Whether each tensor of the state has a buffer of its own even where one launch could update several.
-    /// Default: no.
+    /// Whether each tensor of the state has a buffer of its own even where one launch could update several,
+    /// and what several updates share is computed apart from them. Devices may then hold a part of the state
+    /// ([`Program::update_groups`]). Default: no.
     pub states_apart: bool,
 }
 
@@ -92,7 +93,10 @@ impl Program {
             fits(graph, given)?;
         }
         let (graph, parts) = place_parts(&round_products(simplify(graph)));
-        let fusion = fuse(&graph, parts);
+        let mut fusion = fuse(&graph, parts);
+        if layout.states_apart {
+            fusion.part_updates(&graph);
+        }
         let mut stores = Stores::assign(&graph, &fusion, layout.bucket_bytes / 4, states);
         if layout.f16 {
             stores.narrow(&graph, &fusion);

@@ -87,7 +87,7 @@ impl Emitter<'_> {
 
     /// Puts small launches of a segment beside each other. Where tensors of the state are apart, devices may
     /// leave out updates of some of them ([`crate::plan::Plan::hold_some`]), so that in the last segment each
-    /// launch that touches them stays as it is.
+    /// launch that touches them stays as it is, and so does each that reads what such a launch writes.
     pub(super) fn put_side_by_side(&mut self, steps: Vec<Step>, is_last: bool) -> Vec<Step> {
         let program = self.program;
         let keeps_states = is_last && !program.graph.updates.is_empty() && program.stores.states.is_apart();
@@ -97,10 +97,15 @@ impl Emitter<'_> {
         let mut groups: Vec<Vec<Candidate>> = Vec::new();
         // The groups whose launches may still wait.
         let mut open: Vec<usize> = Vec::new();
+        // What launches write that a device may leave out.
+        let mut may_be_absent: BTreeSet<Store> = BTreeSet::new();
         for (at, step) in steps.iter().enumerate() {
             open.retain(|&group| !groups[group].iter().any(|member| conflict(member.at, at)));
-            let touches_states = || uses[at].keys().any(|store| matches!(store, Store::State(_)));
-            if keeps_states && touches_states() {
+            let needs_states = uses[at].iter().any(|(store, writes)| {
+                matches!(store, Store::State(_)) || !writes && may_be_absent.contains(store)
+            });
+            if keeps_states && needs_states {
+                may_be_absent.extend(uses[at].iter().filter(|(_, writes)| **writes).map(|(store, _)| *store));
                 continue;
             }
             let Some(candidate) = self.candidate(at, step, &mut modules) else { continue };
