@@ -7,7 +7,8 @@ use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use unisono::gpu::{Adapter, Backend, adapters};
+use unisono::Class;
+use unisono::gpu::{Adapter, Arithmetic, Backend, adapters};
 use unisono_examples::{Error, bytes, program, table};
 
 #[derive(Parser)]
@@ -51,8 +52,10 @@ fn list(flags: Flags) -> Result<(), Error> {
     all.extend(found.iter().map(limits));
     writeln!(stdout(), "{}\n\n{}", table(&drivers), table(&all))?;
     if flags.probe {
-        let mut classes: Vec<Vec<String>> = vec![head("adapter, numeric class")];
-        classes.extend(found.iter().map(class));
+        let mut classes: Vec<Vec<String>> =
+            vec![head("adapter, numeric class, the CPU that computes the same")];
+        let cpus = cpus();
+        classes.extend(found.iter().map(|adapter| class(adapter, &cpus)));
         writeln!(stdout(), "\n{}", table(&classes))?;
     }
     Ok(())
@@ -60,10 +63,21 @@ fn list(flags: Flags) -> Result<(), Error> {
 
 /// Returns the text for a numeric class: its digest. Two adapters are of one class if their digests are equal
 /// and both classes are portable, whatever their backends, devices and drivers are.
-fn class(adapter: &Adapter) -> Vec<String> {
-    let class = unisono::probe(adapter)
-        .map_or_else(|error| error.to_string(), |class| format!("{} {class}", class.rounding.name()));
-    vec![adapter.label(), class]
+fn class(adapter: &Adapter, cpus: &[(Arithmetic, Class)]) -> Vec<String> {
+    let class = match unisono::probe(adapter) {
+        Ok(class) => class,
+        Err(error) => return vec![adapter.label(), error.to_string(), String::new()],
+    };
+    let same = cpus.iter().filter(|(_, cpu)| cpu.is_same(&class));
+    let names: Vec<String> = same.map(|(arithmetic, _)| format!("cpu:{}", arithmetic.name())).collect();
+    let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    vec![adapter.label(), format!("{} {class}", class.rounding.name()), names]
+}
+
+/// Returns the classes of the CPU in all arithmetics that it knows.
+fn cpus() -> Vec<(Arithmetic, Class)> {
+    let probed = |arithmetic| Some((arithmetic, unisono::probe(&Adapter::cpu(arithmetic)?).ok()?));
+    Arithmetic::ALL.into_iter().filter_map(probed).collect()
 }
 
 fn driver(adapter: &Adapter) -> Vec<String> {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use naga::valid::Capabilities;
 
-use crate::compile::{Program, Source, Target};
+use crate::compile::{Mode, Program, Source, Target};
 
 /// The compiled kernels of devices that share them. Clones are the same kernels.
 ///
@@ -42,11 +42,11 @@ struct Made {
     programs: Vec<(Entry, Arc<Program>)>,
 }
 
-/// What is compiled of a module: an entry point, with checks or without, for a processor.
+/// What is compiled of a module: an entry point, in a mode, for a processor.
 #[derive(Clone, Debug, PartialEq)]
 struct Entry {
     name: Option<String>,
-    checked: bool,
+    mode: Mode,
     target: Target,
 }
 
@@ -98,16 +98,16 @@ impl Kernels {
         &self,
         module: &Module,
         entry: Option<&str>,
-        checked: bool,
+        mode: Mode,
         target: Target,
     ) -> Result<Arc<Program>, String> {
-        let entry = Entry { name: entry.map(str::to_owned), checked, target };
+        let entry = Entry { name: entry.map(str::to_owned), mode, target };
         let mut made = lock(&module.made);
         if let Some((_, program)) = made.programs.iter().find(|(other, _)| *other == entry) {
             return Ok(Arc::clone(program));
         }
         let source = made.source.take().map_or_else(|| module.read(), Ok)?;
-        let compiled = compile(&source, entry.name.as_deref(), checked, target);
+        let compiled = compile(&source, entry.name.as_deref(), mode, target);
         let program = match compiled {
             Ok(program) => Arc::new(program),
             Err(message) => {
@@ -134,14 +134,14 @@ impl Module {
 /// A message that says what is forbidden.
 pub(crate) fn check(target: Target) -> Result<(), String> {
     let source = Source::parse("@compute @workgroup_size(1) fn main() {}", Capabilities::empty())?;
-    let compiled = compile(&source, None, true, target);
+    let compiled = compile(&source, None, Mode { checked: true, ..Mode::default() }, target);
     compiled.map(drop).map_err(|error| format!("this process may not make code: {error}"))
 }
 
 /// Compiles an entry point. A panic of the compiler is a message as well. (Cranelift panics if a system
 /// lets no process order its processors to forget old code, as a filter of system calls may on AArch64.)
-fn compile(source: &Source, entry: Option<&str>, checked: bool, target: Target) -> Result<Program, String> {
-    let compiled = catch_unwind(AssertUnwindSafe(|| Program::compile(source, entry, checked, target)));
+fn compile(source: &Source, entry: Option<&str>, mode: Mode, target: Target) -> Result<Program, String> {
+    let compiled = catch_unwind(AssertUnwindSafe(|| Program::compile(source, entry, mode, target)));
     compiled.unwrap_or_else(|_| Err("the compiler panicked".to_owned()))
 }
 
@@ -153,6 +153,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use crate::compile::EXTENSIONS;
+    use crate::native::Rounding;
 
     fn kernel(value: u32) -> String {
         let buffer = "@group(0) @binding(0) var<storage, read_write> a: array<u32>;";
@@ -160,7 +161,8 @@ mod tests {
     }
 
     fn program(kernels: &Kernels, module: &Module, checked: bool) -> Arc<Program> {
-        kernels.program(module, Some("main"), checked, Target::Host).unwrap()
+        let mode = Mode { checked, ..Mode::default() };
+        kernels.program(module, Some("main"), mode, Target::Host).unwrap()
     }
 
     #[test]
@@ -190,7 +192,11 @@ mod tests {
         // One with checks is another one.
         let checked = program(&kernels, &one[0].0, true);
         assert!(!Arc::ptr_eq(&one[0].1, &checked));
-        assert_eq!(kernels.compiled(), 9);
+        // So is one that rounds in another way.
+        let fused = Mode { rounding: Rounding::Fused, ..Mode::default() };
+        let fused = kernels.program(&one[0].0, Some("main"), fused, Target::Host).unwrap();
+        assert!(!Arc::ptr_eq(&one[0].1, &fused));
+        assert_eq!(kernels.compiled(), 10);
     }
 
     #[test]
@@ -216,7 +222,7 @@ mod tests {
         for _ in 0..2 {
             assert!(kernels.module("fn main(", EXTENSIONS).unwrap_err().contains("expected"));
             let module = kernels.module(&kernel(1), EXTENSIONS).unwrap();
-            let missing = kernels.program(&module, Some("other"), false, Target::Host);
+            let missing = kernels.program(&module, Some("other"), Mode::default(), Target::Host);
             assert_eq!(missing.unwrap_err(), "there is no entry point other");
             program(&kernels, &module, false);
         }

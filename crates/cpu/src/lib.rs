@@ -5,8 +5,8 @@
 //! reported as a validation error. Invocations of a workgroup run one after the other, so a kernel is fast
 //! here if each invocation does much with vectors of four, and waits for no other one.
 //!
-//! Arithmetic is IEEE 754's: `fma` is a multiplication and an addition, each rounded, `sqrt` and `/` round
-//! correctly. Kernels are compiled with the bounds checks of their [`wgpu::ShaderRuntimeChecks`].
+//! Arithmetic is IEEE 754's: `sqrt` and `/` round correctly, and `fma` rounds as [`Options::rounding`] says.
+//! Kernels are compiled with the bounds checks of their [`wgpu::ShaderRuntimeChecks`].
 //!
 //! ```
 //! let adapter = unisono_cpu::adapter(unisono_cpu::Options::default());
@@ -23,6 +23,7 @@ mod run;
 pub mod targets;
 
 pub use kernels::Kernels;
+pub use native::Rounding;
 pub use options::Options;
 
 /// Whether this crate is compiled with optimization. Without it kernels are the same but for those of

@@ -1,6 +1,7 @@
 //! How a device computes.
 
 use crate::Kernels;
+use crate::native::Rounding;
 
 /// How a device computes.
 #[derive(Clone, Debug)]
@@ -10,6 +11,8 @@ pub struct Options {
     /// Called on each of these threads when it starts, for instance to set the processor's floating-point
     /// mode. Default: nothing.
     pub begin: fn(),
+    /// How `fma` rounds. Default: [`Rounding::Split`].
+    pub rounding: Rounding,
     /// The kernels that are compiled. Devices with clones of the same compile each kernel once. Default:
     /// kernels of its own.
     pub kernels: Kernels,
@@ -18,6 +21,6 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { threads, begin: || (), kernels: Kernels::default() }
+        Self { threads, begin: || (), rounding: Rounding::Split, kernels: Kernels::default() }
     }
 }

@@ -68,7 +68,8 @@ impl Target {
     /// # Errors
     /// A message, if it is not valid WGSL, or is not supported.
     pub fn compile(self, wgsl: &str, checked: bool) -> Result<Vec<u8>, String> {
-        compile::code(&Source::parse(wgsl, compile::EXTENSIONS)?, checked, compile::Target::Other(self))
+        let mode = compile::Mode { checked, ..compile::Mode::default() };
+        compile::code(&Source::parse(wgsl, compile::EXTENSIONS)?, mode, compile::Target::Other(self))
     }
 
     /// Returns this processor as an adapter whose kernels have that one's instructions alone.

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Machine, bytes_of, bytes_of_words, error, floats, words};
+use unisono_cpu::{Options, Rounding};
 
 const DOUBLE: &str = "@group(0) @binding(0) var<storage, read_write> x: array<u32>;
 @compute @workgroup_size(32) fn main(@builtin(global_invocation_id) id: vec3<u32>) { x[id.x] = x[id.x] * 2u + 1u; }";
@@ -240,11 +241,17 @@ fn native_products_are_those_of_their_wgsl() {
     let wgsl = PANELS.replace("COPY", COPY).replace("PRODUCT", PRODUCT);
     let [a, b] = panel_operands();
     for sizes in [[0, 1, 64, 31], [3, 32, 1, 31], [64, 32, 1, 9], [64, 1, 64, 31], [17, 1, 70, 30]] {
-        // `Machine::run` compares both ways.
-        let found = Machine::new(1).run(&wgsl, 4096, &[&a, &b, &bytes_of_words(&sizes)], [1, 1, 1]);
-        let sums = floats(&found);
-        assert!(sums[256..512].iter().all(|sum| (*sum > 0.0) == (sizes[0] > 0)), "{sizes:?}");
-        assert!(sums[768..].iter().all(|sum| (*sum > 0.0) == (sizes[0] > 0)), "{sizes:?}");
+        let [split, fused] = [Rounding::Split, Rounding::Fused].map(|rounding| {
+            let machine = Machine::with(Options { threads: 1, rounding, ..Options::default() });
+            // `Machine::run` compares both ways.
+            let found = machine.run(&wgsl, 4096, &[&a, &b, &bytes_of_words(&sizes)], [1, 1, 1]);
+            let sums = floats(&found);
+            assert!(sums[256..512].iter().all(|sum| (*sum > 0.0) == (sizes[0] > 0)), "{sizes:?}");
+            assert!(sums[768..].iter().all(|sum| (*sum > 0.0) == (sizes[0] > 0)), "{sizes:?}");
+            found
+        });
+        // A sum of one product rounds once either way.
+        assert_eq!(split != fused, sizes[0] > 1, "{sizes:?}");
     }
 }
 

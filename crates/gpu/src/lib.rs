@@ -6,6 +6,7 @@ mod device;
 mod error;
 mod execution;
 
+pub use adapter::arithmetic::Arithmetic;
 pub use adapter::environment::prepare_environment;
 pub use adapter::select::select;
 pub use adapter::shared::SharedKernels;

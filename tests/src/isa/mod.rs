@@ -65,6 +65,7 @@ pub fn target() -> Target {
         vendor: 0,
         device: 0,
         pci_bus: String::new(),
+        arithmetic: None,
         twin: 0,
         limits: Limits {
             buffer_bytes: 4 << 30,

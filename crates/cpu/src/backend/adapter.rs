@@ -89,6 +89,7 @@ impl AdapterInterface for Adapter {
                 is_destroyed: Arc::clone(&is_destroyed),
                 target: self.target,
                 kernels: self.options.kernels.clone(),
+                rounding: self.options.rounding,
             };
             let queue = Queue { errors, timeline, writes: Mutex::default(), is_destroyed };
             (DispatchDevice::custom(device), DispatchQueue::custom(queue))

@@ -9,8 +9,9 @@ use wgpu::custom::*;
 use wgpu::wgt::PollType;
 use wgpu::{ErrorFilter, PollError, PollStatus};
 
-use crate::compile::{Bound, MOST_BINDING, Target};
+use crate::compile::{Bound, MOST_BINDING, Mode, Target};
 use crate::kernels::Kernels;
+use crate::native::Rounding;
 use crate::run::launch::Bindings;
 use crate::run::memory::Memory;
 use crate::run::timeline::{Timeline, Waited};
@@ -34,6 +35,7 @@ pub(super) struct Device {
     pub is_destroyed: Arc<AtomicBool>,
     /// The processor that kernels are compiled for.
     pub target: Target,
+    pub rounding: Rounding,
     pub kernels: Kernels,
 }
 
@@ -186,7 +188,8 @@ impl DeviceInterface for Device {
         let own = descriptor.module.as_custom::<Shader>();
         let kernel = own.and_then(|own| {
             let module = Arc::clone(own.module.as_ref()?);
-            let program = self.kernels.program(&module, descriptor.entry_point, own.checked, self.target);
+            let mode = Mode { checked: own.checked, rounding: self.rounding };
+            let program = self.kernels.program(&module, descriptor.entry_point, mode, self.target);
             let program = program.and_then(|program| {
                 let layout = descriptor.layout.and_then(|layout| layout.as_custom::<Layout>());
                 layout.map_or(Ok(()), |layout| layout.allows(&program.bindings)).map(|()| program)

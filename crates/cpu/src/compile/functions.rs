@@ -8,7 +8,7 @@ use super::Stop;
 use super::arithmetic::Kind;
 use super::translator::Writer;
 use super::value::{Lane, Val};
-use crate::native::{self, Code};
+use crate::native::{self, Code, Rounding};
 
 impl Writer<'_, '_> {
     /// Returns the matrix of this type whose columns are the rows of another.
@@ -47,6 +47,9 @@ impl Writer<'_, '_> {
         let ty = self.ty(x[0]);
         if kind == Kind::Float {
             return Ok(match fun {
+                MathFunction::Fma if self.plan.mode.rounding == Rounding::Fused => {
+                    self.b.ins().fma(x[0], x[1], x[2])
+                }
                 MathFunction::Fma => {
                     let product = self.b.ins().fmul(x[0], x[1]);
                     self.b.ins().fadd(product, x[2])

@@ -92,7 +92,7 @@ impl Writer<'_, '_> {
                 // Cranelift may load what can move before the condition of the load is known.
                 let end = memory.known as u64 + bytes;
                 let is_there = memory.offset.is_none() && end <= least.max(SURE);
-                if is_there || self.plan.checked && memory.bound.is_some() {
+                if is_there || self.plan.mode.checked && memory.bound.is_some() {
                     flags = flags.with_can_move();
                 }
             }
@@ -191,13 +191,13 @@ impl Writer<'_, '_> {
     /// read at its beginning and written nowhere.
     pub fn address(&mut self, memory: &Memory, bytes: u64, writes: bool) -> ir::Value {
         let offset = match (memory.offset, memory.known) {
-            (None, 0) if memory.bound.is_none() || !self.plan.checked => return memory.base,
+            (None, 0) if memory.bound.is_none() || !self.plan.mode.checked => return memory.base,
             (None, known) => self.b.ins().iconst(types::I64, known),
             (Some(offset), 0) => offset,
             (Some(offset), known) => self.b.ins().iadd_imm_s(offset, known),
         };
         let address = self.b.ins().iadd(memory.base, offset);
-        let Some(bound) = memory.bound.filter(|_| self.plan.checked) else { return address };
+        let Some(bound) = memory.bound.filter(|_| self.plan.mode.checked) else { return address };
         let last = self.b.ins().iadd_imm_s(bound, -(bytes as i64));
         let is_inside = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, offset, last);
         let otherwise = if writes {

@@ -34,6 +34,8 @@ use cranelift_module::{Module as _, default_libcall_names};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
 
+use crate::native::Rounding;
+
 #[cfg(any(test, feature = "targets"))]
 pub use target::Processor;
 pub(crate) use target::Target;
@@ -68,6 +70,14 @@ pub(crate) struct Program {
     pub has_barriers: bool,
     main: Main,
     code: ManuallyDrop<JITModule>,
+}
+
+/// How a kernel is compiled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mode {
+    /// Whether no access may leave the memory that it is to. Otherwise the kernel is trusted.
+    pub checked: bool,
+    pub rounding: Rounding,
 }
 
 /// A module of WGSL that was read.
@@ -178,20 +188,14 @@ impl Drop for Program {
 }
 
 impl Program {
-    /// Compiles an entry point of a module, the only one if it has no name. With `checked` no access leaves
-    /// the memory that it is to; otherwise the kernel is trusted.
+    /// Compiles an entry point of a module, the only one if it has no name.
     ///
     /// # Errors
     /// A message, if there is no such entry point or it needs what is not supported.
-    pub fn compile(
-        source: &Source,
-        entry: Option<&str>,
-        checked: bool,
-        target: Target,
-    ) -> Result<Self, String> {
+    pub fn compile(source: &Source, entry: Option<&str>, mode: Mode, target: Target) -> Result<Self, String> {
         let isa = target.isa()?;
         let Translated { mut compilation, facts, bindings, lanes, entry } =
-            translated(source, entry, checked, target, &*isa)?;
+            translated(source, entry, mode, target, &*isa)?;
         let failed = |what: &dyn std::fmt::Display| format!("{entry}: {what}");
         let mut code = jit(isa);
         let function =
@@ -247,7 +251,7 @@ struct Translated {
 fn translated(
     source: &Source,
     entry: Option<&str>,
-    checked: bool,
+    mode: Mode,
     target: Target,
     isa: &dyn TargetIsa,
 ) -> Result<Translated, String> {
@@ -280,7 +284,7 @@ fn translated(
         compilation.func.signature = signature(isa);
         let builder = FunctionBuilder::new(&mut compilation.func, &mut builders);
         let vectors = target.vectors();
-        let translator = Translator::new(module, info, index, &bindings, &in_memory, checked, vectors);
+        let translator = Translator::new((module, info), index, &bindings, &in_memory, mode, vectors);
         match translator.translate(builder, isa.frontend_config()) {
             Ok(facts) => break facts,
             Err(Stop::Demote(root)) if in_memory.insert(root) => {
@@ -299,9 +303,9 @@ fn translated(
 /// # Errors
 /// As [`Program::compile`].
 #[cfg(feature = "targets")]
-pub(crate) fn code(source: &Source, checked: bool, target: Target) -> Result<Vec<u8>, String> {
+pub(crate) fn code(source: &Source, mode: Mode, target: Target) -> Result<Vec<u8>, String> {
     let isa = target.isa()?;
-    let mut compilation = translated(source, None, checked, target, &*isa)?.compilation;
+    let mut compilation = translated(source, None, mode, target, &*isa)?.compilation;
     let compiled = compilation.compile(&*isa, &mut cranelift_codegen::control::ControlPlane::default());
     let compiled = compiled.map_err(|error| format!("{:?}", error.inner))?;
     for relocation in compiled.buffer.relocs() {

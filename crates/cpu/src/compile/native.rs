@@ -36,7 +36,7 @@ impl Writer<'_, '_> {
     /// Writes a call of native code in the place of this function, if there is some. Returns whether it did.
     pub fn native(&mut self, function: &Function, arguments: &[Val]) -> bool {
         // Native code that is not optimized is slower than what Cranelift makes of its text.
-        if self.plan.checked || function.result.is_some() || cfg!(unoptimized) {
+        if self.plan.mode.checked || function.result.is_some() || cfg!(unoptimized) {
             return false;
         }
         let written = match function.name.as_deref() {
@@ -87,7 +87,7 @@ impl Writer<'_, '_> {
             (offset_of!(PanelProduct, waits), waits),
             (offset_of!(PanelProduct, level), level),
         ]);
-        self.run(self.plan.vectors.panel_product(), &fields);
+        self.run(self.plan.vectors.panel_product(self.plan.mode.rounding), &fields);
         Some(())
     }
 

@@ -26,6 +26,7 @@ enum Origin {
     Integers(IntCC, [ir::Value; 2]),
     Floats(FloatCC, [ir::Value; 2]),
     Select([ir::Value; 3]),
+    Fma([ir::Value; 3]),
     Other,
 }
 
@@ -131,6 +132,7 @@ impl Writer<'_, '_> {
             InstructionData::IntCompare { cond, args, .. } => Origin::Integers(cond, args),
             InstructionData::FloatCompare { cond, args, .. } => Origin::Floats(cond, args),
             InstructionData::Ternary { opcode: Opcode::Select, args } => Origin::Select(args),
+            InstructionData::Ternary { opcode: Opcode::Fma, args } => Origin::Fma(args),
             _ => Origin::Other,
         }
     }
@@ -236,6 +238,17 @@ impl Writer<'_, '_> {
                 }
                 let [condition, yes, no] = parts.map(|part| self.pack(part, deeper, effort));
                 self.chosen(ty, condition, yes, no)
+            }
+            Origin::Fma(_) => {
+                let mut parts = [scalars; 3];
+                for lane in 0..4 {
+                    let Origin::Fma(args) = origins[lane] else { return None };
+                    for (part, arg) in parts.iter_mut().zip(args) {
+                        part[lane] = arg;
+                    }
+                }
+                let [a, b, c] = parts.map(|part| self.pack(part, deeper, effort));
+                self.b.ins().fma(a, b, c)
             }
             _ => return None,
         };

@@ -81,7 +81,7 @@ impl Writer<'_, '_> {
                 let stride = found.stride.ok_or_else(|| Stop::unsupported("a member by number"))?;
                 // A buffer's bound is checked when it is accessed, that of a variable is known here.
                 let is_own = memory.bound.is_none() || found.count != u32::MAX;
-                let index = if self.plan.checked && is_own {
+                let index = if self.plan.mode.checked && is_own {
                     let last = self.number(types::I32, u64::from(found.count.saturating_sub(1)));
                     let is_inside = self.b.ins().icmp(IntCC::UnsignedLessThan, index, last);
                     self.b.ins().select(is_inside, index, last)

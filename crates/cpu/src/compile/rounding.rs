@@ -1,9 +1,11 @@
-//! What Cranelift calls where a processor of x86-64 has no SSE4.1: rounding to whole numbers. The functions
-//! of the system's library would do for most numbers. But a program that is linked statically does not find
-//! them by name, and some of them look at bits, and so do not know of the mode in which subnormal numbers are
-//! zeros.
+//! What Cranelift calls where a processor of x86-64 has no SSE4.1 (rounding to whole numbers) or no FMA3. The
+//! functions of the system's library would do for most numbers. But a program that is linked statically does
+//! not find them by name, and some of them look at bits, and so do not know of the mode in which subnormal
+//! numbers are zeros.
 
 use cranelift_jit::JITBuilder;
+
+use crate::native;
 
 /// From here on all numbers are whole.
 const WHOLE: f32 = 8_388_608.0;
@@ -14,6 +16,7 @@ pub(super) fn define(builder: &mut JITBuilder) {
     builder.symbol("ceilf", ceil as *const u8);
     builder.symbol("truncf", trunc as *const u8);
     builder.symbol("nearbyintf", nearest as *const u8);
+    builder.symbol("fmaf", fused as *const u8);
 }
 
 /// Returns whether this is one of the functions.
@@ -21,7 +24,11 @@ pub(super) fn define(builder: &mut JITBuilder) {
 pub(super) fn is_known(target: &cranelift_codegen::FinalizedRelocTarget) -> bool {
     use cranelift_codegen::FinalizedRelocTarget::ExternalName;
     use cranelift_codegen::ir::{ExternalName::LibCall, LibCall::*};
-    matches!(target, ExternalName(LibCall(FloorF32 | CeilF32 | TruncF32 | NearestF32)))
+    matches!(target, ExternalName(LibCall(FloorF32 | CeilF32 | TruncF32 | NearestF32 | FmaF32)))
+}
+
+extern "C" fn fused(x: f32, y: f32, z: f32) -> f32 {
+    native::fused(x, y, z)
 }
 
 /// Rounds to the nearest whole number, of two to the even one.

@@ -17,7 +17,7 @@ use naga::{AddressSpace, BuiltIn, Expression, Function, Handle, Module, TypeInne
 use super::bodies::Body;
 use super::loops::Weights;
 use super::value::{ENTRY, Known, Memory, Packs, Place, Pointer, Root, Slot, Val, leaf, parts, room};
-use super::{Binding, Bound, Context, Kind, MOST_FRAME, Stop};
+use super::{Binding, Bound, Context, Kind, MOST_FRAME, Mode, Stop};
 use crate::native::Vectors;
 
 /// The most bytes of a variable in registers.
@@ -36,7 +36,7 @@ pub(super) struct Translator<'m> {
     entry: usize,
     bindings: &'m [Binding],
     in_memory: &'m HashSet<Root>,
-    pub checked: bool,
+    pub mode: Mode,
     /// The vectors that native code may use.
     pub vectors: Vectors,
     pub weights: Weights,
@@ -92,15 +92,14 @@ pub(super) struct Frame<'m> {
 
 impl<'m> Translator<'m> {
     pub fn new(
-        module: &'m Module,
-        info: &'m ModuleInfo,
+        (module, info): (&'m Module, &'m ModuleInfo),
         entry: usize,
         bindings: &'m [Binding],
         in_memory: &'m HashSet<Root>,
-        checked: bool,
+        mode: Mode,
         vectors: Vectors,
     ) -> Self {
-        Self { module, info, entry, bindings, in_memory, checked, vectors, weights: Weights::of(module) }
+        Self { module, info, entry, bindings, in_memory, mode, vectors, weights: Weights::of(module) }
     }
 
     /// Writes the function.

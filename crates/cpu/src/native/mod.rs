@@ -2,6 +2,19 @@
 
 mod functions;
 mod panels;
+#[cfg(target_arch = "x86_64")]
+mod transposed;
 
-pub(crate) use functions::{Code, function};
+pub(crate) use functions::{Code, function, fused};
 pub(crate) use panels::{PanelCopy, PanelProduct, Run, Vectors, vectors};
+
+/// How often `fma(a, b, c)` rounds. WGSL allows both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Rounding {
+    /// It rounds the product, and then the sum, as software drivers do.
+    #[default]
+    Split,
+    /// It rounds once, as GPUs do: the exact `a * b + c`. A CPU without such an instruction computes it by a
+    /// function that takes many times as long.
+    Fused,
+}

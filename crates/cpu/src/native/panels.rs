@@ -1,10 +1,13 @@
 //! Products and copies of panels, which kernels of products spend most of their time in, for the vectors that
 //! this processor has, and with the same bits on every processor.
 
+use super::{Rounding, fused};
+
 /// What [`Vectors::panel_product`]'s code computes: eight rows of 32 numbers. Row r is the sum over p, in
 /// order from +0, of `left[rows[r] + p * step] * panel[32 * p..][..32]`, where each product and each sum is
-/// rounded. What waits at the first `levels` levels is added to it, level by level, as `waiting +
-/// canonical(row)`. The row goes to `tile`, or, canonical, to the next level of `waiting` if it waits itself.
+/// rounded, or with [`Rounding::Fused`] both at once. What waits at the first `levels` levels is added to it,
+/// level by level, as `waiting + canonical(row)`. The row goes to `tile`, or, canonical, to the next level of
+/// `waiting` if it waits itself.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PanelProduct {
@@ -62,15 +65,26 @@ pub(crate) fn vectors() -> Vectors {
     Vectors::Plain
 }
 
+/// Returns whether this CPU has FMA3, which all but the first with AVX2 have.
+#[cfg(target_arch = "x86_64")]
+fn has_fma() -> bool {
+    std::arch::is_x86_feature_detected!("fma")
+}
+
 impl Vectors {
     /// Returns the product's code, which needs a processor that has these vectors.
-    pub fn panel_product(self) -> Run<PanelProduct> {
-        match self {
+    pub fn panel_product(self, rounding: Rounding) -> Run<PanelProduct> {
+        match (self, rounding) {
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => x86::product_avx512,
+            (Self::Avx512, Rounding::Split) => x86::product_avx512,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => x86::product_avx2,
-            _ => product,
+            (Self::Avx512, Rounding::Fused) => x86::fused_avx512,
+            #[cfg(target_arch = "x86_64")]
+            (Self::Avx2, Rounding::Split) => x86::product_avx2,
+            #[cfg(target_arch = "x86_64")]
+            (Self::Avx2, Rounding::Fused) if has_fma() => x86::fused_avx2,
+            (_, Rounding::Split) => product,
+            (_, Rounding::Fused) => fused_product,
         }
     }
 
@@ -96,7 +110,11 @@ fn canonical(x: f32) -> f32 {
 /// As for [`product`].
 #[expect(unsafe_code, reason = "memory of kernels")]
 #[inline(always)]
-unsafe fn block<const ROWS: usize, const WIDTH: usize>(task: &PanelProduct, first: usize, column: usize) {
+unsafe fn block<const ROWS: usize, const WIDTH: usize>(
+    task: &PanelProduct,
+    (first, column): (usize, usize),
+    add: impl Fn(f32, f32, f32) -> f32,
+) {
     let mut sums = [[0.0f32; WIDTH]; ROWS];
     // SAFETY: what the caller promises: rows, panel, tile and levels hold what is read and written.
     unsafe {
@@ -108,7 +126,7 @@ unsafe fn block<const ROWS: usize, const WIDTH: usize>(task: &PanelProduct, firs
             for (sums, start) in sums.iter_mut().zip(starts) {
                 let x = *start.add(p * task.step as usize);
                 for (sum, y) in sums.iter_mut().zip(columns) {
-                    *sum += x * y;
+                    *sum = add(x, y, *sum);
                 }
             }
         }
@@ -144,18 +162,21 @@ unsafe fn join(task: &PanelProduct) {
     }
 }
 
-/// Computes all blocks of a tile.
+/// Computes all blocks of a tile, where `add(x, y, sum)` adds a product to a sum.
 ///
 /// # Safety
 /// As for [`product`].
 #[expect(unsafe_code, reason = "memory of kernels")]
 #[inline(always)]
-unsafe fn blocks<const ROWS: usize, const WIDTH: usize>(task: *const PanelProduct) {
+unsafe fn blocks<const ROWS: usize, const WIDTH: usize>(
+    task: *const PanelProduct,
+    add: impl Fn(f32, f32, f32) -> f32,
+) {
     // SAFETY: what the caller promises; `ROWS` divides 8 and `WIDTH` 32.
     unsafe {
         for first in (0..8).step_by(ROWS) {
             for column in (0..32).step_by(WIDTH) {
-                block::<ROWS, WIDTH>(&*task, first, column);
+                block::<ROWS, WIDTH>(&*task, (first, column), &add);
             }
         }
         join(&*task);
@@ -169,7 +190,26 @@ unsafe fn blocks<const ROWS: usize, const WIDTH: usize>(task: *const PanelProduc
 #[expect(unsafe_code, reason = "called by machine code")]
 unsafe extern "C" fn product(task: *const PanelProduct) {
     // SAFETY: what the caller promises.
-    unsafe { blocks::<4, 8>(task) }
+    unsafe { blocks::<4, 8>(task, split) }
+}
+
+/// Multiplies on any processor, and rounds once.
+///
+/// # Safety
+/// As for [`product`].
+#[expect(unsafe_code, reason = "called by machine code")]
+unsafe extern "C" fn fused_product(task: *const PanelProduct) {
+    // AArch64 has the instruction always.
+    let add =
+        |x: f32, y, sum| if cfg!(target_arch = "aarch64") { x.mul_add(y, sum) } else { fused(x, y, sum) };
+    // SAFETY: what the caller promises.
+    unsafe { blocks::<4, 8>(task, add) }
+}
+
+/// Rounds the product and the sum.
+#[inline(always)]
+fn split(x: f32, y: f32, sum: f32) -> f32 {
+    sum + x * y
 }
 
 /// Copies on any processor.
@@ -212,7 +252,8 @@ unsafe fn copy_from(task: &PanelCopy, first: usize) {
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{PanelCopy, PanelProduct, blocks, copy_from};
+    use super::{PanelCopy, PanelProduct, blocks, copy_from, split};
+    use crate::native::transposed::transposed;
 
     /// Multiplies with 16 registers of eight numbers.
     ///
@@ -222,7 +263,18 @@ mod x86 {
     #[target_feature(enable = "avx2")]
     pub(super) unsafe extern "C" fn product_avx2(task: *const PanelProduct) {
         // SAFETY: what the caller promises.
-        unsafe { blocks::<4, 16>(task) }
+        unsafe { blocks::<4, 16>(task, split) }
+    }
+
+    /// Multiplies with 16 registers of eight numbers, and rounds once.
+    ///
+    /// # Safety
+    /// As for [`super::product`], and the processor has AVX2 and FMA3.
+    #[expect(unsafe_code, reason = "called by machine code")]
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) unsafe extern "C" fn fused_avx2(task: *const PanelProduct) {
+        // SAFETY: what the caller promises.
+        unsafe { blocks::<4, 16>(task, |x: f32, y, sum| x.mul_add(y, sum)) }
     }
 
     /// Multiplies with 32 registers of sixteen numbers.
@@ -233,7 +285,18 @@ mod x86 {
     #[target_feature(enable = "avx512f")]
     pub(super) unsafe extern "C" fn product_avx512(task: *const PanelProduct) {
         // SAFETY: what the caller promises.
-        unsafe { blocks::<8, 32>(task) }
+        unsafe { blocks::<8, 32>(task, split) }
+    }
+
+    /// Multiplies with 32 registers of sixteen numbers, and rounds once.
+    ///
+    /// # Safety
+    /// As for [`super::product`], and the processor has AVX-512.
+    #[expect(unsafe_code, reason = "called by machine code")]
+    #[target_feature(enable = "avx512f,fma")]
+    pub(super) unsafe extern "C" fn fused_avx512(task: *const PanelProduct) {
+        // SAFETY: what the caller promises.
+        unsafe { blocks::<8, 32>(task, |x: f32, y, sum| x.mul_add(y, sum)) }
     }
 
     /// Copies eight steps of eight columns at a time where the steps of a column lie in order.
@@ -261,28 +324,6 @@ mod x86 {
             }
             copy_from(task, whole);
         }
-    }
-
-    /// Returns the columns of a square as rows.
-    #[target_feature(enable = "avx2")]
-    fn transposed(rows: [__m256; 8]) -> [__m256; 8] {
-        let [a, b, c, d, e, f, g, h] = rows;
-        // Pairs of rows, then fours of them within each half of a register, then all eight.
-        let pairs = [(a, b), (c, d), (e, f), (g, h)];
-        let [ab, cd, ef, gh] = pairs.map(|(x, y)| (_mm256_unpacklo_ps(x, y), _mm256_unpackhi_ps(x, y)));
-        let fours = |x: (__m256, __m256), y: (__m256, __m256)| {
-            [
-                _mm256_shuffle_ps::<0x44>(x.0, y.0),
-                _mm256_shuffle_ps::<0xee>(x.0, y.0),
-                _mm256_shuffle_ps::<0x44>(x.1, y.1),
-                _mm256_shuffle_ps::<0xee>(x.1, y.1),
-            ]
-        };
-        let (low, high) = (fours(ab, cd), fours(ef, gh));
-        std::array::from_fn(|r| match r {
-            0..4 => _mm256_permute2f128_ps::<0x20>(low[r], high[r]),
-            _ => _mm256_permute2f128_ps::<0x31>(low[r - 4], high[r - 4]),
-        })
     }
 }
 
@@ -313,13 +354,17 @@ mod tests {
         let start: Vec<f32> = (11..11 + 4 * 300).map(number).map(canonical).collect();
         let cases =
             [(0, 1, 0, false), (1, 3, 0, true), (70, 1, 1, false), (65, 19, 3, false), (16, 1, 2, true)];
-        for (steps, step, levels, waits) in cases {
+        let both = [Rounding::Split, Rounding::Fused];
+        for ((steps, step, levels, waits), rounding) in
+            cases.into_iter().flat_map(|case| both.map(|rounding| (case, rounding)))
+        {
             let rows: [u32; 8] = std::array::from_fn(|r| (r * 91 % 500) as u32);
             let (mut expected, mut expected_waiting) = (vec![f32::NAN; 256], start.clone());
             for at in 0..256 {
                 let mut sum = 0.0f32;
                 for p in 0..steps {
-                    sum += left[rows[at / 32] as usize + p * step] * panel[32 * p + at % 32];
+                    let (x, y) = (left[rows[at / 32] as usize + p * step], panel[32 * p + at % 32]);
+                    sum = if rounding == Rounding::Fused { x.mul_add(y, sum) } else { sum + x * y };
                 }
                 for level in 0..levels {
                     sum = start[300 * level + at] + canonical(sum);
@@ -347,9 +392,11 @@ mod tests {
                 // the last level has 300 floats.
                 #[expect(unsafe_code, reason = "the code works on memory of kernels")]
                 unsafe {
-                    own.panel_product()(&task);
+                    own.panel_product(rounding)(&task);
                 }
-                let case = format!("{own:?}, {steps} steps {step} apart, {levels} levels, waits: {waits}");
+                let case = format!(
+                    "{own:?}, {rounding:?}, {steps} steps {step} apart, {levels} levels, waits: {waits}"
+                );
                 assert!(bits(&waiting) == bits(&expected_waiting), "{case}");
                 // The tile of a sum that waits is any.
                 assert!(waits || bits(&tile) == bits(&expected), "{case}");

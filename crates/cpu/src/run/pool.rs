@@ -268,7 +268,7 @@ impl Drop for Pool {
 
 #[cfg(test)]
 mod tests {
-    use crate::compile::{Bound, EXTENSIONS, Program, Source, Target};
+    use crate::compile::{Bound, EXTENSIONS, Mode, Program, Source, Target};
     use crate::run::launch::Bindings;
     use crate::run::memory::Memory;
 
@@ -289,7 +289,8 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) l
 }",
             EXTENSIONS,
         );
-        let program = Program::compile(&source.unwrap(), None, true, Target::Host).map(Arc::new).unwrap();
+        let mode = Mode { checked: true, ..Mode::default() };
+        let program = Program::compile(&source.unwrap(), None, mode, Target::Host).map(Arc::new).unwrap();
         let memory = Memory::new(4 * u64::from(GROUPS)).map(Arc::new).unwrap();
         let mut bindings = Bindings::default();
         bindings.bind(0, Bound { start: memory.at(0), bytes: memory.bytes() }, Arc::clone(&memory));

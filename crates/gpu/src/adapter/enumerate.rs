@@ -1,5 +1,6 @@
 //! Translates wgpu's adapters to plain data and back.
 
+use crate::adapter::arithmetic::Arithmetic;
 use crate::adapter::environment::apple_system;
 use crate::adapter::shared::SharedKernels;
 use crate::adapter::{Adapter, Backend, Features, Kind, Limits};
@@ -54,20 +55,33 @@ pub(crate) fn enumerate(instance: &wgpu::Instance, backends: &[Backend]) -> Vec<
 
 /// Returns the processor as an adapter that computes on so many threads, with these kernels.
 #[cfg(feature = "cpu")]
-pub(crate) fn raw_processor(threads: usize, kernels: &SharedKernels) -> Option<wgpu::Adapter> {
-    let (begin, kernels) = (super::float_mode::flush, kernels.of_processor());
-    let options = unisono_cpu::Options { threads, begin, kernels };
+pub(crate) fn raw_processor(
+    threads: usize,
+    arithmetic: Arithmetic,
+    kernels: &SharedKernels,
+) -> Option<wgpu::Adapter> {
+    use unisono_cpu::Rounding::{Fused, Split};
+    let begin = if arithmetic.subnormals { super::float_mode::keep } else { super::float_mode::flush };
+    let rounding = if arithmetic.fused { Fused } else { Split };
+    let options = unisono_cpu::Options { threads, begin, rounding, kernels: kernels.of_processor() };
     unisono_cpu::is_supported().then(|| unisono_cpu::adapter(options))
 }
 
 #[cfg(not(feature = "cpu"))]
-pub(crate) fn raw_processor(_: usize, _: &SharedKernels) -> Option<wgpu::Adapter> {
+pub(crate) fn raw_processor(_: usize, _: Arithmetic, _: &SharedKernels) -> Option<wgpu::Adapter> {
     None
 }
 
-/// Returns the description of the processor as an adapter.
-pub(crate) fn processor() -> Option<Adapter> {
-    raw_processor(1, &SharedKernels::default()).as_ref().and_then(describe)
+/// Returns the description of the processor as an adapter. Its name has the arithmetic, unless that is the
+/// default.
+pub(crate) fn processor(arithmetic: Arithmetic) -> Option<Adapter> {
+    let raw = raw_processor(1, arithmetic, &SharedKernels::default())?;
+    let mut adapter = describe(&raw)?;
+    adapter.arithmetic = Some(arithmetic);
+    if arithmetic != Arithmetic::default() {
+        adapter.name = format!("{}, {}", adapter.name, arithmetic.name());
+    }
+    Some(adapter)
 }
 
 pub(crate) fn raw_backends(backends: &[Backend]) -> wgpu::Backends {
@@ -117,6 +131,7 @@ fn describe(raw: &wgpu::Adapter) -> Option<Adapter> {
         vendor: info.vendor,
         device: info.device,
         pci_bus: info.device_pci_bus_id,
+        arithmetic: None,
         twin: 0,
         limits: Limits {
             buffer_bytes: limits.max_buffer_size,

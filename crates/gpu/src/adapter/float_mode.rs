@@ -8,14 +8,22 @@
 
 use crate::{Adapter, Kind};
 
-/// Runs `work`, on a CPU adapter in the mode in which subnormal numbers are zeros. Threads that `work` starts
+/// Runs `work`, on a CPU adapter in the mode in which subnormal numbers are zeros, unless it is asked to keep
+/// them. Threads that `work` starts
 /// keep that mode on Linux.
 pub(crate) fn for_adapter<T>(adapter: &Adapter, work: impl FnOnce() -> T) -> T {
-    let _mode = (adapter.kind == Kind::Cpu).then(Mode::flushing);
+    let keeps = adapter.arithmetic.is_some_and(|arithmetic| arithmetic.subnormals);
+    let _mode = (adapter.kind == Kind::Cpu && !keeps).then(Mode::flushing);
     work()
 }
 
-/// Sets that mode on this thread, for good.
+/// Sets the mode on this thread in which subnormal numbers are numbers, for good.
+#[cfg(feature = "cpu")]
+pub(crate) fn keep() {
+    write(read() & !FLUSHES);
+}
+
+/// Sets the mode on this thread in which subnormal numbers are zeros, for good.
 #[cfg(feature = "cpu")]
 pub(crate) fn flush() {
     std::mem::forget(Mode::flushing());

@@ -1,5 +1,6 @@
 //! Lists adapters as plain data. Listing opens no device.
 
+pub(crate) mod arithmetic;
 pub(crate) mod enumerate;
 pub(crate) mod environment;
 pub(crate) mod float_mode;
@@ -10,6 +11,7 @@ use std::fmt;
 
 use unisono_graph::target::{Machine, Target};
 
+use arithmetic::Arithmetic;
 use enumerate::{enumerate, instance, processor, raw_backends};
 pub(crate) use environment::cores;
 use environment::host_memory;
@@ -33,6 +35,8 @@ pub struct Adapter {
     pub device: u32,
     /// The PCI bus id; empty if unknown.
     pub pci_bus: String,
+    /// The arithmetic that the CPU is asked for. It is `None` for other adapters, where a probe finds it.
+    pub arithmetic: Option<Arithmetic>,
     /// The number of this adapter among several with the same name and backend, from 0.
     pub twin: usize,
     /// The real limits. A device is opened with all of them.
@@ -169,7 +173,7 @@ fn list(backends: &[Backend]) -> Vec<Adapter> {
         enumerate(&instance(&drivers, false), &drivers).into_iter().map(|(_, adapter)| adapter).collect()
     };
     if backends.contains(&Backend::Cpu) {
-        found.extend(processor());
+        found.extend(processor(Arithmetic::default()));
     }
     found
 }
@@ -239,9 +243,8 @@ impl Adapter {
         }
     }
 
-    /// Returns the number of workgroups that keep the adapter busy. No backend tells how many it computes at
-    /// once, so this is two for each of the some 128 multiprocessors of a large discrete GPU, and for each of
-    /// the some 16 of an integrated one.
+    /// Returns the number of workgroups that keep the adapter busy. No backend tells it: two for
+    /// each of the some 128 multiprocessors of a large discrete GPU, or of the some 16 of an integrated one.
     fn busy_workgroups(&self) -> u32 {
         match self.kind {
             Kind::Cpu if self.backend == Backend::Cpu => 2 * cores() as u32,
@@ -267,8 +270,8 @@ impl Adapter {
     /// Returns whether quotients and square roots are those of the processor, which round correctly: on the
     /// software drivers that are known to use its instructions.
     fn divides_exactly(&self) -> bool {
-        let is_known = ["llvmpipe", "SwiftShader"].iter().any(|name| self.name.contains(name));
-        self.backend == Backend::Cpu || self.kind == Kind::Cpu && is_known
+        let is_known = || ["llvmpipe", "SwiftShader"].iter().any(|name| self.name.contains(name));
+        self.backend == Backend::Cpu || self.kind == Kind::Cpu && is_known()
     }
 
     /// Returns name and backend, for messages and for [`crate::select`]:
@@ -364,6 +367,7 @@ pub(in crate::adapter) mod tests {
             vendor: 0x10de,
             device,
             pci_bus: pci_bus.to_owned(),
+            arithmetic: None,
             twin: 0,
             limits: Limits {
                 buffer_bytes: 1 << 30,

@@ -1,12 +1,13 @@
 //! Chooses adapters by what a user writes on a command line.
 
-use crate::{Adapter, Backend, GpuError, Kind, adapters};
+use crate::{Adapter, Arithmetic, Backend, GpuError, Kind, adapters};
 
 /// Returns the adapters that a user asked for.
 ///
 /// Each entry of `wanted` is part of an adapter's label ([`Adapter::label`]) in upper or lower case
 /// (`nvidia`), a backend (`gl`; `cpu` is the processor), or both (`gl:llvmpipe`). It selects every adapter
-/// that fits; an adapter that fits several entries is returned once. Of adapters with the same name,
+/// that fits; an adapter that fits several entries is returned once. `cpu:fused` is the CPU in another
+/// arithmetic than its default ([`Arithmetic::name`]). Of adapters with the same name,
 /// `NAME [vulkan]` selects the first and `#2` the second. A backend that is not named is not loaded, except
 /// those that [`adapters`] lists by default.
 ///
@@ -34,8 +35,15 @@ pub fn select<S: AsRef<str>>(wanted: &[S]) -> Result<Vec<Adapter>, GpuError> {
         if let Some(missing) = backend.filter(|backend| !backend.is_compiled()) {
             return Err(GpuError::NoBackend { wanted: text.to_owned(), missing: vec![missing.feature()] });
         }
-        let there = backend.map_or_else(default, |backend| adapters(&[backend]));
-        let fits: Vec<&Adapter> = there.iter().filter(|adapter| contains(&adapter.label(), part)).collect();
+        let asked = of_arithmetic(part).filter(|_| backend == Some(Backend::Cpu));
+        let is_asked = asked.is_some();
+        let there = match (asked, backend) {
+            (Some(cpu), _) => vec![cpu],
+            (None, Some(backend)) => adapters(&[backend]),
+            (None, None) => default(),
+        };
+        let is_meant = |adapter: &&Adapter| is_asked || contains(&adapter.label(), part);
+        let fits: Vec<&Adapter> = there.iter().filter(is_meant).collect();
         if fits.is_empty() {
             let available = there.iter().map(Adapter::label).collect();
             return Err(GpuError::NoAdapter { wanted: text.to_owned(), available });
@@ -47,6 +55,14 @@ pub fn select<S: AsRef<str>>(wanted: &[S]) -> Result<Vec<Adapter>, GpuError> {
         }
     }
     Ok(chosen)
+}
+
+/// Returns the CPU in the arithmetic with this name, or with the name that the CPU has in it.
+fn of_arithmetic(name: &str) -> Option<Adapter> {
+    if let Some(arithmetic) = Arithmetic::parse(name) {
+        return Adapter::cpu(arithmetic);
+    }
+    Arithmetic::ALL.into_iter().filter_map(Adapter::cpu).find(|cpu| cpu.name == name)
 }
 
 fn best(mut there: Vec<Adapter>) -> Result<Vec<Adapter>, GpuError> {
@@ -100,6 +116,22 @@ mod tests {
             let error = select::<&str>(&[]).unwrap_err().to_string();
             assert!(Backend::ALL.iter().all(|backend| error.contains(backend.feature())), "{error}");
         }
+    }
+
+    #[test]
+    fn the_cpu_is_chosen_by_its_arithmetic() {
+        let Some(cpu) = Adapter::cpu(Arithmetic::default()) else { return };
+        assert_eq!(select(&["cpu"]), Ok(vec![cpu.clone()]));
+        assert_eq!(select(&["cpu:split"]), Ok(vec![cpu]));
+        let labels = ["fused", "fused-subnormals"].map(|name| {
+            let [found] = &select(&[format!("cpu:{name}")]).unwrap()[..] else { panic!("not one") };
+            assert_eq!(found.arithmetic, Arithmetic::parse(name));
+            // Its name chooses it as well.
+            assert_eq!(select(&[format!("cpu:{}", found.name)]).as_deref(), Ok(&[found.clone()][..]));
+            found.label()
+        });
+        assert!(labels[0].ends_with(", fused [cpu]") && labels[1].ends_with(", fused-subnormals [cpu]"));
+        assert!(select(&["cpu:other"]).is_err());
     }
 
     #[test]

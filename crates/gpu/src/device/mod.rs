@@ -115,7 +115,11 @@ impl Device {
         let cores = cores();
         let own_cores = own_cores(options.devices, options.processes);
         let (instance, found) = match adapter.backend {
-            Backend::Cpu => (None, raw_processor(own_cores, &options.shared.clone().unwrap_or_default())),
+            Backend::Cpu => {
+                let arithmetic = adapter.arithmetic.unwrap_or_default();
+                let shared = options.shared.clone().unwrap_or_default();
+                (None, raw_processor(own_cores, arithmetic, &shared))
+            }
             backend => {
                 let driver = float_mode::for_adapter(adapter, || instance(&[backend], options.checked));
                 let found = adapter.find(&driver);

@@ -66,8 +66,9 @@ fn compiled(
     flushes: bool,
     [checked, extended]: [bool; 2],
 ) -> Result<Vec<Vec<u64>>, String> {
+    let mode = compile::Mode { checked, ..compile::Mode::default() };
     let target = if extended || cfg!(windows) { Target::Host } else { Target::Other(LEAST) };
-    let code = compile::Program::compile(source, Some("main"), checked, target)?;
+    let code = compile::Program::compile(source, Some("main"), mode, target)?;
     let mut memory: Vec<Vec<u64>> = Vec::new();
     for (ty, values) in program.buffers.iter().zip(first) {
         let mut places = Vec::new();
