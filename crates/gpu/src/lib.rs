@@ -14,6 +14,7 @@ pub use adapter::{Adapter, Backend, Features, Kind, Limits, adapters};
 pub use cache::Cache;
 pub use device::clock::Stretch;
 pub use device::counters::Counters;
+pub use device::fault::Lie;
 pub use device::mapped::{MappedDownload, MappedUpload, UploadPart};
 pub use device::options::{Options, is_unprotected};
 pub use device::spirv::spirv;

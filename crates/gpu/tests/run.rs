@@ -34,28 +34,35 @@ fn a_plan_runs_on_every_adapter() {
 fn devices_on_the_processor_compile_each_kernel_once() {
     let Some(adapter) = all().into_iter().find(|adapter| adapter.backend == Backend::Cpu) else { return };
     let shared = SharedKernels::default();
-    let work = |turn: usize| {
-        let (shared, adapter) = (Some(shared.clone()), &adapter);
+    let open = |turn: usize| {
+        let shared = Some(shared.clone());
         let options = Options::default().with(|o| (o.devices, o.turn, o.shared) = (2, turn, shared));
-        move || {
-            let mut device = Device::open_with(adapter, options).unwrap();
-            let mut executable = device.load(&plan(1000)).unwrap();
-            step(&device, &mut executable, 1000);
-            assert_eq!(device.read_state(1).unwrap(), bytes((0..1000).map(sum)));
-            (device, executable)
-        }
+        Device::open_with(&adapter, options).unwrap()
     };
+    let load = |mut device: Device| {
+        let mut executable = device.load(&plan(1000)).unwrap();
+        step(&device, &mut executable, 1000);
+        assert_eq!(device.read_state(1).unwrap(), bytes((0..1000).map(sum)));
+        (device, executable)
+    };
+    // Opening a device compiles its self-test.
+    let devices = [0, 1].map(open);
+    let mut before = shared.compiled();
     let [one, other] = std::thread::scope(|scope| {
-        [0, 1].map(|turn| scope.spawn(work(turn))).map(|thread| thread.join().unwrap())
+        devices.map(|device| scope.spawn(|| load(device))).map(|thread| thread.join().unwrap())
     });
-    assert_eq!((shared.compiled(), one.0.kernels(), other.0.kernels()), (2, 2, 2));
+    assert_eq!((shared.compiled() - before, one.0.kernels(), other.0.kernels()), (2, 2, 2));
     // They are dropped with the last device that has them.
     drop(one);
-    let third = work(0)();
-    assert_eq!(shared.compiled(), 2);
+    let third = open(0);
+    before = shared.compiled();
+    let third = load(third);
+    assert_eq!(shared.compiled(), before);
     drop((other, third));
-    work(1)();
-    assert_eq!(shared.compiled(), 4);
+    let last = open(1);
+    before = shared.compiled();
+    load(last);
+    assert_eq!(shared.compiled() - before, 2);
 }
 
 #[test]
@@ -377,6 +384,7 @@ fn f16_is_turned_on_for_those_who_ask_for_it() {
 fn a_wait_ends_at_its_deadline() {
     let options = Options::default().with(|options| options.deadline = Duration::ZERO);
     let mut device = Device::open_with(&select::<&str>(&[]).unwrap()[0], options).unwrap();
+    // Opening it took no notice of the deadline.
     let mut executable = device.load(&plan(100)).unwrap();
     let run = device.run(&mut executable, 0, &mut |t, to| to.write(&input(t.slot, 100)), &mut |_, _| {});
     assert!(matches!(run, Err(GpuError::Timeout { .. })), "{run:?}");

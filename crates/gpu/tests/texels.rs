@@ -35,7 +35,8 @@ const PAIRS: &str = "
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if id.x >= params.x / 2u { return; }
     let own = quads[id.x];
-    let other = quads[places[id.x] / 2u].zyxw;
+    // Of an odd number of vectors the last is no pair's.
+    let other = quads[places[id.x] / 2u % (params.x / 2u)].zyxw;
     kept[id.x] = kept[id.x] + own * u64(places[2u * id.x] + u32(abs(words[id.x]))) + other;
 }";
 

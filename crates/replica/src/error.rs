@@ -206,6 +206,14 @@ pub enum ReplicaError {
         /// What is wrong.
         why: String,
     },
+    /// An adapter does not compute what every adapter computes, so it is of no numeric class.
+    #[error("{adapter}: does not compute: {what}")]
+    Wrong {
+        /// The adapter's label.
+        adapter: String,
+        /// What was wrong.
+        what: String,
+    },
     /// A step was made again from the same state, and gave other bytes. The replicas that are left have the
     /// state before the step; but what was wrong may have been wrong in earlier steps, so that a caller goes
     /// back to a state that it trusts.

@@ -59,7 +59,8 @@ pub struct Options {
     /// Whether to compile bounds checks into kernels and to turn the driver's validation on. Default: false.
     pub checked: bool,
     /// Whether devices count their passes, so that a replica whose driver drops commands and reports them as
-    /// done counts as lost: see [`unisono_gpu::Options::marks`]. Default: none, which means on Metal.
+    /// done counts as lost: see [`unisono_gpu::Options::marks`]. Default: none, which means on every
+    /// backend but the CPU.
     pub marks: Option<bool>,
     /// A prefix of the names of the run's fault points. It has no effect without the feature `faults`.
     /// Default: empty.

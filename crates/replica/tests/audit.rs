@@ -239,3 +239,40 @@ fn an_auditor_that_is_lost_is_told() {
         }
     }
 }
+
+/// Makes a step and then an audited one, in which a launch of each plan is left out: in all that the replica
+/// computes from then on, or when it makes the step first. Returns none where nothing was wrong.
+fn finds_skip(launch: usize, once: bool) -> Option<bool> {
+    let action = match once {
+        true => format!("1*return(skip:{launch})->return(skip:0)"),
+        false => format!("return(skip:{launch})"),
+    };
+    let two_steps = |options: Options| {
+        let mut alone = replicas(1, options);
+        step(&mut alone, 0, BATCH).unwrap();
+        let outcome = step(&mut alone, 1, BATCH);
+        outcome.map(|outcome| (outcome.outputs, all_states(&mut alone)))
+    };
+    match two_steps(auditing(with(&[(0, 1, 0, &action)]), Audits::Every(1))) {
+        Err(error) => {
+            assert!(matches!(error, ReplicaError::Audit { .. }), "{error}");
+            Some(true)
+        }
+        Ok(bytes) if bytes == two_steps(options()).unwrap() => None,
+        Ok(_) => Some(false),
+    }
+}
+
+/// Each launch of a step in turn, on the only replica, so that no other can tell.
+#[test]
+fn a_launch_that_is_left_out_is_found() {
+    let once: Vec<Option<bool>> = (1..40).map(|launch| finds_skip(launch, true)).collect();
+    let launches = once.iter().rposition(Option::is_some).unwrap() + 1;
+    assert!((20..39).contains(&launches), "{launches}");
+    assert!(!once.contains(&Some(false)), "{once:?}");
+    // One that is left out for good gives the same bytes twice where it adds to zeros or updates the state in
+    // place. Where a launch only writes, nothing of an earlier step is taken for its result, since scratch
+    // was filled with NaN.
+    let found = (1..=launches).filter(|&launch| finds_skip(launch, false) == Some(true)).count();
+    assert!(found >= 9, "{found} of {launches}");
+}

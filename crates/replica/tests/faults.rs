@@ -53,6 +53,23 @@ fn a_replica_whose_driver_drops_commands_and_says_nothing_is_not_believed() {
     }
 }
 
+/// Nothing of what it reports as done is: it runs no command, or the host reads zeros, or what it read before.
+#[test]
+fn a_replica_whose_driver_lies_is_not_believed() {
+    let segments = train().segments();
+    let whole = run(&mut replicas(1, options()));
+    for at in 0..SAMPLES.len() as u64 {
+        let lie = ["return(nothing)", "return(zeros)", "return(stale)"][at as usize % 3];
+        let (lost, segment) = (at as usize % 2, (at / 3) as usize % segments);
+        let lying = with(&[(lost, at, segment, lie)]).with(|options| options.marks = Some(true));
+        let mut two = replicas(2, lying);
+        assert!(run(&mut two) == whole, "{lie} in step {at}, segment {segment}");
+        let [left] = two.left() else { panic!("{:?}", two.left()) };
+        assert_eq!((left.replica, left.step), (lost, at));
+        assert!(left.why.contains("device lost: the driver reported commands as done"), "{left}");
+    }
+}
+
 #[test]
 fn the_outcome_tells_who_left() {
     let mut two = replicas(2, with(&[(0, 1, 0, "return(lose)")]));

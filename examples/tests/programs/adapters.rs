@@ -22,7 +22,7 @@ fn classes(name: &str, backend: &str, unprotected: bool) -> Vec<String> {
     }
     let output = command.output().unwrap();
     let shown = String::from_utf8(output.stdout).unwrap();
-    let (_, table) = shown.split_once("numeric class\n").unwrap_or_default();
+    let (_, table) = shown.split_once("numeric class").unwrap_or_default();
     let own = table.lines().filter(|line| line.contains(name));
     own.filter_map(|line| Some(line.split_once("]")?.1.trim().to_owned())).collect()
 }

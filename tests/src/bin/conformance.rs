@@ -1,58 +1,8 @@
 //! Runs reference cases on every adapter found: `cargo run --release -p unisono-tests --bin conformance --
 //! DIR...`
-//!
-//! It prints a line for each suite and a line for each failure, and exits with 1 if there is a failure.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
-use unisono_gpu::Adapter;
-use unisono_tests::conformance::{Runner, Suite};
-
-#[derive(Parser)]
-#[command(about = "Checks ops, layers, losses and optimizers against another program's numbers")]
-struct Flags {
-    /// Directories with suites: NAME.json and NAME.safetensors
-    #[arg(required = true)]
-    dirs: Vec<PathBuf>,
-    /// Part of an adapter's name; may be repeated [default: every adapter]
-    #[arg(long, value_name = "NAME")]
-    adapter: Vec<String>,
-}
-
 fn main() -> ExitCode {
-    unisono_gpu::prepare_environment();
-    match conform(&Flags::parse()) {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Runs all suites on all adapters. Returns the number of failures.
-fn conform(flags: &Flags) -> Result<usize, String> {
-    let adapters = adapters(&flags.adapter)?;
-    let mut failures = 0;
-    for dir in &flags.dirs {
-        for suite in Suite::all(dir)? {
-            for adapter in &adapters {
-                let outcome = Runner::open(adapter)?.suite(&suite);
-                println!("{outcome}");
-                failures += outcome.failures.len();
-            }
-        }
-    }
-    Ok(failures)
-}
-
-fn adapters(wanted: &[String]) -> Result<Vec<Adapter>, String> {
-    if !wanted.is_empty() {
-        return unisono_gpu::select(wanted).map_err(|e| e.to_string());
-    }
-    let found = unisono_testkit::adapters();
-    if found.is_empty() { Err("no adapter found".into()) } else { Ok(found) }
+    unisono_cases::conformance::main()
 }

@@ -1,10 +1,22 @@
 //! Turns the three ways in which wgpu reports trouble (error scopes, the uncaptured handler, the lost
 //! callback) into one error.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::GpuError;
+
+/// What a driver does that reports work as done which it has not done. See [`crate::Device::lie`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Lie {
+    /// It accepts every submission and runs none, so that the host reads what its memory held.
+    Nothing = 1,
+    /// It runs everything, and what the host reads is zeros.
+    Zeros = 2,
+    /// It runs everything, and the host reads what an earlier submission left, or reads too early.
+    Stale = 3,
+}
 
 /// The errors of a device outside of any error scope. The device and its callbacks share it.
 #[derive(Debug)]
@@ -16,6 +28,10 @@ pub(crate) struct Faults {
     abandoned: AtomicBool,
     /// Which run of commands from now on is left out; 0 for none.
     left_out: AtomicU64,
+    /// The [`Lie`] of the driver; 0 for none.
+    lie: AtomicU8,
+    /// Which launch of each plan is left out, counted from 1; 0 for none.
+    skipped: AtomicU64,
 }
 
 impl Faults {
@@ -26,6 +42,8 @@ impl Faults {
             lost: Mutex::default(),
             abandoned: AtomicBool::new(false),
             left_out: AtomicU64::new(0),
+            lie: AtomicU8::new(0),
+            skipped: AtomicU64::new(0),
         });
         let uncaptured = Arc::clone(&faults);
         device.on_uncaptured_error(Arc::new(move |error| {
@@ -61,8 +79,31 @@ impl Faults {
         self.left_out.store(run, Ordering::Relaxed);
     }
 
+    /// Injects a fault: the driver lies from now on.
+    pub fn lie(&self, lie: Lie) {
+        self.lie.store(lie as u8, Ordering::Relaxed);
+    }
+
+    /// Returns whether the driver lies in this way.
+    pub fn lies(&self, lie: Lie) -> bool {
+        self.lie.load(Ordering::Relaxed) == lie as u8
+    }
+
+    /// Injects a fault: of each plan, this launch, counted from 1, is left out from now on.
+    pub fn skip(&self, launch: u64) {
+        self.skipped.store(launch, Ordering::Relaxed);
+    }
+
+    /// Returns whether this launch of a plan, counted from 0, is left out.
+    pub fn skips(&self, launch: usize) -> bool {
+        self.skipped.load(Ordering::Relaxed) == launch as u64 + 1
+    }
+
     /// Returns whether the commands of the run that begins here are left out.
     pub fn leaves_out(&self) -> bool {
+        if self.lies(Lie::Nothing) {
+            return true;
+        }
         let less = |left: u64| left.checked_sub(1);
         self.left_out.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) == Ok(1)
     }

@@ -12,6 +12,7 @@ pub(crate) mod pipeline;
 pub(crate) mod pool;
 mod reads;
 pub(crate) mod record;
+mod self_test;
 pub(crate) mod spirv;
 pub(crate) mod staging;
 mod state;
@@ -31,7 +32,7 @@ use crate::{Adapter, Backend, GpuError, Kind};
 
 use clock::Clock;
 use counters::Counted;
-use fault::{Faults, scoped};
+use fault::{Faults, Lie, scoped};
 use mapped::Mapping;
 use marks::Marks;
 use options::Options;
@@ -93,17 +94,16 @@ impl Device {
     /// Opens an adapter with its real limits and [`Options::default`].
     ///
     /// # Errors
-    /// [`GpuError::Open`] if the adapter is gone or its driver refuses; [`GpuError::NoBackend`] if this build
-    /// lacks its backend.
+    /// Those of [`Device::open_with`].
     pub fn open(adapter: &Adapter) -> Result<Self, GpuError> {
         Self::open_with(adapter, Options::default())
     }
 
-    /// Opens an adapter with its real limits.
+    /// Opens an adapter with its real limits, and has it compute numbers that the host knows.
     ///
     /// # Errors
     /// [`GpuError::Open`] if the adapter is gone or its driver refuses; [`GpuError::NoBackend`] if this build
-    /// lacks its backend.
+    /// lacks its backend; [`GpuError::Wrong`] or [`GpuError::Lost`] if the device does not compute.
     pub fn open_with(adapter: &Adapter, options: Options) -> Result<Self, GpuError> {
         if !adapter.backend.is_compiled() {
             return Err(GpuError::NoBackend {
@@ -182,10 +182,17 @@ impl Device {
         if device.options.marks(adapter.backend) {
             device.marks = Some(Marks::new(&device, way)?);
         }
+        let deadline = device.options.deadline;
+        device.options.deadline = deadline.max(self_test::DEADLINE);
+        self_test::check(&mut device)?;
+        device.options.deadline = deadline;
+        // Nothing of it stays.
+        (device.pool, device.counters) = (Pool::default(), Counted::default());
         if enabled.contains(wgpu::Features::SHADER_F16) {
             halves::check(&mut device)?;
-            device.drop_unused_kernels();
         }
+        device.drop_unused_kernels();
+        device.clock = Clock::new(&device.raw, &device.queue, adapter.backend);
         Ok(device)
     }
 
@@ -254,6 +261,17 @@ impl Device {
     /// run from now on, from 1.
     pub fn leave_out(&self, run: u64) {
         self.faults.leave_out(run);
+    }
+
+    /// Has the device behave like one whose driver lies, from now on: for drills.
+    pub fn lie(&self, lie: Lie) {
+        self.faults.lie(lie);
+    }
+
+    /// Has the device leave out one launch of each plan from now on, counted from 1 over all its segments, as
+    /// if the driver had dropped it: for drills.
+    pub fn skip(&self, launch: u64) {
+        self.faults.skip(launch);
     }
 
     /// Checks that there is memory for so many bytes more.

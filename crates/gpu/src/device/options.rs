@@ -39,8 +39,8 @@ pub struct Options {
     pub longest_submission: Option<Duration>,
     /// Whether the device counts its passes, so that commands which the driver dropped and reports as done
     /// are [`crate::GpuError::Lost`] and nothing of theirs is believed. It takes a launch of one thread for
-    /// each pass, of which a step has few. Default: none, which means on Metal. On Vulkan and DX12 a driver
-    /// says that a device whose commands fail is lost.
+    /// each pass, of which a step has few. Default: none, which means on every backend but the CPU, where
+    /// there is no driver.
     pub marks: Option<bool>,
     /// Whether kernels of a CPU adapter on Vulkan read their buffers as textures, which changes no result.
     /// Default: none, which means where that is faster.
@@ -95,7 +95,7 @@ impl Options {
 
     /// Returns whether a device of this backend counts its passes.
     pub(crate) fn marks(&self, backend: Backend) -> bool {
-        self.marks.unwrap_or(backend == Backend::Metal)
+        self.marks.unwrap_or(backend != Backend::Cpu)
     }
 
     /// Returns the longest time for one submission to a device of this kind.
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(of(Kind::Discrete), [second, second, Some(Duration::from_millis(250))]);
         assert_eq!(of(Kind::Cpu), [None; 3]);
         let all = Backend::ALL;
-        assert_eq!(all.map(|backend| Options::default().marks(backend)), [false, true, false, false, false]);
+        assert_eq!(all.map(|backend| Options::default().marks(backend)), [true, true, true, true, false]);
         let on = Options::default().with(|options| options.marks = Some(true));
         assert!(all.iter().all(|backend| on.marks(*backend)));
     }

@@ -41,7 +41,29 @@ pub(crate) fn ranks(plan: &Plan) -> Vec<Option<usize>> {
     ranks
 }
 
+/// The bytes that a copy fills.
+const FILL_BYTES: u64 = 1 << 20;
+
 impl Device {
+    /// Fills all scratch with a pattern of NaN, which is what a plan then reads wherever its commands were
+    /// not run: scratch keeps nothing from one step to the next, and what an earlier step left there would
+    /// look like a result. No commands of a plan may be in flight.
+    ///
+    /// # Errors
+    /// What went wrong on the device before, or does now.
+    pub fn spoil_scratch(&self) -> Result<(), GpuError> {
+        let pattern = vec![0xff; FILL_BYTES as usize];
+        let filled = self.create_filled("a pattern", &pattern, wgpu::BufferUsages::COPY_SRC)?;
+        let mut recorder = Recorder::new(self);
+        for buffer in &self.pool.buffers {
+            for offset in (0..buffer.size()).step_by(FILL_BYTES as usize) {
+                recorder.copy((&filled, 0), (buffer, offset), FILL_BYTES.min(buffer.size() - offset));
+            }
+        }
+        self.queue.submit([recorder.finish()]);
+        self.faults.check()
+    }
+
     /// Grows the pool until buffers of these sizes, largest first, fit. What was in a buffer stays in it, so
     /// that plans may be loaded in the middle of another plan's step. If there is no memory for all of them,
     /// the pool stays as it was.

@@ -2,6 +2,7 @@
 
 use crate::Device;
 use crate::device::clock::Timestamps;
+use crate::device::fault::Lie;
 use crate::device::staging::Staging;
 
 /// Memory at an offset.
@@ -9,7 +10,7 @@ pub(crate) type Place<'a> = (&'a wgpu::Buffer, u64);
 
 /// The commands of a submission while they are recorded.
 pub(crate) struct Recorder<'a> {
-    device: &'a Device,
+    pub(crate) device: &'a Device,
     encoder: wgpu::CommandEncoder,
     /// Whether the run of copies and clears that is open is left out; none behind a pass.
     copies: Option<bool>,
@@ -28,6 +29,15 @@ impl<'a> Recorder<'a> {
     pub fn copy(&mut self, (from, from_offset): Place<'_>, (to, to_offset): Place<'_>, bytes: u64) {
         if self.begin_copies() {
             self.encoder.copy_buffer_to_buffer(from, from_offset, to, to_offset, bytes);
+        }
+    }
+
+    /// Records a copy to memory that the host reads.
+    pub fn download(&mut self, from: Place<'_>, to: Place<'_>, bytes: u64) {
+        if self.device.faults.lies(Lie::Zeros) {
+            self.clear(to, bytes);
+        } else if !self.device.faults.lies(Lie::Stale) {
+            self.copy(from, to, bytes);
         }
     }
 
@@ -95,7 +105,7 @@ impl<'a> Recorder<'a> {
             self.pass(None, |_| ());
         }
         let (from, to, bytes) = marks.stamp(&staging.blocks[block].buffer, offset);
-        self.copy(from, to, bytes);
+        self.download(from, to, bytes);
         (self.unproven, self.counted) = (false, false);
         marks.recorded()
     }

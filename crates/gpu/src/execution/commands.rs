@@ -5,6 +5,7 @@ use std::sync::Arc;
 use unisono_graph::plan::Transfer;
 
 use crate::device::clock::Timestamps;
+use crate::device::fault::Faults;
 use crate::device::pipeline::Compiled;
 use crate::device::record::Recorder;
 use crate::device::staging::Staging;
@@ -43,7 +44,7 @@ pub(super) fn record_downloads(recorder: &mut Recorder<'_>, part: &mut Part, bou
     for (Transfer { slice, .. }, place) in part.downloads.iter().zip(&part.download.places) {
         let &Some((block, offset)) = place else { continue };
         let (from, to) = (&bound.buffers[slice.buffer], &part.download.blocks[block].buffer);
-        recorder.copy((from, slice.offset), (to, offset), slice.bytes);
+        recorder.download((from, slice.offset), (to, offset), slice.bytes);
     }
     part.count = recorder.stamp(&part.download);
     if let Some((timestamps, (block, offset))) = part.timestamps.as_ref().zip(part.clock_place()) {
@@ -78,17 +79,27 @@ pub(super) fn record(
                 let first = std::mem::take(&mut is_first) && clocked.begins;
                 let last = passes_left == 0 && clocked.ends;
                 let writes = clocked.timestamps.and_then(|timestamps| timestamps.writes(first, last));
-                recorder.pass(writes, |pass| launch(pass, launches, bound, kernels));
+                let faults = &recorder.device.faults;
+                recorder.pass(writes, |pass| launch(pass, launches, bound, kernels, faults));
             }
         }
     }
 }
 
-/// Records the launches of a pass.
-fn launch(pass: &mut wgpu::ComputePass<'_>, launches: &[Step], bound: &Bound, kernels: &[Arc<Compiled>]) {
+/// Records the launches of a pass, but for one that a drill leaves out.
+fn launch(
+    pass: &mut wgpu::ComputePass<'_>,
+    launches: &[Step],
+    bound: &Bound,
+    kernels: &[Arc<Compiled>],
+    faults: &Faults,
+) {
     let mut set = None;
     for step in launches {
-        let Step::Launch { kernel, group, grid: [x, y, z] } = step else { continue };
+        let Step::Launch { number, kernel, group, grid: [x, y, z] } = step else { continue };
+        if faults.skips(*number) {
+            continue;
+        }
         if set.replace(*kernel) != Some(*kernel) {
             pass.set_pipeline(&kernels[*kernel].pipeline);
         }

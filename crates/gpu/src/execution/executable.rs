@@ -110,8 +110,17 @@ impl Part {
 /// A command of a plan with its bind group looked up.
 #[derive(Debug)]
 pub(crate) enum Step {
-    Launch { kernel: usize, group: usize, grid: [u32; 3] },
-    Copy { from: Slice, to: Slice },
+    /// The launch with this number among all of the plan.
+    Launch {
+        number: usize,
+        kernel: usize,
+        group: usize,
+        grid: [u32; 3],
+    },
+    Copy {
+        from: Slice,
+        to: Slice,
+    },
     Clear(Slice),
 }
 
@@ -145,12 +154,12 @@ impl Device {
         let (groups, of_launch) = Groups::new(self, launches)?;
         let bound = Bound::new(self, &kernels, &sources, &groups)?;
         self.rehearse(&plan.kernels, &kernels, &groups, &bound)?;
-        let mut of_launch = of_launch.into_iter();
+        let mut of_launch = of_launch.into_iter().enumerate();
         let segments = plan.segments.iter().map(|segment| {
             let step = |command: &Command| match command {
                 Command::Launch(launch) => {
-                    let group = of_launch.next().unwrap_or_default();
-                    Step::Launch { kernel: launch.kernel, group, grid: launch.grid }
+                    let (number, group) = of_launch.next().unwrap_or_default();
+                    Step::Launch { number, kernel: launch.kernel, group, grid: launch.grid }
                 }
                 Command::Copy { from, to } => Step::Copy { from: *from, to: *to },
                 Command::Clear(slice) => Step::Clear(*slice),

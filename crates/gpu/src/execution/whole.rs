@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn every_piece_has_a_launch_and_no_more_than_the_most() {
-        let launch = || Step::Launch { kernel: 0, group: 0, grid: [1; 3] };
+        let launch = || Step::Launch { number: 0, kernel: 0, group: 0, grid: [1; 3] };
         let clear = || Step::Clear(unisono_graph::plan::Slice { buffer: 0, offset: 0, bytes: 4 });
         let steps = vec![clear(), launch(), launch(), clear(), launch(), launch(), clear()];
         assert_eq!(cut(&steps, 0, 100), std::slice::from_ref(&(0..7)));

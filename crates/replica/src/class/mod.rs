@@ -1,6 +1,7 @@
 //! The numeric class of an adapter: adapters of one class give the same bits.
 
 mod cache;
+mod exact;
 mod probe;
 
 use std::collections::BTreeMap;
@@ -9,8 +10,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use unisono_gpu::{Adapter, is_unprotected};
+use unisono_graph::GraphError;
 
 use crate::worker::fault;
+use exact::Exact;
+
 use crate::{Digest, Feed, Options, ReplicaError, Replicas, Verdict};
 
 /// The version of the arithmetic: of what kernels compute, to the bit. It grows with every change of a
@@ -19,7 +23,7 @@ pub const ARITHMETIC: u32 = 2;
 
 /// The version of the probe: of what it runs, and so of its digest. What an older probe found is not
 /// believed.
-const PROBE: u32 = 3;
+const PROBE: u32 = 4;
 
 /// A numeric class: what a run's bits depend on beside the run. Within a class they are the same, whatever
 /// the machines are.
@@ -192,16 +196,27 @@ pub fn probe(adapter: &Adapter) -> Result<Class, ReplicaError> {
 /// numbers, products that round to the smallest normal one, ties, long sums, and the shapes that compilers
 /// are known to rewrite.
 ///
+/// Before that it runs the same families on small whole numbers, where nothing is rounded, and compares them
+/// with what the host knows: an adapter that does not compute is of no class.
+///
 /// # Errors
-/// The adapter does not open, or does not run the probe.
+/// The adapter does not open, or does not run the probe; [`ReplicaError::Wrong`] if it does not compute.
 pub fn probe_now(adapter: &Adapter) -> Result<Class, ReplicaError> {
-    let program = probe::program().map_err(|error| ReplicaError::Probe { why: error.to_string() })?;
-    let program = Arc::new(program);
+    let untraced = |error: GraphError| ReplicaError::Probe { why: error.to_string() };
+    let program = Arc::new(probe::program().map_err(untraced)?);
+    let exact = Exact::new().map_err(untraced)?;
     // Fault points of the run must not fire in its probe.
     let fault_scope = "probe:".to_owned();
     let options =
         Options { global_batch: probe::ROWS, shards: probe::SHARDS, fault_scope, ..Options::default() };
-    let mut replicas = Replicas::start(std::slice::from_ref(adapter), vec![Arc::clone(&program)], options)?;
+    let programs = vec![Arc::clone(&program), Arc::clone(&exact.program)];
+    let mut replicas = Replicas::start(std::slice::from_ref(adapter), programs, options)?;
+    let feed = Feed { rows: probe::ROWS, inputs: exact.feed(), ..Feed::default() };
+    let outcome = replicas.step(1, &feed, &mut |_| Verdict::Commit)?;
+    if let Some(output) = exact.wrong(&outcome.outputs) {
+        let what = format!("its {output} of whole numbers is wrong");
+        return Err(ReplicaError::Wrong { adapter: adapter.label(), what });
+    }
     let inputs = program.inputs().iter().map(|input| probe::numbers(&input.name, &input.ty));
     let feed = Feed { rows: probe::ROWS, inputs: inputs.collect(), ..Feed::default() };
     let outcome = replicas.step(0, &feed, &mut |_| Verdict::Commit)?;

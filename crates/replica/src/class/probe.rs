@@ -38,6 +38,7 @@ pub(super) fn program() -> Result<Program, GraphError> {
     let edge = [tape.input("above", Type::sample(&[4])), tape.input("below", Type::global(&[2, 4]))];
     tie(&tape, &near);
     underflow(&tape, &edge);
+    subnormal(&tape);
     products(&tape, [&x, &y, &w], &image);
     pointwise(&tape, &x, &y);
     shapes(&tape, &x, &y);
@@ -59,6 +60,14 @@ fn tie(tape: &Tape, near: &Var) {
 /// looks first and makes 0 of it.
 fn underflow(tape: &Tape, [above, below]: &[Var; 2]) {
     tape.output("underflow", &above.matmul_t(below));
+}
+
+/// A sum of products that are 2^-130 each. It is 0 where subnormal numbers are zeros, and 1,500 times as much
+/// where they are kept.
+fn subnormal(tape: &Tape) {
+    let small = tape.input("small", Type::sample(&[VALUES]));
+    let smaller = tape.input("smaller", Type::global(&[2, VALUES]));
+    tape.output("subnormal", &small.matmul_t(&smaller));
 }
 
 /// Matrix products with long and with short inner axes, of a matrix and of an image's windows, and long sums.
@@ -174,6 +183,8 @@ pub(super) fn numbers(name: &str, ty: &Type) -> Arc<[u8]> {
         "near" => Some(1.0 + 1.0 / 4096.0),
         "above" => Some((1.0 + f32::EPSILON) * EDGE),
         "below" => Some((1.0 - f32::EPSILON) * EDGE),
+        "small" => Some(EDGE / 2.0),
+        "smaller" => Some(EDGE / 8.0),
         _ => None,
     };
     if let Some(number) = all {

@@ -132,6 +132,7 @@ impl Replicas {
         runners.add(&made.ran);
         for places in 1..self.len().max(2) {
             self.write_all(job, before);
+            self.spoil_scratch();
             let again = match self.again(task, job, places, verdict) {
                 (_, true) => return Ok(Compared::Unknown),
                 (Ok(again), _) => again,
@@ -192,6 +193,13 @@ impl Replicas {
             let all = self.scheduler.present();
             self.ask(all, self.options.deadline, &mut |_| Request::WriteStates(Arc::clone(state)));
         }
+    }
+
+    /// Fills the scratch of all replicas with NaN. A launch that a driver left out left there what an earlier
+    /// step had computed, and would leave it again; but not if it was spoiled in between.
+    fn spoil_scratch(&mut self) {
+        let all = self.scheduler.present();
+        self.ask(all, self.options.deadline, &mut |_| Request::SpoilScratch);
     }
 
     /// Reads the state, after all replicas were seen to have the same.

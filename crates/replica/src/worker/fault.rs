@@ -17,6 +17,10 @@
 //! | --- | --- |
 //! | `lose` | the device is lost |
 //! | `drop:2` | the driver drops the second run of commands (copies in a row, or a pass) and reports it as done |
+//! | `skip:2` | from now on the driver leaves out the second launch of each plan |
+//! | `nothing` | from now on the driver runs no command, and reports all of them as done |
+//! | `zeros` | from now on the host reads zeros instead of what the device computed |
+//! | `stale` | from now on the host reads what earlier commands left, as if it read too early |
 //! | `panic` | the thread panics |
 //! | `abort` | the process ends, as if it were killed |
 //! | `out-of-memory` | the device has no memory left |
@@ -32,7 +36,7 @@
 //! `fail::FailScenario::setup` sets a fault from outside. The names begin with
 //! [`crate::Options::fault_scope`], which distinguishes several runs in one process.
 
-use unisono_gpu::Backend;
+use unisono_gpu::{Backend, Lie};
 
 /// A fault that is injected.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,6 +44,8 @@ use unisono_gpu::Backend;
 pub(crate) enum Fault {
     Lose,
     Drop(u64),
+    Skip(u64),
+    Lie(Lie),
     Panic,
     Abort,
     OutOfMemory,
@@ -59,6 +65,10 @@ impl Fault {
         Some(match name {
             "lose" => Self::Lose,
             "drop" => Self::Drop(value.parse().ok()?),
+            "skip" => Self::Skip(value.parse().ok()?),
+            "nothing" => Self::Lie(Lie::Nothing),
+            "zeros" => Self::Lie(Lie::Zeros),
+            "stale" => Self::Lie(Lie::Stale),
             "panic" => Self::Panic,
             "abort" => Self::Abort,
             "out-of-memory" => Self::OutOfMemory,
@@ -146,6 +156,8 @@ mod tests {
     fn faults_go_by_their_names() {
         assert_eq!(Fault::parse("lose"), Some(Fault::Lose));
         assert_eq!(Fault::parse("drop:2"), Some(Fault::Drop(2)));
+        assert_eq!(Fault::parse("stale"), Some(Fault::Lie(Lie::Stale)));
+        assert_eq!(Fault::parse("skip:3"), Some(Fault::Skip(3)));
         assert_eq!(Fault::parse("abort"), Some(Fault::Abort));
         assert_eq!(Fault::parse("slow:2.5"), Some(Fault::Slow(2.5)));
         assert_eq!(Fault::parse("state:3"), Some(Fault::State(3)));

@@ -186,6 +186,10 @@ impl Worker {
             Request::WriteState { index, .. } if self.holding.absent.contains(&index) => Ok(Reply::Done),
             Request::Submit { work, chained } => self.submit(work, chained),
             Request::Collect => Ok(Reply::Results(self.collect()?)),
+            Request::SpoilScratch => {
+                self.device.spoil_scratch()?;
+                Ok(Reply::Done)
+            }
             Request::WriteState { index, bytes } => {
                 self.device.write_state(index, &bytes)?;
                 Ok(Reply::Done)
@@ -338,6 +342,8 @@ impl Worker {
             Fault::Abort => std::process::abort(),
             Fault::Lose => self.device.lose(),
             Fault::Drop(run) => self.device.leave_out(run),
+            Fault::Skip(launch) => self.device.skip(launch),
+            Fault::Lie(lie) => self.device.lie(lie),
             Fault::OutOfMemory => {
                 return Err(GpuError::OutOfMemory { what: "on purpose".into(), bytes: 1 << 40 }.into());
             }

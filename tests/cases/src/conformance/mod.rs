@@ -10,10 +10,12 @@ mod losses;
 mod metrics;
 mod ops;
 mod optimizers;
+mod program;
 mod runner;
 mod suite;
 mod training;
 
+pub use program::main;
 pub use runner::{Outcome, Runner, Verdict, steps};
 pub use suite::{Case, Reference, Suite};
 

@@ -13,6 +13,7 @@ mod fuzz;
 mod locate;
 mod models;
 mod plant;
+mod program;
 mod subjects;
 
 use std::fmt;
@@ -26,6 +27,7 @@ pub use fleet::{Fleet, Tally};
 pub use fuzz::fuzz;
 pub use models::{Model, models};
 pub use plant::Plant;
+pub use program::main;
 pub use subjects::{ops, suites};
 
 /// A graph, and the values of its inputs and states.
