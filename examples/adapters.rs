@@ -33,7 +33,7 @@ enum Wanted {
     All,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     unisono::gpu::prepare_environment();
     program(list)
 }

@@ -144,7 +144,7 @@ enum What {
     Peers,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let started = Instant::now();
     unisono::gpu::prepare_environment();
     program(|flags: Flags| match flags.what {

@@ -25,7 +25,7 @@ struct Flags {
     data: Option<PathBuf>,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     unisono::gpu::prepare_environment();
     program(digits)
 }

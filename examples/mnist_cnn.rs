@@ -35,7 +35,7 @@ struct Flags {
     train_samples: Option<u64>,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     unisono::gpu::prepare_environment();
     program(mnist_cnn)
 }

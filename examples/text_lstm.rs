@@ -22,7 +22,7 @@ struct Flags {
     text: TextFlags,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     unisono::gpu::prepare_environment();
     program(text_lstm)
 }

@@ -28,7 +28,7 @@ struct Flags {
     write: u32,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     unisono::gpu::prepare_environment();
     program(tiny_gpt)
 }

@@ -10,7 +10,7 @@ use unisono::data::{Batch, Draws, Loader, Memory};
 use unisono::{AdamW, Dense, Relu, Saving, Sequential, Trainer};
 use unisono_examples::{Error, bytes, table};
 
-use crate::{Flags, median, ticks};
+use super::{Flags, median, ticks};
 
 const BATCH: usize = 128;
 const INPUTS: usize = 1024;

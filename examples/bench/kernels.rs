@@ -5,7 +5,7 @@ use std::io::{Write, stdout};
 use std::time::Duration;
 
 use unisono::gpu::{Adapter, Device};
-use unisono::graph::plan::{Command, Segment};
+use unisono::graph::plan::{Command, Segment, Work};
 use unisono::graph::{Plan, Program, Run};
 use unisono_examples::{Error, table};
 
@@ -15,28 +15,33 @@ const TIMES: u32 = 10;
 /// launch's time.
 const SUBMISSIONS: usize = 10;
 
-/// Prints a line for every launch of a step on one replica: milliseconds, share, name, grid.
+/// Prints a line for every launch of a step on one replica: milliseconds, share, the rates at which it computes
+/// and moves what it has to, name, grid.
 pub fn measure(program: &Program, run: &Run, adapter: &Adapter) -> Result<(), Error> {
     let mut device = Device::open(adapter)?;
     let plan = program.plan(run, &device.target())?;
     let commands = plan.segments.iter().flat_map(|s| &s.commands);
-    let times: Vec<(String, Duration)> = commands
+    let times: Vec<(String, Work, Duration)> = commands
         .filter_map(|command| match command {
             Command::Launch(launch) => {
                 let name = format!("{} {:?}", plan.kernels[launch.kernel].name, launch.grid);
-                Some(alone(&mut device, &plan, command).map(|time| (name, time)))
+                Some(alone(&mut device, &plan, command).map(|time| (name, launch.work, time)))
             }
             _ => None,
         })
         .collect::<Result<_, _>>()?;
-    let all: Duration = times.iter().map(|t| t.1).sum();
+    let all: Duration = times.iter().map(|t| t.2).sum();
     let milliseconds = |time: Duration| format!("{:.3}", 1e3 * time.as_secs_f64());
-    let mut rows = vec![vec!["ms".to_owned(), "share".to_owned(), "launch".to_owned()]];
-    rows.extend(times.into_iter().map(|(name, time)| {
+    let rate =
+        |count: u64, time: Duration, unit: f64| format!("{:.3}", count as f64 / time.as_secs_f64() / unit);
+    let head = ["ms", "share", "TFLOP/s", "GB/s", "launch"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(times.into_iter().map(|(name, work, time)| {
         let share = format!("{:.1}%", 100.0 * time.as_secs_f64() / all.as_secs_f64());
-        vec![milliseconds(time), share, name]
+        let (computed, moved) = (rate(work.flops, time, 1e12), rate(work.bytes, time, 1e9));
+        vec![milliseconds(time), share, computed, moved, name]
     }));
-    rows.push(vec![milliseconds(all), "100%".into(), "all".into()]);
+    rows.push(vec![milliseconds(all), "100%".into(), String::new(), String::new(), "all".into()]);
     writeln!(stdout(), "{}", table(&rows))?;
     let (launches, took) = recording(&mut device, &plan)?;
     let each = 1e6 * took.as_secs_f64() / launches.max(1) as f64;

@@ -10,7 +10,7 @@ use std::process::Command;
 use unisono::gpu::{Adapter, Backend, Kind, select};
 use unisono_examples::{Error, Model, table};
 
-use crate::{Alone, Flags, command, counts, run};
+use super::{Alone, Flags, command, counts, run};
 
 /// The directory of Burn's program, which is a workspace of its own.
 const BURN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/peers/burn");

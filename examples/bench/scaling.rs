@@ -10,7 +10,7 @@ use unisono::data::{Loader, Position};
 use unisono::gpu::{Adapter, select};
 use unisono_examples::{Error, Model, table};
 
-use crate::{Flags, trainer};
+use super::{Flags, trainer};
 
 /// The number of steps of one run before it is the other's turn. With short turns, other work of the machine
 /// slows both alike.

@@ -8,8 +8,8 @@ use unisono::gpu::{Adapter, select};
 use unisono::{AdamW, Audits, Trainer};
 use unisono_examples::{Error, table};
 
-use crate::scaling::{SideBySide, TURN};
-use crate::{Flags, counts, median, ticks};
+use super::scaling::{SideBySide, TURN};
+use super::{Flags, counts, median, ticks};
 
 /// The number of fits of one epoch that are timed after the first one.
 const FITS: u32 = 9;

@@ -7,8 +7,8 @@ use unisono::gpu::{Adapter, select};
 use unisono::{AdamW, Assignment, Trainer};
 use unisono_examples::{Error, table};
 
-use crate::Flags;
-use crate::scaling::{QUANTILES, SideBySide, seconds_of, turns};
+use super::Flags;
+use super::scaling::{QUANTILES, SideBySide, seconds_of, turns};
 
 /// The number of shards: enough to give a quarter of them to the slow replica.
 const SHARDS: u32 = 32;

@@ -38,6 +38,10 @@ pub enum Model {
 }
 
 impl Model {
+    /// All of them.
+    pub const ALL: [Self; 8] =
+        [Self::Mlp, Self::Wide, Self::Cnn, Self::Lstm, Self::Gpt, Self::Conv, Self::Gpt100m, Self::Big];
+
     /// Returns the model's name on the command line.
     pub fn flag(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().into())

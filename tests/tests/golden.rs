@@ -19,8 +19,8 @@ use unisono_replica::{ARITHMETIC, Class, Rounding, probe_now};
 use unisono_tests::CLASSES;
 use unisono_tests::vendors::models;
 
-/// The class of the CPU and of software drivers on x86-64, by this version of the probe. AArch64 tells otherwise
-/// whether a product is subnormal, so it has another one, which this version has not yet taken.
+/// The class of the CPU and of software drivers on x86-64, by this version of the probe. AArch64 tells
+/// otherwise whether a product is subnormal, so it has another one, which this version has not yet taken.
 const CLASS: Option<&str> = if cfg!(target_arch = "x86_64") { Some("4b1a55a1fecc925d") } else { None };
 /// The states that short runs end in, on an adapter of either class.
 const RUNS: [(&str, &str); 4] = [

@@ -53,7 +53,7 @@ fn a_replica_whose_driver_drops_commands_and_says_nothing_is_not_believed() {
     }
 }
 
-/// Nothing of what it reports as done is: it runs no command, or the host reads zeros, or what it read before.
+/// Nothing of what it reports as done is: it runs no command, or the host reads zeros or what it read before.
 #[test]
 fn a_replica_whose_driver_lies_is_not_believed() {
     let segments = train().segments();

@@ -1,4 +1,4 @@
-//! `cargo xtask demo | test | fuzz | bench | isa | vendors | arm | tidy | rooms | lines`: the tasks that a
+//! `cargo xtask demo | test | fuzz | bench | gpu-report | isa | vendors | arm | tidy | rooms | lines`: the tasks that a
 //! person or CI runs in this repository.
 //!
 //! **This package must never depend on wgpu**: it is built first on a fresh machine, before there is a
@@ -8,6 +8,7 @@ mod arm;
 #[cfg(unix)]
 mod debian13;
 mod fuzz;
+mod gpu_report;
 mod lines;
 mod setup;
 mod tidy;
@@ -96,6 +97,8 @@ enum Task {
     Fuzz(fuzz::Fuzz),
     /// Make this machine ready and measure
     Bench(Rest),
+    /// Report on this machine's GPU, or pack a folder that reports on another machine's
+    GpuReport(gpu_report::Flags),
     /// Show what the kernels of a model become on a GPU, which this machine need not have
     Isa(Rest),
     /// Compare the bytes that all adapters of this machine give, SwiftShader among them where it is installed
@@ -124,6 +127,7 @@ fn main() -> ExitCode {
         Task::Test { long, world, rest } => test(long, world, &rest.args),
         Task::Fuzz(args) => fuzz::fuzz(&args),
         Task::Bench(rest) => bench(&rest.args),
+        Task::GpuReport(flags) => gpu_report::gpu_report(&flags),
         Task::Isa(rest) => isa(&rest.args),
         Task::Vendors(rest) => vendors(&rest.args),
         Task::Arm(flags) => arm::arm(&flags),

@@ -1,5 +1,7 @@
 //! Translates wgpu's adapters to plain data and back.
 
+use std::sync::OnceLock;
+
 use crate::adapter::arithmetic::Arithmetic;
 use crate::adapter::environment::apple_system;
 use crate::adapter::shared::SharedKernels;
@@ -37,6 +39,13 @@ pub(crate) fn instance(backends: &[Backend], debug: bool) -> wgpu::Instance {
     // An allocation beyond it is an error; without it, some drivers lose the device instead.
     descriptor.memory_budget_thresholds.for_resource_creation = Some(95);
     wgpu::Instance::new(descriptor)
+}
+
+/// Keeps an instance of a GPU's backend until the process ends. When the last one goes, the system unloads the
+/// driver, with whatever its own threads and the ends of ours still do in it.
+pub(crate) fn keep(instance: &wgpu::Instance) {
+    static KEPT: OnceLock<wgpu::Instance> = OnceLock::new();
+    KEPT.get_or_init(|| instance.clone());
 }
 
 /// Returns the adapters that this instance lists, each with its description.

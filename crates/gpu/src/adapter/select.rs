@@ -57,12 +57,12 @@ pub fn select<S: AsRef<str>>(wanted: &[S]) -> Result<Vec<Adapter>, GpuError> {
     Ok(chosen)
 }
 
-/// Returns the CPU in the arithmetic with this name, or with the name that the CPU has in it.
+/// Returns the CPU in the arithmetic with this name, or with the name or the label that the CPU has in it.
 fn of_arithmetic(name: &str) -> Option<Adapter> {
     if let Some(arithmetic) = Arithmetic::parse(name) {
         return Adapter::cpu(arithmetic);
     }
-    Arithmetic::ALL.into_iter().filter_map(Adapter::cpu).find(|cpu| cpu.name == name)
+    Arithmetic::ALL.into_iter().filter_map(Adapter::cpu).find(|cpu| cpu.name == name || cpu.label() == name)
 }
 
 fn best(mut there: Vec<Adapter>) -> Result<Vec<Adapter>, GpuError> {

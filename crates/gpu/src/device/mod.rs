@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex};
 
 use unisono_graph::target::Target;
 
-use crate::adapter::enumerate::{instance, raw_processor};
+use crate::adapter::enumerate::{instance, keep, raw_processor};
 use crate::adapter::float_mode;
 use crate::adapter::{cores, own_cores};
 use crate::{Adapter, Backend, GpuError, Kind};
@@ -122,6 +122,9 @@ impl Device {
             }
             backend => {
                 let driver = float_mode::for_adapter(adapter, || instance(&[backend], options.checked));
+                if adapter.kind != Kind::Cpu {
+                    keep(&driver);
+                }
                 let found = adapter.find(&driver);
                 (Some(driver), found)
             }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender};
@@ -94,10 +94,14 @@ pub(crate) fn serve(start: Start) {
     }
     // Closing the device of a lost replica may panic as well; that can no longer be reported.
     let _ = guarded(|| {
+        let _one_at_a_time = CLOSING.lock().unwrap_or_else(PoisonError::into_inner);
         drop(worker);
         Ok(())
     });
 }
+
+/// Held while a device is closed: NVIDIA's driver 580 was seen to hang where three were closed at once.
+static CLOSING: Mutex<()> = Mutex::new(());
 
 /// Runs `f` and turns a panic into a failure.
 fn guarded<T>(f: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {

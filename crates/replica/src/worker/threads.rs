@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, unbounded};
-use unisono_gpu::{Adapter, Counters, GpuError, SharedKernels};
+use unisono_gpu::{Adapter, Counters, GpuError, SharedKernels, Stopwatch};
 use unisono_graph::Program;
 
 use crate::observe::report::{Left, ReplicaReport};
@@ -181,13 +181,24 @@ impl Threads {
     }
 }
 
+/// How long all devices together may take to close. A run is over then, and its results are told.
+const CLOSING: Duration = Duration::from_secs(30);
+/// How often it is looked whether one is closed.
+const PAUSE: Duration = Duration::from_micros(200);
+
 impl Drop for Threads {
     /// Waits for the threads, so that all devices are closed when this returns, except for threads that did
-    /// not answer in time.
+    /// not answer in time, or whose driver does not close its device.
     fn drop(&mut self) {
         self.members.iter_mut().for_each(|member| member.orders = None);
+        let mut watch = Stopwatch::start();
         for thread in self.members.iter_mut().filter_map(|member| member.thread.take()) {
-            let _ = thread.join();
+            while !thread.is_finished() && watch.elapsed() < CLOSING {
+                std::thread::sleep(PAUSE);
+            }
+            if thread.is_finished() {
+                let _ = thread.join();
+            }
         }
     }
 }

@@ -1,8 +1,9 @@
 //! From a batch to what the replicas take, after the batch was checked.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use unisono_data::{Batch, Field, Position, Source, Values};
+use unisono_data::{Batch, Position, Source, Values};
 use unisono_graph::{InputKind, Program, RandomKey, Type};
 use unisono_replica::Feed;
 
@@ -16,20 +17,37 @@ use crate::optimizers::Scalar;
 ///
 /// # Errors
 /// The batch lacks a field that the program takes.
-pub(crate) fn feed(program: &Program, batch: &Batch, scalars: &[Scalar], seed: u64) -> Result<Feed, Error> {
-    let inputs = inputs(program, batch, scalars)?;
+pub(crate) fn feed(
+    program: &Program,
+    batch: &Batch,
+    scalars: &[Scalar],
+    seed: u64,
+    memory: &InputMemory,
+) -> Result<Feed, Error> {
+    let inputs = inputs(program, batch, scalars, memory)?;
     let random = RandomKey { seed, epoch: batch.epoch, position: batch.first };
     Ok(Feed { rows: batch.len(), inputs, random, held: None })
 }
 
 /// Returns the bytes of the inputs of a program: those of the rows that the batch has.
-pub(crate) fn inputs(program: &Program, batch: &Batch, scalars: &[Scalar]) -> Result<Vec<Arc<[u8]>>, Error> {
+///
+/// # Errors
+/// The batch lacks a field that the program takes.
+pub(crate) fn inputs(
+    program: &Program,
+    batch: &Batch,
+    scalars: &[Scalar],
+    memory: &InputMemory,
+) -> Result<Vec<Arc<[u8]>>, Error> {
     let bytes = |name: &str| -> Result<Arc<[u8]>, Error> {
         if let Some(scalar) = scalars.iter().find(|s| s.name == name) {
             return Ok(scalar.value.to_le_bytes().as_slice().into());
         }
         let missing = || Error::Field { field: name.into(), expected: "a field".into(), got: "none".into() };
-        Ok(field_bytes(batch.field(name).ok_or_else(missing)?))
+        Ok(memory.copy(match &batch.field(name).ok_or_else(missing)?.values {
+            Values::F32(values) => bytemuck::cast_slice(values),
+            Values::I32(values) => bytemuck::cast_slice(values),
+        }))
     };
     let inputs = program.inputs().iter().map(|input| match input.kind {
         InputKind::Random => Ok(Arc::from([].as_slice())),
@@ -39,10 +57,36 @@ pub(crate) fn inputs(program: &Program, batch: &Batch, scalars: &[Scalar]) -> Re
     inputs.collect()
 }
 
-fn field_bytes(field: &Field) -> Arc<[u8]> {
-    match &field.values {
-        Values::F32(values) => bytemuck::cast_slice(values).into(),
-        Values::I32(values) => bytemuck::cast_slice(values).into(),
+/// Memory of inputs that steps have done with, for the next ones. The system takes large memory back as soon as
+/// it is free, and to get it again costs several times what filling it does.
+#[derive(Debug, Default)]
+pub(crate) struct InputMemory(Mutex<VecDeque<Arc<[u8]>>>);
+
+impl InputMemory {
+    /// The bytes from which on memory is kept.
+    const LARGE: usize = 64 << 10;
+    /// The most inputs that are kept: some for each step in flight and the one after it.
+    const MOST: usize = 6;
+
+    /// Returns a copy of these bytes.
+    fn copy(&self, bytes: &[u8]) -> Arc<[u8]> {
+        if bytes.len() < Self::LARGE {
+            return bytes.into();
+        }
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = kept.iter_mut().filter(|kept| kept.len() == bytes.len());
+        for kept in same {
+            if let Some(free) = Arc::get_mut(kept) {
+                free.copy_from_slice(bytes);
+                return Arc::clone(kept);
+            }
+        }
+        let new: Arc<[u8]> = bytes.into();
+        kept.push_back(Arc::clone(&new));
+        if kept.len() > Self::MOST {
+            kept.pop_front();
+        }
+        new
     }
 }
 
@@ -99,13 +143,23 @@ pub(crate) fn check_field(batch: &Batch, name: &str, ty: &Type, names: Names<'_>
     if Some(field.values.len()) != ty.count().checked_mul(rows) {
         return Err(wrong(format!("{} values for {rows} samples", field.values.len())));
     }
-    match field.values.as_f32().and_then(|values| values.iter().position(|x| !x.is_finite())) {
+    match field.values.as_f32().and_then(not_finite) {
         Some(at) => {
             let value = field.values.as_f32().map_or(0.0, |v| v[at]);
             Err(bad_sample(batch, at / ty.count().max(1), names, format!("field {name:?} holds {value}")))
         }
         None => Ok(()),
     }
+}
+
+/// Returns the place of the first number that is not finite. Blocks are looked at without a branch, which is a
+/// few instructions for many numbers.
+fn not_finite(values: &[f32]) -> Option<usize> {
+    const BLOCK: usize = 1024;
+    let is_bad = |x: &f32| !x.is_finite();
+    let block = values.chunks(BLOCK).position(|block| block.iter().fold(false, |bad, x| bad | is_bad(x)))?;
+    let first = block * BLOCK;
+    values[first..].iter().position(is_bad).map(|at| first + at)
 }
 
 /// Returns the position after a batch's last sample, in the batch's own epoch. The next epoch begins only

@@ -6,7 +6,7 @@ use unisono_graph::{InputKind, Layout, OutputDecl, OutputKind, Precision, Progra
 use unisono_replica::Feed;
 
 use crate::Error;
-use crate::compile::feed::{self, Names};
+use crate::compile::feed::{self, InputMemory, Names};
 use crate::compile::fields::Fields;
 use crate::compile::memory::MemoryEstimate;
 use crate::compile::parts::Parts;
@@ -27,6 +27,8 @@ pub(crate) struct Plan {
     pub lengths: Vec<OfLength>,
     /// What a training step of the global batch takes of a device's memory.
     pub memory: MemoryEstimate,
+    /// Memory for the inputs of steps.
+    pub inputs: InputMemory,
 }
 
 /// A model compiled for samples some of whose fields have another length.
@@ -136,7 +138,7 @@ impl Plan {
         scalars: &[Scalar],
         seed: u64,
     ) -> Result<Feed, Error> {
-        feed::feed(self.programs_of(batch).train_in(phase), batch, scalars, seed)
+        feed::feed(self.programs_of(batch).train_in(phase), batch, scalars, seed, &self.inputs)
     }
 
     /// Returns a program's inputs for a batch, the numbers of a step, and the seed that random ops draw from.
@@ -144,7 +146,7 @@ impl Plan {
     /// # Errors
     /// The batch lacks a field.
     pub fn feed(&self, id: ProgramId, batch: &Batch, scalars: &[Scalar], seed: u64) -> Result<Feed, Error> {
-        feed::feed(self.programs_of(batch).get(id), batch, scalars, seed)
+        feed::feed(self.programs_of(batch).get(id), batch, scalars, seed, &self.inputs)
     }
 }
 

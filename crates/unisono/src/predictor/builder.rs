@@ -210,6 +210,7 @@ impl PredictorBuilder {
             lengths: self.lengths,
             carries,
             memory,
+            inputs: crate::compile::feed::InputMemory::default(),
             clock: Clock::default(),
         })
     }

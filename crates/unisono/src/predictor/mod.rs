@@ -13,7 +13,7 @@ use unisono_data::{Batch, FieldDType, FieldSpec, Loader, Position, Sample, Value
 use unisono_graph::{Precision, RandomKey};
 use unisono_replica::{Replicas, Verdict};
 
-use crate::compile::feed;
+use crate::compile::feed::{self, InputMemory};
 use crate::compile::outputs::Reading;
 use crate::compile::prediction::PredictionProgram;
 use crate::model::Model;
@@ -55,6 +55,8 @@ pub struct Predictor {
     lengths: usize,
     carries: Carries,
     memory: MemoryEstimate,
+    /// Memory for the inputs of batches.
+    inputs: InputMemory,
     clock: Clock,
 }
 
@@ -153,7 +155,7 @@ impl Predictor {
         let (program, index) = &self.programs[at];
         program.check(batch)?;
         let batch = self.carries.with(batch)?;
-        let mut feed = feed::feed(&program.program, &batch, &[], 0)?;
+        let mut feed = feed::feed(&program.program, &batch, &[], 0, &self.inputs)?;
         feed.random = RandomKey { seed: 0, epoch: 0, position: 0 };
         let outcome = self.replicas.step(*index, &feed, &mut |_| Verdict::Commit)?;
         self.carries.take(&program.program, &outcome.outputs);

@@ -11,6 +11,7 @@ use unisono_graph::{Layout, MAX_SHARDS, Precision, Program, StateKind};
 use unisono_replica::{describe_classes, is_one_class};
 
 use crate::compile::advice::advice;
+use crate::compile::feed::InputMemory;
 use crate::compile::fields::Fields;
 use crate::compile::memory::{Budget, kept_by_others};
 use crate::compile::parts::Parts;
@@ -182,7 +183,15 @@ impl Builder {
         compare_start(&self.world, &settings, &identity, &budget.adapters)?;
         let (crew, memory) = self.crew(&programs, budget, &settings, mixed, &weights)?;
         let Self { parts, callbacks, observers, world, .. } = self;
-        let mut plan = Plan { parts, programs, fields, layout, lengths: Vec::new(), memory };
+        let mut plan = Plan {
+            parts,
+            programs,
+            fields,
+            layout,
+            lengths: Vec::new(),
+            memory,
+            inputs: InputMemory::default(),
+        };
         observe_nothing(&mut plan.parts)?;
         let lanes = |id| Carries::new(plan.program(id), settings.global_batch);
         let (carries, using) = (lanes(ProgramId::Train), lanes(ProgramId::Predict));

@@ -9,7 +9,7 @@ use unisono_graph::Program;
 use unisono_replica::{Feed, Held};
 use unisono_world::{Records, WorldError};
 
-use crate::compile::feed;
+use crate::compile::feed::{self, InputMemory};
 use crate::compile::fields::WEIGHT;
 use crate::optimizers::Scalar;
 use crate::{Error, Trainer};
@@ -40,7 +40,8 @@ impl Trainer {
         feed.held = Some(Held::new(part.rows(), move |rows: Range<usize>| {
             let mut fetched = part.fetch(rows.clone()).map_err(|error| error.to_string())?;
             carries.add_to(&mut fetched.stacked, rows);
-            feed::inputs(&program, &fetched, &scalars).map_err(|error| error.to_string())
+            feed::inputs(&program, &fetched, &scalars, &InputMemory::default())
+                .map_err(|error| error.to_string())
         }));
         feed
     }

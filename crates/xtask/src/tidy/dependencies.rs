@@ -34,8 +34,15 @@ const MAY_USE: [(&str, &[&str]); 11] = [
 ];
 
 /// Packages that are not part of the product. They may depend on any package.
-const FREE: [&str; 6] =
-    ["unisono-testkit", "unisono-examples", "unisono-tests", "unisono-fuzz", "xtask", "burn-peer"];
+const FREE: [&str; 7] = [
+    "unisono-testkit",
+    "unisono-cases",
+    "unisono-examples",
+    "unisono-tests",
+    "unisono-fuzz",
+    "xtask",
+    "burn-peer",
+];
 /// The only packages that may depend on wgpu: the library that wraps it, an adapter of it, and packages made
 /// of tests.
 const WGPU: [&str; 4] = ["unisono-gpu", "unisono-cpu", "unisono-testkit", "unisono-tests"];

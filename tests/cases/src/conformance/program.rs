@@ -1,4 +1,5 @@
-//! The program `conformance`: it prints a line for each suite and a line for each failure, and exits with 1 if there is a failure.
+//! The program `conformance`: it prints a line for each suite and a line for each failure, and exits with 1
+//! if there is a failure.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,6 +18,9 @@ struct Flags {
     /// Part of an adapter's name; may be repeated [default: every adapter]
     #[arg(long, value_name = "NAME")]
     adapter: Vec<String>,
+    /// A suite, such as ops; may be repeated [default: all]
+    #[arg(long, value_name = "NAME")]
+    suite: Vec<String>,
 }
 
 /// Runs the program with the arguments of this process.
@@ -37,9 +41,10 @@ fn conform(flags: &Flags) -> Result<usize, String> {
     let adapters = adapters(&flags.adapter)?;
     let mut failures = 0;
     for dir in &flags.dirs {
-        for suite in Suite::all(dir)? {
+        let wanted = |suite: &Suite| flags.suite.is_empty() || flags.suite.contains(&suite.name);
+        for suite in Suite::all(dir)?.iter().filter(|suite| wanted(suite)) {
             for adapter in &adapters {
-                let outcome = Runner::open(adapter)?.suite(&suite);
+                let outcome = Runner::open(adapter)?.suite(suite);
                 println!("{outcome}");
                 failures += outcome.failures.len();
             }

@@ -1,7 +1,7 @@
-//! The program `vendors`: it runs every op with its gradient, every layer, loss, metric and optimizer of the oracle's suites, models
-//! of one layer, and random graphs, on all adapters at once, and compares the first one with the others. For
-//! each difference it prints the first op and the first kernel that differ, with the kernel's WGSL. It exits
-//! with 1 if there is one.
+//! The program `vendors`: it runs every op with its gradient, every layer, loss, metric and optimizer of the
+//! oracle's suites, models of one layer, and random graphs, on all adapters at once, and compares the first
+//! one with the others. For each difference it prints the first op and the first kernel that differ, with the
+//! kernel's WGSL. It exits with 1 if there is one.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

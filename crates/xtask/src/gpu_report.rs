@@ -1,0 +1,107 @@
+//! Reports on this machine's GPU, or packs a folder that does so on other machines.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::Args;
+
+use crate::{cargo, root, run};
+
+/// Flags of `cargo xtask gpu-report`.
+#[derive(Args)]
+pub struct Flags {
+    /// Make a folder to copy to a machine with a GPU, where nothing is built or fetched
+    #[arg(long, value_name = "DIR")]
+    pack: Option<PathBuf>,
+    /// Passed on to the program that reports, as they are
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, conflicts_with = "pack")]
+    args: Vec<OsString>,
+}
+
+/// The most that the folder may take.
+const MOST: u64 = 40 << 20;
+
+/// What starts the program: it also works where there is no HOME, and says what is missing.
+const SCRIPT: &str = r#"#!/bin/sh
+# Reports on this machine's GPU: ./gpu-report [--short] [--adapter NAME] [--out DIR]. README.md says more.
+here=$(cd "$(dirname "$0")" && pwd) || exit 1
+: "${XDG_RUNTIME_DIR:=${TMPDIR:-/tmp}}"
+export XDG_RUNTIME_DIR
+if ! ldconfig -p 2> /dev/null | grep -q 'libvulkan\.so\.1' && ! ls /usr/lib*/*/libvulkan.so.1 > /dev/null 2>&1
+then
+    echo "gpu-report: no libvulkan.so.1 was seen here: README.md says how to bring it" >&2
+fi
+exec "$here/unisono-gpu-report" "$@"
+"#;
+
+/// Runs the report, or packs it.
+pub fn gpu_report(flags: &Flags) -> Result<(), String> {
+    match &flags.pack {
+        Some(dir) => pack(dir),
+        None => {
+            let mut command = cargo();
+            command.args(["run", "--release", "-p", "unisono-examples", "--bin", "gpu_report", "--"]);
+            run(command.args(&flags.args))
+        }
+    }
+}
+
+/// Makes the folder: the program, its script, the data of its parts, and a page.
+fn pack(dir: &Path) -> Result<(), String> {
+    run(cargo().args(["build", "--release", "-p", "unisono-examples", "--bin", "gpu_report"]))?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let program = dir.join("unisono-gpu-report");
+    copy(&target.join("release/gpu_report"), &program)?;
+    run(Command::new("strip").arg(&program))?;
+    let script = dir.join("gpu-report");
+    write(&script, SCRIPT)?;
+    #[cfg(unix)]
+    {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&script, mode).map_err(|error| format!("{}: {error}", script.display()))?;
+    }
+    let (examples, tests) = (root().join("examples"), root().join("tests"));
+    copy(&examples.join("report/README.md"), &dir.join("README.md"))?;
+    for name in ["digits.csv.gz", "reviews.tsv"] {
+        copy(&examples.join("data").join(name), &dir.join("data").join(name))?;
+    }
+    copy(&tests.join("peers/torch/step.py"), &dir.join("data/step.py"))?;
+    let oracle = tests.join("oracle");
+    for entry in fs::read_dir(&oracle).map_err(|error| format!("{}: {error}", oracle.display()))? {
+        let path = entry.map_err(|error| format!("{}: {error}", oracle.display()))?.path();
+        if path.extension().is_some_and(|end| end == "json" || end == "safetensors") {
+            copy(&path, &dir.join("data/oracle").join(path.file_name().unwrap_or_default()))?;
+        }
+    }
+    let bytes = size(dir)?;
+    let (mib, most) = (bytes as f64 / f64::from(1 << 20), MOST >> 20);
+    if bytes > MOST {
+        return Err(format!("{}: {mib:.1} MiB, more than {most} MiB", dir.display()));
+    }
+    println!("{}: {mib:.1} MiB. Copy it to a machine with a GPU and run ./gpu-report there", dir.display());
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    let failed = |error| format!("{} to {}: {error}", from.display(), to.display());
+    to.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
+    fs::copy(from, to).map(drop).map_err(failed)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Returns the bytes of all files in a directory.
+fn size(dir: &Path) -> Result<u64, String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
+    let mut bytes = 0;
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let data = entry.metadata().map_err(failed)?;
+        bytes += if data.is_dir() { size(&entry.path())? } else { data.len() };
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,254 @@
+//! The report: which parts there are, in which order, and what each has to show.
+
+mod inputs;
+pub mod limits;
+pub mod machine;
+mod page;
+mod parts;
+mod process;
+pub mod speed;
+pub mod steady;
+mod verdict;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use unisono::gpu::{Kind, select};
+use unisono_examples::{Error, Model, program, say};
+
+use inputs::Inputs;
+use parts::{Group, Part, Report};
+
+#[derive(Parser)]
+#[command(name = "gpu-report", about = "Tells in minutes what this machine's GPU does with Unisono")]
+struct Flags {
+    /// Part of the adapter's name [default: the first GPU, else the first adapter]
+    #[arg(long, value_name = "NAME")]
+    adapter: Option<String>,
+    /// Only what tells most, within two minutes
+    #[arg(long)]
+    short: bool,
+    /// Where the report goes
+    #[arg(long, value_name = "DIR", default_value = "gpu-report-out")]
+    out: PathBuf,
+    /// The folder with the data of the parts [default: beside the program, or in the repository]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Run only the parts whose names begin so; may be repeated
+    #[arg(long, value_name = "PART")]
+    only: Vec<String>,
+    /// End after so many seconds: parts that have not begun are left out [default: 480, short 150]
+    #[arg(long, value_name = "SECONDS")]
+    limit: Option<u64>,
+    /// Draw GPUS.md from the report.json files in the folders of DIR, and do nothing else
+    #[arg(long, value_name = "DIR")]
+    table: Option<PathBuf>,
+}
+
+pub fn main() -> ExitCode {
+    unisono::gpu::prepare_environment();
+    program(report)
+}
+
+fn report(flags: Flags) -> Result<(), Error> {
+    if let Some(dir) = &flags.table {
+        return page::table_of_reports(dir);
+    }
+    let adapters = select(&flags.adapter.iter().collect::<Vec<_>>())?;
+    let adapter = adapters.iter().find(|adapter| adapter.kind != Kind::Cpu).or(adapters.first());
+    let adapter = adapter.ok_or("no adapter found")?;
+    // The name selects this adapter alone, also where another one's name contains it.
+    let name = match adapter.arithmetic {
+        Some(arithmetic) => format!("cpu:{}", arithmetic.name()),
+        None => format!("{}:{}", adapter.backend, adapter.label()),
+    };
+    let limit = Duration::from_secs(flags.limit.unwrap_or(if flags.short { 150 } else { 480 }));
+    let mut report = Report::new(&flags.out, &adapter.label(), flags.short, limit, flags.only)?;
+    let inputs = Inputs::find(flags.data.as_deref(), &flags.out)?;
+    say!("reporting on {} to {}", adapter.label(), flags.out.display());
+    every_part(&mut report, &name, &inputs)?;
+    let text = page::write(&report)?;
+    say!("\n{text}");
+    match verdict::failed(&report).is_empty() {
+        true => Ok(()),
+        false => Err(format!("parts failed: see {}", flags.out.join("report.md").display()).into()),
+    }
+}
+
+fn every_part(report: &mut Report, name: &str, inputs: &Inputs) -> Result<(), Error> {
+    let adapter = ["--adapter", name];
+    let machine = Part::new("machine", Group::Right, "machine").args(adapter).limit(60);
+    if let Some(ran) = report.run(machine.says("adapter, limits and numeric class"))? {
+        report.take("machine", &ran);
+    }
+    // The CPU that computes the same, or else the nearest.
+    let same = report.facts["machine"]["cpus_of_the_same_class"][0].as_str().map(str::to_owned);
+    let cpu = same.clone().unwrap_or_else(|| match report.facts["machine"]["class"]["rounding"].as_str() {
+        Some("fused") => "cpu:fused".to_owned(),
+        _ => "cpu:split".to_owned(),
+    });
+    report.facts.insert("cpu".into(), cpu.clone().into());
+    right(report, name, &cpu, inputs)?;
+    states(report, name, &cpu, inputs)?;
+    trouble(report, name, inputs)?;
+    fast(report, name)?;
+    torch(report, inputs)
+}
+
+/// Numbers of PyTorch, and bytes of the CPU.
+fn right(report: &mut Report, name: &str, cpu: &str, inputs: &Inputs) -> Result<(), Error> {
+    let oracle = inputs.oracle.display().to_string();
+    let cases = Part::new("conformance", Group::Right, "conformance").args([&oracle, "--adapter", name]);
+    let suites = if report.short { &["losses", "optimizers", "training"][..] } else { &[] };
+    let cases = suites.iter().fold(cases, |cases, suite| cases.args(["--suite", suite]));
+    report
+        .run(cases.limit(120).says("ops, layers, losses, metrics and optimizers beside PyTorch's numbers"))?;
+    let both = ["--adapter", cpu, "--adapter", name, "--oracle", &oracle, "--most", "20"];
+    let (graphs, most) = if report.short { ("25", "3") } else { ("200", "20") };
+    let random = Part::new("random graphs", Group::Right, "vendors").args(both);
+    let random = random.args(["--only-fuzz", "--fuzz", graphs]);
+    report.run(random.limit(90).says("random graphs beside the CPU, byte by byte"))?;
+    if !report.short {
+        let kernels = Part::new("vendors", Group::Right, "vendors").args(both).args(["--fuzz", "0"]);
+        report.run(kernels.limit(150).says("every op, layer and optimizer beside the CPU, byte by byte"))?;
+    }
+    let loose = Part::new("undecorated", Group::Told, "vendors").args(["--adapter", cpu, "--adapter", name]);
+    let loose = loose.args(["--oracle", &oracle, "--only-fuzz", "--fuzz", "40", "--undecorated"]);
+    let loose = loose.args(["--most", most]).limit(60);
+    report.run(loose.says("whether this driver changes float operations where nothing forbids it"))?;
+    Ok(())
+}
+
+/// The states that short runs end in.
+fn states(report: &mut Report, name: &str, cpu: &str, inputs: &Inputs) -> Result<(), Error> {
+    let digits = inputs.digits.display().to_string();
+    let digits = ["--data", &digits, "--epochs", if report.short { "4" } else { "20" }];
+    for (how, adapters, replicas) in [
+        ("CPU", vec![cpu], "1"),
+        ("1 replica", vec![name], "1"),
+        ("2 replicas", vec![name], "2"),
+        ("3 replicas", vec![name], "3"),
+        ("with the CPU", vec![name, cpu], "2"),
+    ] {
+        let part = Part::new(&format!("digits, {how}"), Group::Right, "digits").args(digits).limit(60);
+        let part = part.adapters(&adapters).args(["--replicas", replicas]);
+        report.state("digits", how, part)?;
+    }
+    let lost = Part::new("digits, a replica lost", Group::Right, "digits").args(digits).limit(60);
+    let lost = lost.adapters(&[name]).args(["--replicas", "2"]);
+    let lost = lost.env("FAILPOINTS", "replica-1:step-30=return(lose)");
+    report.state("digits", "a replica of 2 lost in step 30", lost)?;
+    killed(report, name, &digits)?;
+    if report.short {
+        return Ok(());
+    }
+    let [images, text] = [&inputs.images, &inputs.text].map(|path| path.display().to_string());
+    let characters = ["--data", &text, "--train-characters", "30000"];
+    for (program, args) in [
+        ("mnist_cnn", vec!["--data", &images, "--epochs", "1"]),
+        ("text_lstm", characters.to_vec()),
+        ("tiny_gpt", characters.to_vec()),
+    ] {
+        for (how, adapter, replicas) in
+            [("CPU", cpu, "1"), ("1 replica", name, "1"), ("2 replicas", name, "2")]
+        {
+            let part = Part::new(&format!("{program}, {how}"), Group::Right, program).args(&args);
+            report.state(program, how, part.adapters(&[adapter]).args(["--replicas", replicas]).limit(60))?;
+        }
+    }
+    Ok(())
+}
+
+/// A run that is killed in a step, and goes on from its last checkpoint.
+fn killed(report: &mut Report, name: &str, digits: &[&str]) -> Result<(), Error> {
+    let out = report.dir.join("killed");
+    // A report that was made here before has left its own.
+    if out.exists() {
+        std::fs::remove_dir_all(&out)?;
+    }
+    let out = out.display().to_string();
+    let args = ["--out", &out, "--checkpoint-every", "20", "--replicas", "1"];
+    let killed = Part::new("digits, killed", Group::Right, "digits").args(digits).args(args).limit(60);
+    let killed = killed.adapters(&[name]).env("FAILPOINTS", "replica-0:step-70=return(abort)").fails();
+    report.run(killed.says("a run that ends as if it were killed, in step 70"))?;
+    let resumed = Part::new("digits, resumed", Group::Right, "digits").args(digits).args(args).limit(60);
+    report.state("digits", "killed in step 70 and resumed", resumed.adapters(&[name]).args(["--resume"]))
+}
+
+/// What goes wrong, and what must not.
+fn trouble(report: &mut Report, name: &str, inputs: &Inputs) -> Result<(), Error> {
+    let adapter = ["--adapter", name];
+    let limits = Part::new("limits", Group::Steady, "limits").args(adapter).limit(60);
+    if let Some(ran) =
+        report.run(limits.says("a device that takes too long, and a model that is too large"))?
+    {
+        report.take("limits", &ran);
+    }
+    let steps = if report.short { "200" } else { "2000" };
+    let steady = Part::new("steady", Group::Steady, "steady").args(adapter).args(["--steps", steps]);
+    if let Some(ran) = report.run(steady.limit(60).says("memory stays the same"))? {
+        report.take("steady", &ran);
+    }
+    if !report.short {
+        let digits = inputs.digits.display().to_string();
+        let mixed = Part::new("mixed precision", Group::Steady, "digits").adapters(&[name]).limit(60);
+        let mixed = mixed.args(["--data", &digits, "--epochs", "3", "--precision", "mixed"]);
+        report.run(mixed.args(["--replicas", "1"]).says("mixed precision, where the adapter has f16"))?;
+    }
+    Ok(())
+}
+
+/// How fast it is.
+fn fast(report: &mut Report, name: &str) -> Result<(), Error> {
+    let adapter = ["--adapter", name];
+    let short = report.short.then_some("--short");
+    let speed = Part::new("speed", Group::Fast, "speed").args(adapter).args(short).limit(90);
+    if let Some(ran) = report.run(speed.says("launches, copies, transfers, products"))? {
+        report.take("speed", &ran);
+    }
+    let models: &[Model] = match report.short {
+        true => &[Model::Mlp, Model::Gpt],
+        false => &Model::ALL,
+    };
+    let (steps, warmup) = if report.short { ("5", "2") } else { ("30", "5") };
+    for model in models.iter().map(|model| model.flag()) {
+        let step = Part::new(&format!("step {model}"), Group::Fast, "bench").args(adapter).limit(45);
+        let step = step.args(["--alone", steps, "--warmup", warmup, "--replicas", "1", "--model", &model]);
+        if let Some(ran) = report.run(step.says("a training step"))? {
+            report.take(&format!("step {model}"), &ran);
+        }
+        let kernels = Part::new(&format!("kernels {model}"), Group::Fast, "bench").args(["kernels"]);
+        let kernels = kernels.args(adapter).args(["--model", &model]).limit(45);
+        if report.short {
+            continue;
+        }
+        if let Some(ran) = report.run(kernels.says("each launch of a step alone"))? {
+            report.facts.insert(format!("kernels {model}"), ran.output.trim().into());
+        }
+    }
+    Ok(())
+}
+
+/// PyTorch's steps, where it is there and sees a GPU.
+fn torch(report: &mut Report, inputs: &Inputs) -> Result<(), Error> {
+    if report.short {
+        return Ok(());
+    }
+    let steps = inputs.torch.display().to_string();
+    for (how, args) in [
+        ("f32", &[][..]),
+        ("TF32", &["--tf32"]),
+        ("mixed", &["--amp"]),
+        ("TF32, compiled", &["--tf32", "--compile"]),
+    ] {
+        let part = Part::new(&format!("torch {how}"), Group::Told, "").python(&steps).limit(90);
+        let part = part.args(["--device", "cuda", "--steps", "20", "--warmup", "5"]).args(args);
+        if let Some(ran) = report.run(part.says("the same models in PyTorch"))? {
+            let lines = ran.output.lines().filter_map(|line| serde_json::from_str(line).ok());
+            report.facts.insert(format!("torch {how}"), serde_json::Value::Array(lines.collect()));
+        }
+    }
+    Ok(())
+}

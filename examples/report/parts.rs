@@ -1,0 +1,243 @@
+//! Parts that run one after another, and what is known when each has ended.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use unisono_examples::{Error, say};
+
+use super::process::{self, Ended, Ran};
+use crate::PART;
+
+/// What a part is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Group {
+    /// Whether results are right.
+    Right,
+    /// Whether trouble is dealt with.
+    Steady,
+    /// How fast it is.
+    Fast,
+    /// What is only told: nothing of ours is wrong if it fails.
+    Told,
+}
+
+/// A part: a program with arguments.
+pub struct Part {
+    name: String,
+    group: Group,
+    says: &'static str,
+    program: String,
+    python: Option<String>,
+    args: Vec<String>,
+    env: Vec<(&'static str, String)>,
+    limit: Duration,
+    ends: Ended,
+}
+
+impl Part {
+    /// Returns a part of a program of this one.
+    pub fn new(name: &str, group: Group, program: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            group,
+            says: "",
+            program: program.to_owned(),
+            python: None,
+            args: Vec::new(),
+            env: Vec::new(),
+            limit: Duration::from_secs(60),
+            ends: Ended::Well,
+        }
+    }
+
+    /// Runs a script of Python instead.
+    pub fn python(self, script: &str) -> Self {
+        Self { python: Some(script.to_owned()), ..self }
+    }
+
+    pub fn says(self, says: &'static str) -> Self {
+        Self { says, ..self }
+    }
+
+    pub fn args(mut self, args: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    pub fn adapters(self, names: &[&str]) -> Self {
+        names.iter().fold(self, |part, name| part.args(["--adapter", name]))
+    }
+
+    pub fn env(mut self, name: &'static str, value: &str) -> Self {
+        self.env.push((name, value.to_owned()));
+        self
+    }
+
+    /// Sets the time limit in seconds.
+    pub fn limit(self, seconds: u64) -> Self {
+        Self { limit: Duration::from_secs(seconds), ..self }
+    }
+
+    /// The part has to fail.
+    pub fn fails(self) -> Self {
+        Self { ends: Ended::Failed, ..self }
+    }
+
+    /// Returns the line of a shell that runs the part again.
+    fn line(&self) -> String {
+        let quoted = |text: &String| match text.contains([' ', '(', '[', ';', '=']) {
+            true => format!("'{text}'"),
+            false => text.clone(),
+        };
+        let mut words: Vec<String> =
+            self.env.iter().map(|(name, value)| format!("{name}={}", quoted(value))).collect();
+        match &self.python {
+            Some(script) => words.extend(["python3".to_owned(), script.clone()]),
+            None => words.extend([format!("{PART}={}", self.program), "./gpu-report".to_owned()]),
+        }
+        words.extend(self.args.iter().map(quoted));
+        words.join(" ")
+    }
+
+    fn command(&self) -> Result<Command, Error> {
+        let mut command = match &self.python {
+            Some(script) => {
+                let mut command = Command::new("python3");
+                command.arg(script);
+                command
+            }
+            None => Command::new(std::env::current_exe()?),
+        };
+        command.env(PART, &self.program).args(&self.args);
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        Ok(command)
+    }
+}
+
+/// What is known of a part.
+#[derive(Clone, Debug, Serialize)]
+pub struct Record {
+    pub name: String,
+    pub group: Group,
+    pub says: &'static str,
+    pub ended: Ended,
+    /// Whether it ended as it has to.
+    pub is_right: bool,
+    pub seconds: f64,
+    /// The last line that it printed.
+    pub last_line: String,
+    /// How to run it again.
+    pub command: String,
+}
+
+/// The states that a program ended in, by how it was run.
+pub type States = BTreeMap<String, Vec<(String, String)>>;
+
+/// All that is known so far.
+pub struct Report {
+    pub dir: PathBuf,
+    pub label: String,
+    pub short: bool,
+    pub records: Vec<Record>,
+    pub states: States,
+    pub facts: Map<String, Value>,
+    only: Vec<String>,
+    began: Instant,
+    limit: Duration,
+}
+
+impl Report {
+    pub fn new(
+        dir: &Path,
+        label: &str,
+        short: bool,
+        limit: Duration,
+        only: Vec<String>,
+    ) -> Result<Self, Error> {
+        let failed = |error| format!("{}: {error}", dir.display());
+        fs::create_dir_all(dir.join("parts")).map_err(failed)?;
+        let dir = dir.canonicalize().map_err(failed)?;
+        let (records, states, facts) = Default::default();
+        let (label, began) = (label.to_owned(), Instant::now());
+        Ok(Self { dir, label, short, records, states, facts, only, began, limit })
+    }
+
+    /// Runs a part, unless the time is over or others are asked for. Returns what became of it.
+    pub fn run(&mut self, part: Part) -> Result<Option<Ran>, Error> {
+        if !self.only.is_empty()
+            && part.name != "machine"
+            && !self.only.iter().any(|only| part.name.starts_with(only.as_str()))
+        {
+            return Ok(None);
+        }
+        let left = self.limit.saturating_sub(self.began.elapsed());
+        if left.is_zero() {
+            self.record(&part, Ended::LeftOut, Duration::ZERO, "the time for the whole report was over")?;
+            return Ok(None);
+        }
+        let mut command = part.command()?;
+        command.env("UNISONO_CACHE", self.dir.join("cache"));
+        let file = part.name.replace([' ', ','], "_");
+        let ran = match process::run(&mut command, &self.dir.join("parts"), &file, part.limit.min(left)) {
+            Ok(ran) => ran,
+            Err(error) => {
+                self.record(&part, Ended::LeftOut, Duration::ZERO, &error.to_string())?;
+                return Ok(None);
+            }
+        };
+        self.record(&part, ran.ended, ran.took, ran.last_line())?;
+        Ok(Some(ran))
+    }
+
+    /// Runs a part that trains, and keeps the state that it ends in.
+    pub fn state(&mut self, program: &str, how: &str, part: Part) -> Result<(), Error> {
+        let Some(ran) = self.run(part.says("the state that a run ends in"))? else { return Ok(()) };
+        let state = ran.errors.lines().rev().find_map(|line| Some(line.split_once(", state ")?.1.trim()));
+        let state = state.filter(|_| ran.ended == Ended::Well).unwrap_or("none").to_owned();
+        self.states.entry(program.to_owned()).or_default().push((how.to_owned(), state));
+        self.save()
+    }
+
+    /// Takes the JSON that a part printed last as a fact.
+    pub fn take(&mut self, name: &str, ran: &Ran) {
+        let last = ran.output.lines().rev().find_map(|line| serde_json::from_str::<Value>(line).ok());
+        self.facts.insert(name.to_owned(), last.unwrap_or(Value::Null));
+    }
+
+    fn record(&mut self, part: &Part, ended: Ended, took: Duration, last: &str) -> Result<(), Error> {
+        let is_right = ended == part.ends || ended == Ended::LeftOut;
+        let seconds = took.as_secs_f64();
+        let word = match (ended, is_right) {
+            (Ended::LeftOut, _) => "left out",
+            (_, true) => "ok",
+            (Ended::TimedOut, _) => "TIMED OUT",
+            _ if part.group == Group::Told => "no",
+            _ => "FAILED",
+        };
+        say!("{seconds:>6.1} s  {word:<9}  {}", part.name);
+        let last_line = last.chars().take(300).collect();
+        let (name, group, says, command) = (part.name.clone(), part.group, part.says, part.line());
+        self.records.push(Record { name, group, says, ended, is_right, seconds, last_line, command });
+        self.save()
+    }
+
+    /// Writes all that is known to report.json.
+    pub fn save(&self) -> Result<(), Error> {
+        let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
+        let report = json!({
+            "version": env!("CARGO_PKG_VERSION"), "adapter": self.label, "short": self.short,
+            "unix_time": seconds, "seconds": self.began.elapsed().as_secs_f64(),
+            "verdict": super::verdict::of(self), "parts": self.records, "states": self.states,
+            "facts": self.facts,
+        });
+        let path = self.dir.join("report.json");
+        let text = serde_json::to_string_pretty(&report)?;
+        Ok(fs::write(&path, text + "\n").map_err(|error| format!("{}: {error}", path.display()))?)
+    }
+}
