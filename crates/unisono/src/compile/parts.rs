@@ -9,7 +9,7 @@ use crate::compile::class_weights::check as check_class_weights;
 use crate::compile::phases::Phase;
 use crate::model::context::FrozenNames;
 use crate::model::functional::{INPUT, Model, OUTPUT};
-use crate::objective::metrics::Reduction;
+use crate::objective::metrics::{MeanInLoss, Reduction};
 use crate::optimizers::RateChange;
 use crate::{Chain, CrossEntropy, Epoch, Error, Loss, Metric, OptimizerSettings, Sgd};
 
@@ -331,6 +331,10 @@ impl Metric for PartLoss {
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         self.loss.per_sample(output, target)
+    }
+
+    fn reduction(&self) -> Option<&dyn Reduction> {
+        Some(&MeanInLoss)
     }
 }
 

@@ -40,7 +40,8 @@ pub struct ConfusionMatrix {
 
 /// Matthews' correlation coefficient, from -1 to 1: the correlation of predicted and true labels
 /// (scikit-learn's `matthews_corrcoef`, torchmetrics' `MatthewsCorrCoef`, Gorodkin 2004 for several classes).
-/// It is 0 where all labels, or all predicted ones, are of one class, as in scikit-learn.
+/// It is 0 where all labels, or all predicted ones, are of one class, as in scikit-learn, and NaN where there
+/// is no label.
 ///
 /// Shapes and errors are those of [`ConfusionMatrix`].
 #[doc(alias = "MatthewsCorrCoef")]
@@ -179,10 +180,11 @@ impl Reduction for Matthews {
         let covariance = state.sum(0) * total - sum(|[predicted, actual]| predicted * actual);
         let predicted = total * total - sum(|[predicted, _]| predicted * predicted);
         let actual = total * total - sum(|[_, actual]| actual * actual);
-        match predicted > 0.0 && actual > 0.0 {
+        let number = match predicted > 0.0 && actual > 0.0 {
+            _ if total == 0.0 => f64::NAN,
             true => covariance / (predicted.sqrt() * actual.sqrt()),
             false => 0.0,
-        }
-        .into()
+        };
+        number.into()
     }
 }

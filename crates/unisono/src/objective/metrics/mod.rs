@@ -20,7 +20,7 @@ pub use auc::Auc;
 pub use confusion::{ConfusionMatrix, Matthews};
 pub use counts::{F1, FBeta, Iou, PrecisionScore, RecallScore};
 pub use likelihood::Perplexity;
-pub(crate) use reduction::Mean;
+pub(crate) use reduction::{Mean, MeanInLoss, ratio};
 pub use reduction::{MetricKind, MetricState, MetricValue, Reduction, SampleValues, Table};
 pub use regression::{R2, RootMeanSquaredError};
 pub use similarity::CosineSimilarity;
@@ -29,6 +29,13 @@ pub use top_k::TopKAccuracy;
 /// A metric: values of each sample, which are computed on the device and reduced on the host, in f64 and in
 /// sample order. Without a [`Reduction`] it is one number for each sample, and the trainer takes the mean
 /// with the samples' weights.
+///
+/// What counts in a metric is what its own settings say, such as an ignored label, each sample with the weight
+/// that the data give it (the field `w`). What weighs the loss alone does not count: class weights, and the
+/// labels that the loss ignores. A metric is NaN where nothing was measured: without a batch, or where all
+/// labels are ignored or all weights are 0. A note says so, and what decides by the metric passes it over
+/// ([`Saving::keep_best`](crate::Saving::keep_best), [`EarlyStopping`](crate::EarlyStopping),
+/// [`Plateau`](crate::Plateau)).
 ///
 /// In training, a metric is measured over the samples of the epoch, each with the weights that it was trained
 /// on, as in Keras. In an evaluation it is measured over all samples of the loader. The bits of the number

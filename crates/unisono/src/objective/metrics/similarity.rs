@@ -10,7 +10,7 @@ use crate::objective::losses::mean_of_sample;
 const LEAST: f32 = 1e-8;
 
 /// Cosine similarity: x y / (|x| |y|) of the vectors along the last axis, the mean over a sample's vectors
-/// and over samples, weighted as in the loss (Keras's `CosineSimilarity`, torchmetrics'
+/// and over samples, with the samples' weights (Keras's `CosineSimilarity`, torchmetrics'
 /// `CosineSimilarity(reduction="mean")`). Norms below 1e-8 count as 1e-8, as in PyTorch, so that a vector of
 /// zeros has a similarity of 0.
 ///
