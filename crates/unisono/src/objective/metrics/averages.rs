@@ -94,7 +94,11 @@ impl Counted {
         match self.average {
             Average::One(class) => counts.get(class).map_or(f64::NAN, |count| {
                 let (numerator, denominator) = quotient(*count);
-                if count.actual > 0.0 { share((numerator, denominator)) } else { ratio(numerator, denominator) }
+                if count.actual > 0.0 {
+                    share((numerator, denominator))
+                } else {
+                    ratio(numerator, denominator)
+                }
             }),
             Average::Micro => {
                 let pairs = counts.iter().map(|count| quotient(*count));
