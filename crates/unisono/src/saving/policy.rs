@@ -34,7 +34,8 @@ impl PartialEq for OtherDisk {
 
 /// What makes a checkpoint the best so far: `loss` or a metric, by name. It is measured on the samples held
 /// out where there are such, and otherwise on those trained on. The two are not compared with each other: a
-/// checkpoint that was measured on samples held out is better than any that was not.
+/// checkpoint that was measured on samples held out is better than any that was not. A checkpoint is not the
+/// best where the value is NaN, because nothing was measured, or infinite.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BestBy {
