@@ -3,7 +3,7 @@
 use unisono_graph::{DType, Type, Var};
 
 use super::reduction::MeanOfLabels;
-use super::{Metric, Reduction};
+use super::{Better, Metric, Reduction};
 use crate::objective::losses::{as_output, fits_binary, mean_of_sample};
 
 /// Accuracy: the share of labels for which the largest logit is that of the label. Of several equal logits
@@ -72,6 +72,10 @@ impl Metric for Accuracy {
         }
     }
 
+    fn better(&self) -> Option<Better> {
+        Some(Better::Higher)
+    }
+
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         let labels = if target.dims() == output.dims() { target.argmax() } else { target.to_f32() };
         let right = output.argmax().eq_mask(&labels);
@@ -115,6 +119,10 @@ impl Metric for BinaryAccuracy {
     fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
         let fits = fits_binary(output, target);
         fits.then_some(()).ok_or_else(|| format!("needs targets of the logits' shape {output}, got {target}"))
+    }
+
+    fn better(&self) -> Option<Better> {
+        Some(Better::Higher)
     }
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {

@@ -5,7 +5,7 @@ use unisono_graph::{Type, Var};
 use super::labels::classes_fit;
 use super::reduction::ratio;
 use super::regression::like_output;
-use super::{Metric, MetricKind, MetricState, MetricValue, Reduction, SampleValues};
+use super::{Better, Metric, MetricKind, MetricState, MetricValue, Reduction, SampleValues};
 use crate::objective::losses::as_output;
 
 /// The area under a curve over all thresholds: [`Auc::roc`] and [`Auc::pr`].
@@ -101,6 +101,10 @@ impl Metric for Auc {
             }
             None => like_output(output, target),
         }
+    }
+
+    fn better(&self) -> Option<Better> {
+        Some(Better::Higher)
     }
 
     /// Traces the scores of each sample, label by label, followed by its labels.

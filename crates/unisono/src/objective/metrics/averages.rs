@@ -226,6 +226,10 @@ macro_rules! averages {
                 self.counted.accepts(output, target)
             }
 
+            fn better(&self) -> Option<Better> {
+                Some(Better::Higher)
+            }
+
             fn per_sample(&self, output: &Var, target: &Var) -> Var {
                 self.counted.labels.trace(output, target)
             }

@@ -4,7 +4,7 @@
 use unisono_graph::{Type, Var};
 
 use super::labels::{Labels, Task};
-use super::{Metric, MetricKind, MetricState, MetricValue, Reduction, SampleValues, Table};
+use super::{Better, Metric, MetricKind, MetricState, MetricValue, Reduction, SampleValues, Table};
 
 /// The confusion matrix: how many labels of each class (a row) are predicted to be of each class (a column),
 /// each with the weight that the data give its sample (scikit-learn's `confusion_matrix`, torchmetrics'
@@ -53,7 +53,7 @@ pub struct Matthews {
 
 /// The constructors and settings that both share.
 macro_rules! labelled {
-    ($name:ident, $label:literal) => {
+    ($name:ident, $label:literal, $better:expr) => {
         impl $name {
             /// Creates the metric for labels in 0..`classes`.
             pub fn new(classes: usize) -> Self {
@@ -101,6 +101,10 @@ macro_rules! labelled {
                 self.labels.accepts(output, target)
             }
 
+            fn better(&self) -> Option<Better> {
+                $better
+            }
+
             fn per_sample(&self, output: &Var, target: &Var) -> Var {
                 self.labels.trace(output, target)
             }
@@ -112,8 +116,8 @@ macro_rules! labelled {
     };
 }
 
-labelled!(ConfusionMatrix, "confusion matrix");
-labelled!(Matthews, "matthews");
+labelled!(ConfusionMatrix, "confusion matrix", None);
+labelled!(Matthews, "matthews", Some(Better::Higher));
 
 impl Reduction for ConfusionMatrix {
     fn settings(&self) -> Option<String> {

@@ -4,7 +4,7 @@ use unisono_graph::{Type, Var};
 
 use super::averages::{Average, Count, Counted, averages};
 use super::labels::Task;
-use super::{Metric, MetricState, MetricValue, Reduction, SampleValues};
+use super::{Better, Metric, MetricState, MetricValue, Reduction, SampleValues};
 
 /// Precision: the share of the labels predicted to be of a class that are, hits / predicted (scikit-learn's
 /// `precision_score`, Keras's and torchmetrics' `Precision`). It is 0 for a class that has labels and is

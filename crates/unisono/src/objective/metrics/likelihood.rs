@@ -3,7 +3,7 @@
 use unisono_graph::{DType, Type, Var};
 
 use super::reduction::ratio;
-use super::{Metric, MetricState, MetricValue, Reduction, SampleValues};
+use super::{Better, Metric, MetricState, MetricValue, Reduction, SampleValues};
 
 /// Perplexity: e to the mean over all labels of -ln softmax(x) at the label (torchmetrics' `Perplexity`,
 /// KerasHub's `Perplexity(from_logits=True)`). It is NaN where no label counts.
@@ -38,6 +38,10 @@ impl Metric for Perplexity {
         let fits = matches!(output.dims.split_last(), Some((_, rest)) if rest == target.dims);
         let fits = fits && target.dtype == DType::I32;
         fits.then_some(()).ok_or_else(|| format!("needs i32 labels for logits {output}, got {target}"))
+    }
+
+    fn better(&self) -> Option<Better> {
+        Some(Better::Lower)
     }
 
     /// Traces the sum over a sample's labels, and their number.

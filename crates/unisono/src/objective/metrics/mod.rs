@@ -78,11 +78,26 @@ pub trait Metric: Send + Sync {
     /// of a batch, which would depend on the batch size. Building the trainer returns them.
     fn per_sample(&self, output: &Var, target: &Var) -> Var;
 
+    /// Returns which values are better, for [`BestBy::Metric`](crate::BestBy::Metric). Default: `None`, which
+    /// stands for a metric that does not say so, or that is no number.
+    fn better(&self) -> Option<Better> {
+        None
+    }
+
     /// Returns how the samples' values become the metric's number. Default: `None`, which stands for the mean
     /// over samples with their weights.
     fn reduction(&self) -> Option<&dyn Reduction> {
         None
     }
+}
+
+/// Which values of a metric are better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// Less is better, as of an error.
+    Lower,
+    /// More is better, as of an accuracy.
+    Higher,
 }
 
 /// Returns how a metric's values are reduced.

@@ -2,8 +2,8 @@
 
 use unisono_graph::{Type, Var};
 
-use super::Metric;
 use super::regression::like_output;
+use super::{Better, Metric};
 use crate::objective::losses::mean_of_sample;
 
 /// The least norm that a vector is divided by, PyTorch's `eps`.
@@ -27,6 +27,10 @@ impl Metric for CosineSimilarity {
         like_output(output, target)?;
         let fits = output.dims == target.dims && !output.dims.is_empty();
         fits.then_some(()).ok_or_else(|| format!("needs vectors of features, got {output} and {target}"))
+    }
+
+    fn better(&self) -> Option<Better> {
+        Some(Better::Higher)
     }
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {

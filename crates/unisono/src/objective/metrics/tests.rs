@@ -170,6 +170,29 @@ fn names_say_the_average() {
 }
 
 #[test]
+fn metrics_know_which_values_are_better() {
+    let errors: [&dyn Metric; 4] =
+        [&MeanSquaredError, &MeanAbsoluteError, &RootMeanSquaredError, &Perplexity::new()];
+    let shares: [&dyn Metric; 12] = [
+        &Accuracy,
+        &BinaryAccuracy,
+        &TopKAccuracy::new(2),
+        &PrecisionScore::binary(),
+        &RecallScore::binary(),
+        &F1::binary(),
+        &Iou::binary(),
+        &Matthews::binary(),
+        &Auc::roc(),
+        &Auc::pr(),
+        &R2,
+        &CosineSimilarity,
+    ];
+    assert!(errors.iter().all(|metric| metric.better() == Some(Better::Lower)));
+    assert!(shares.iter().all(|metric| metric.better() == Some(Better::Higher)));
+    assert_eq!(ConfusionMatrix::binary().better(), None);
+}
+
+#[test]
 fn beta_is_in_the_settings() {
     let settings = |beta| FBeta::binary().named("score").beta(beta).reduction().unwrap().settings();
     assert_ne!(settings(2.0), settings(0.5));
@@ -219,6 +242,18 @@ fn batches_do_not_show_and_steps_have_no_areas() {
     assert_eq!(running.problem(&metrics, &[2, 2, 2, 1]), None);
     let problem = running.problem(&metrics, &[4, 2, 2, 1]).unwrap();
     assert_eq!(problem, "the metric \"r2\" of the run has 5 sums, not 8");
+}
+
+#[test]
+fn of_no_batch_all_numbers_are_nan() {
+    let metrics: Vec<Box<dyn Metric>> =
+        vec![Box::new(Accuracy), Box::new(ConfusionMatrix::new(2)), Box::new(Auc::pr()), Box::new(R2)];
+    let nothing = Running::default();
+    let evaluation = nothing.finish(&metrics);
+    let names: Vec<&str> = evaluation.metrics.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, ["accuracy", "pr auc", "r2"]);
+    assert!(evaluation.loss.is_nan() && evaluation.metrics.iter().all(|(_, value)| value.is_nan()));
+    assert_eq!(nothing.unmeasured(&metrics, &evaluation), ["loss", "accuracy", "pr auc", "r2"]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use unisono_graph::ops::Iota;
 use unisono_graph::{DType, Type, Var};
 
 use super::accuracy::{of_labels, reduction_of_labels};
-use super::{Metric, Reduction};
+use super::{Better, Metric, Reduction};
 
 /// Top-k accuracy: the share of labels whose logit is one of the k largest (Keras's
 /// `SparseTopKCategoricalAccuracy`, scikit-learn's `top_k_accuracy_score`, torchmetrics'
@@ -55,6 +55,10 @@ impl Metric for TopKAccuracy {
             Some((_, rest)) if rest == target.dims && target.dtype == DType::I32 => Ok(()),
             _ => Err(format!("needs i32 labels for logits {output}, got {target}")),
         }
+    }
+
+    fn better(&self) -> Option<Better> {
+        Some(Better::Higher)
     }
 
     /// Counts the logits behind that of the label. NaN is behind nothing, so that its label is no hit.
