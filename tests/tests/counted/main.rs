@@ -1,5 +1,5 @@
-//! What counts in a metric: what its own settings say, each sample with the weight that the data give it. Where
-//! nothing was measured the number is NaN, and what decides by it passes over it.
+//! What counts in a metric: what its own settings say, each sample with the weight that the data give it.
+//! Where nothing was measured the number is NaN, and what decides by it passes over it.
 
 mod reference;
 

@@ -1,5 +1,5 @@
-//! What metrics are by their definitions, computed plainly over all labels: scikit-learn's, where weights of 0
-//! count nothing and what nothing was measured for is NaN.
+//! What metrics are by their definitions, computed plainly over all labels: scikit-learn's, where weights of
+//! 0 count nothing and what nothing was measured for is NaN.
 
 /// The number of classes of the output `tag`.
 pub const CLASSES: usize = 4;
@@ -54,8 +54,8 @@ impl Samples {
         counted
     }
 
-    /// Returns the loss of `tag`, and that of `b`: means by the weights of samples, times the number of labels
-    /// that the cross-entropy does not ignore, times the weights of classes.
+    /// Returns the loss of `tag`, and that of `b`: means by the weights of samples, times the number of
+    /// labels that the cross-entropy does not ignore, times the weights of classes.
     pub fn losses(&self, ignored: Option<i32>, classes: Option<[f32; CLASSES]>) -> [f64; 2] {
         let (mut of_tag, mut of_b, mut sum) = (0.0, 0.0, 0.0);
         for (sample, labels) in self.labels.iter().enumerate() {
@@ -90,7 +90,8 @@ impl Samples {
             ("matthews".to_owned(), matthews(&labels)),
         ];
         let counts = counts(&labels);
-        let quotients: [(&str, fn(Count) -> (f64, f64)); 4] = [
+        type Quotient = fn(Count) -> (f64, f64);
+        let quotients: [(&str, Quotient); 4] = [
             ("precision", |x| (x.hits, x.predicted)),
             ("recall", |x| (x.hits, x.actual)),
             ("f2", |x| (5.0 * x.hits, 4.0 * x.actual + x.predicted)),

@@ -136,13 +136,17 @@ impl Running {
         let has_nan = |state: &MetricState| {
             state.sums.iter().any(|sum| sum.is_nan()) || state.kept.iter().any(|kept| kept.is_nan())
         };
-        let is_unmeasured = |(at, metric): &(usize, &Box<dyn Metric>)| {
+        let mut names = Vec::new();
+        if self.weight == 0.0 {
+            names.push("loss".to_owned());
+        }
+        for (at, metric) in metrics.iter().enumerate() {
             let is_nan = evaluation.metric(metric.name()).is_some_and(f64::is_nan);
-            is_nan && !self.metrics.get(*at).is_some_and(has_nan)
-        };
-        let metrics = metrics.iter().enumerate().filter(is_unmeasured);
-        let loss = (self.weight == 0.0).then(|| "loss".to_owned());
-        loss.into_iter().chain(metrics.map(|(_, metric)| metric.name().to_owned())).collect()
+            if is_nan && !self.metrics.get(at).is_some_and(has_nan) {
+                names.push(metric.name().to_owned());
+            }
+        }
+        names
     }
 
     /// Returns the sums without the long lists of states, which are tensors in a checkpoint, with the names

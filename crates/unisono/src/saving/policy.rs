@@ -140,8 +140,8 @@ impl Saving {
         self
     }
 
-    /// Settles which checkpoint is the best, by the metrics that are measured. Returns what a user should know
-    /// of it: that the metric says the opposite of itself.
+    /// Settles which checkpoint is the best, by the metrics that are measured. Returns a note where the
+    /// metric says the opposite of itself.
     ///
     /// # Errors
     /// What makes a checkpoint the best is neither the loss nor one of the metrics, or a metric does not say

@@ -43,9 +43,9 @@ impl Embedding {
         self
     }
 
-    /// Sets the id of padding (PyTorch's `padding_idx`): its row starts at 0 and has no gradient. A row that is
-    /// loaded, or is among [`Initializer::Values`], keeps its values, except that an optimizer's weight decay
-    /// shrinks them. Default: there is none.
+    /// Sets the id of padding (PyTorch's `padding_idx`): its row starts at 0 and has no gradient. A row that
+    /// is loaded, or is among [`Initializer::Values`], keeps its values, except that an optimizer's weight
+    /// decay shrinks them. Default: there is none.
     pub fn padding_idx(mut self, id: usize) -> Self {
         self.padding_idx = Some(id);
         self

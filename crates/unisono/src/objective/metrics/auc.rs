@@ -55,8 +55,8 @@ impl Auc {
 
     /// Creates the area under the precision-recall curve as average precision: the sum over thresholds of
     /// precision times the gain in recall (scikit-learn's `average_precision_score`, torchmetrics'
-    /// `AveragePrecision`; Keras's `AUC(curve="PR")` interpolates). It is NaN where there is no label of 1, as
-    /// the recall is then; scikit-learn warns and gives 0.
+    /// `AveragePrecision`; Keras's `AUC(curve="PR")` interpolates). It is NaN where there is no label of 1,
+    /// as the recall is then; scikit-learn warns and gives 0.
     pub fn pr() -> Self {
         Self { name: "pr auc".into(), curve: Curve::Pr, ..Self::roc() }
     }

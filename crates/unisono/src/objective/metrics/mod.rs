@@ -30,17 +30,17 @@ pub use top_k::TopKAccuracy;
 /// sample order. Without a [`Reduction`] it is one number for each sample, and the trainer takes the mean
 /// with the samples' weights.
 ///
-/// What counts in a metric is what its own settings say, such as an ignored label, each sample with the weight
-/// that the data give it (the field `w`). What weighs the loss alone does not count: class weights, and the
-/// labels that the loss ignores. A metric is NaN where nothing was measured: without a batch, or where all
-/// labels are ignored or all weights are 0. A note says so, and what decides by the metric passes it over
-/// ([`Saving::keep_best`](crate::Saving::keep_best), [`EarlyStopping`](crate::EarlyStopping),
+/// What counts in a metric is what its own settings say, such as an ignored label, each sample with the
+/// weight that the data give it (the field `w`). What weighs the loss alone does not count: class weights,
+/// and the labels that the loss ignores. A metric is NaN where nothing was measured: without a batch, or
+/// where all labels are ignored or all weights are 0. A note says so, and what decides by the metric passes
+/// it over ([`Saving::keep_best`](crate::Saving::keep_best), [`EarlyStopping`](crate::EarlyStopping),
 /// [`Plateau`](crate::Plateau)).
 ///
-/// In training, a metric is measured over the samples of the epoch, each with the weights that it was trained
-/// on, as in Keras. In an evaluation it is measured over all samples of the loader. The bits of the number
-/// depend on neither the number of replicas nor where batches end, and a run that is resumed in the middle of
-/// an epoch goes on with the state that the reduction had.
+/// In training, a metric is measured over the samples of the epoch, each by the model as it was when the
+/// sample was trained on, as in Keras. In an evaluation it is measured over all samples of the loader. The
+/// bits of the number depend on neither the number of replicas nor where batches end, and a run that is
+/// resumed in the middle of an epoch goes on with the state that the reduction had.
 ///
 /// ```
 /// use unisono::{Metric, Var};
