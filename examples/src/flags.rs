@@ -89,9 +89,8 @@ pub struct RunFlags {
     #[arg(long, value_name = "STEPS", allow_negative_numbers = true, requires = "out")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub keep_every: Option<u64>,
-    /// The best checkpoint stays too, by `loss` (the lowest) or a metric (the highest) after each epoch. It
-    /// is not for metrics of which less is better, such as mae or perplexity: their worst checkpoint would
-    /// stay
+    /// The best checkpoint stays too, by `loss` or a metric after each epoch: the lowest loss or error, the
+    /// highest accuracy
     #[arg(long, value_name = "METRIC", requires = "out")]
     pub keep_best: Option<String>,
     /// A checkpoint that cannot be written ends the run, which otherwise warns, goes on and tries again

@@ -221,11 +221,9 @@ impl Run {
             .every(checkpoint_every.unwrap_or(0))
             .keep_last(keep_last.unwrap_or(3))
             .keep_every(keep_every.unwrap_or(0));
-        saving = match keep_best.as_deref() {
-            Some("loss") => saving.keep_best(BestBy::Lowest("loss".into())),
-            Some(metric) => saving.keep_best(BestBy::Highest(metric.into())),
-            None => saving,
-        };
+        if let Some(metric) = keep_best {
+            saving = saving.keep_best(BestBy::Metric(metric.clone()));
+        }
         if *require_checkpoints { saving.require() } else { saving }
     }
 

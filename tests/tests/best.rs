@@ -1,6 +1,6 @@
 //! The best checkpoint is found, and its weights can be loaded.
 
-use unisono::{BestBy, Error, Saving};
+use unisono::{BestBy, Error, Metric, Perplexity, Saving, Var};
 use unisono_tests::{loader, perceptron};
 
 #[test]
@@ -98,4 +98,60 @@ fn what_was_the_best_by_another_metric_is_not_the_best() {
     assert_eq!(second.best().unwrap(), None);
     second.fit(&train, Some(&held_out), 3).unwrap();
     assert!(second.load_best().unwrap() > 3);
+}
+
+/// Keeps notes.
+#[derive(Clone, Default)]
+struct Notes(std::sync::Arc<std::sync::Mutex<Vec<String>>>);
+
+impl unisono::Observer for Notes {
+    fn note(&mut self, text: &str) {
+        self.0.lock().unwrap().push(text.to_owned());
+    }
+}
+
+#[test]
+fn the_best_by_a_metric_is_what_the_metric_says() {
+    let (train, held_out) = (loader(40, 5).unwrap(), loader(20, 6).unwrap());
+    // The rate makes accuracy and perplexity rise and fall.
+    let fitted = |best: BestBy| {
+        let (dir, notes) = (tempfile::tempdir().unwrap(), Notes::default());
+        let builder =
+            perceptron(8).optimizer(unisono::Sgd::new(0.5)).metric(Perplexity::new()).metric(Silent);
+        let builder = builder.global_batch(16).replicas(1).observer(notes.clone());
+        let mut trainer = builder.build(&train.fields().unwrap()).unwrap();
+        trainer.save_to(Saving::new(dir.path()).keep_best(best)).map_err(|error| error.to_string())?;
+        trainer.fit(&train, Some(&held_out), 4).unwrap();
+        let notes: Vec<String> =
+            notes.0.lock().unwrap().iter().filter(|x| x.contains("best")).cloned().collect();
+        let step = trainer.best().unwrap().unwrap().0;
+        Ok::<_, String>((trainer.history().clone(), step, notes))
+    };
+    let named = |name: &str| BestBy::Metric(name.into());
+    for (name, lowest) in [("perplexity", true), ("loss", true), ("accuracy", false)] {
+        let (history, step, notes) = fitted(named(name)).unwrap();
+        let value = |epoch: &unisono::Epoch| {
+            let validation = epoch.validation.as_ref().unwrap();
+            let value = if name == "loss" { validation.loss } else { validation.metric(name).unwrap() };
+            if lowest { value } else { -value }
+        };
+        let best = history.iter().min_by(|a, b| value(a).total_cmp(&value(b))).unwrap();
+        assert_eq!((step, &notes[..]), (best.steps, &[][..]), "{name}");
+    }
+    let (_, _, notes) = fitted(BestBy::Highest("perplexity".into())).unwrap();
+    assert_eq!(notes, ["warning: the highest perplexity is kept as the best, and lower values are better"]);
+    let problem = fitted(named("silent")).unwrap_err();
+    assert!(problem.contains("\"silent\" does not say which of its values are better"), "{problem}");
+}
+
+/// A metric that does not say which of its values are better.
+struct Silent;
+
+impl Metric for Silent {
+    fn name(&self) -> &str {
+        "silent"
+    }
+    fn per_sample(&self, output: &Var, _: &Var) -> Var {
+        output.tape().constant(0.5)
+    }
 }

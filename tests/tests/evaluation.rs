@@ -147,7 +147,7 @@ fn accuracy_is_that_of_the_labels_that_count() {
     };
     // One right label of two and one of one make two of three.
     assert!((evaluated(Accuracy::new().ignore_index(-100)) - 2.0 / 3.0).abs() < 1e-6);
-    // The sample means are one of four each, weighted by the two labels and the one label that count.
+    // All labels count here, and one of the four of each sample is right.
     assert!((evaluated(Accuracy) - 0.25).abs() < 1e-6);
 }
 

@@ -6,7 +6,8 @@ use crate::{Adapter, Arithmetic, Backend, GpuError, Kind, adapters};
 ///
 /// Each entry of `wanted` is part of an adapter's label ([`Adapter::label`]) in upper or lower case
 /// (`nvidia`), a backend (`gl`; `cpu` is the processor), or both (`gl:llvmpipe`). It selects every adapter
-/// that fits; an adapter that fits several entries is returned once. `cpu:fused` is the CPU in another
+/// that fits; an adapter that fits several entries is returned once. An entry without a letter or a digit,
+/// such as an empty one, fits none. `cpu:fused` is the CPU in another
 /// arithmetic than its default ([`Arithmetic::name`]). Of adapters with the same name,
 /// `NAME [vulkan]` selects the first and `#2` the second. A backend that is not named is not loaded, except
 /// those that [`adapters`] lists by default.
@@ -42,7 +43,9 @@ pub fn select<S: AsRef<str>>(wanted: &[S]) -> Result<Vec<Adapter>, GpuError> {
             (None, Some(backend)) => adapters(&[backend]),
             (None, None) => default(),
         };
-        let is_meant = |adapter: &&Adapter| is_asked || contains(&adapter.label(), part);
+        // Every label has an empty text in it, and a bracket.
+        let says_something = backend.is_some() || part.contains(char::is_alphanumeric);
+        let is_meant = |adapter: &&Adapter| is_asked || says_something && contains(&adapter.label(), part);
         let fits: Vec<&Adapter> = there.iter().filter(is_meant).collect();
         if fits.is_empty() {
             let available = there.iter().map(Adapter::label).collect();
@@ -132,6 +135,17 @@ mod tests {
         });
         assert!(labels[0].ends_with(", fused [cpu]") && labels[1].ends_with(", fused-subnormals [cpu]"));
         assert!(select(&["cpu:other"]).is_err());
+    }
+
+    #[test]
+    fn an_entry_that_says_nothing_fits_no_adapter() {
+        if Backend::ALL.iter().any(|backend| backend.is_compiled()) {
+            for text in ["", " ", "[", ":"] {
+                let available = adapters(&[]).iter().map(Adapter::label).collect();
+                let expected = Err(GpuError::NoAdapter { wanted: text.to_owned(), available });
+                assert_eq!(select(&[text]), expected);
+            }
+        }
     }
 
     #[test]

@@ -6,7 +6,8 @@ use crate::{Callback, Control, Epoch, Error, Influence};
 /// in which the watched quantity was not better than the best so far.
 ///
 /// The watched quantity is the loss or a metric of the validation samples, if there are any, else of the
-/// training samples. A NaN is never better. What it decides depends on the run's history alone, which is in
+/// training samples. An epoch in which it is NaN is passed over: it is neither better nor counts as one that
+/// was no better. What it decides depends on the run's history alone, which is in
 /// every checkpoint: a resumed run stops where it would have.
 ///
 /// ```
@@ -88,7 +89,10 @@ impl EarlyStopping {
         let (mut best, mut judgement) = (None, Judgement::default());
         for epoch in history.iter().filter(|epoch| epoch.epoch >= self.start_from_epoch) {
             let value = self.value(epoch)?;
-            if !value.is_nan() && best.is_none_or(|best| self.is_better(value, best)) {
+            if value.is_nan() {
+                continue;
+            }
+            if best.is_none_or(|best| self.is_better(value, best)) {
                 best = Some(value);
                 judgement = Judgement { best: Some(epoch.epoch), no_better: 0 };
             } else if epoch.steps > from {
@@ -203,10 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn a_nan_is_never_better() {
+    fn a_nan_is_passed_over() {
+        let nan = f64::NAN;
         let stopping = EarlyStopping::lowest("loss").patience(2);
-        assert_eq!(stops(&stopping, &[f64::NAN, f64::NAN, 1.0]), Some(1));
-        assert_eq!(stops(&stopping, &[f64::NAN, 1.0, f64::NAN, 0.5, 0.25]), None);
+        assert_eq!(stops(&stopping, &[nan, nan, nan, 1.0]), None);
+        assert_eq!(stops(&stopping, &[nan, 1.0, nan, 0.5, nan, nan, 0.25]), None);
+        assert_eq!(stops(&stopping, &[1.0, nan, 2.0, nan, nan, 3.0]), Some(5));
+        let judged = stopping.judge(&history(&[nan, 1.0, nan, 2.0]), 0).unwrap();
+        assert_eq!(judged, Judgement { best: Some(1), no_better: 1 });
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::compile::class_weights::check as check_class_weights;
 use crate::compile::phases::Phase;
 use crate::model::context::FrozenNames;
 use crate::model::functional::{INPUT, Model, OUTPUT};
-use crate::objective::metrics::Reduction;
+use crate::objective::metrics::{Better, MeanInLoss, Reduction};
 use crate::optimizers::RateChange;
 use crate::{Chain, CrossEntropy, Epoch, Error, Loss, Metric, OptimizerSettings, Sgd};
 
@@ -329,8 +329,16 @@ impl Metric for PartLoss {
         &self.name
     }
 
+    fn better(&self) -> Option<Better> {
+        Some(Better::Lower)
+    }
+
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         self.loss.per_sample(output, target)
+    }
+
+    fn reduction(&self) -> Option<&dyn Reduction> {
+        Some(&MeanInLoss)
     }
 }
 
@@ -347,6 +355,10 @@ impl<M: Metric> Metric for Named<M> {
 
     fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
         self.metric.accepts(output, target)
+    }
+
+    fn better(&self) -> Option<Better> {
+        self.metric.better()
     }
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {

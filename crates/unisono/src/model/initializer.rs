@@ -49,6 +49,14 @@ pub enum Initializer {
     Orthogonal(f32),
     /// The values are given in row-major order, for example those of another program.
     Values(Vec<f32>),
+    /// The values are those of another initializer, without a row, which is 0: that of padding in
+    /// [`Embedding::padding_idx`](crate::Embedding::padding_idx).
+    ZeroRow {
+        /// The number of the row along the first axis.
+        row: usize,
+        /// The initializer of all other rows.
+        others: Box<Initializer>,
+    },
 }
 
 impl Initializer {
@@ -98,6 +106,11 @@ impl Initializer {
             Self::Values(values) if values.len() == count => out.copy_from_slice(values),
             Self::Values(values) => {
                 return Err(format!("{name} {dims:?} cannot start with {} values", values.len()));
+            }
+            Self::ZeroRow { row, others } => {
+                out = others.values(seed, name, dims)?;
+                let width: usize = dims.iter().skip(1).product();
+                out.iter_mut().skip(row.saturating_mul(width)).take(width).for_each(|x| *x = 0.0);
             }
         }
         Ok(out)

@@ -19,7 +19,8 @@ use crate::objective::number;
 #[non_exhaustive]
 #[serde(deny_unknown_fields)]
 pub struct Evaluation {
-    /// The mean loss. In training it includes the penalties.
+    /// The mean loss. In training it includes the penalties. It is NaN where nothing was measured: without a
+    /// batch, or where all weights are 0.
     #[serde(with = "number")]
     pub loss: f64,
     /// The name and the number of each metric, in the trainer's order. Metrics whose result is a table are

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 use unisono_checkpoint::{Tensor, TensorDType, Tensors};
 
-use crate::objective::metrics::{Metric, MetricKind, MetricState, MetricValue, SampleValues, reduction};
+use crate::objective::metrics::{
+    Metric, MetricKind, MetricState, MetricValue, SampleValues, ratio, reduction,
+};
 use crate::objective::{Evaluation, number};
 
 /// What a batch measured, sample by sample.
@@ -69,8 +71,10 @@ impl Running {
         }
         for (i, &loss) in batch.losses.iter().enumerate() {
             let weight = batch.weights.map_or(1.0, |w| f64::from(w[i]));
-            self.loss += f64::from(loss) * weight;
-            self.weight += weight;
+            if weight != 0.0 {
+                self.loss += f64::from(loss) * weight;
+                self.weight += weight;
+            }
         }
         for (at, (metric, state)) in metrics.iter().zip(&mut self.metrics).enumerate() {
             let reduction = reduction(&**metric);
@@ -105,22 +109,44 @@ impl Running {
     }
 
     fn evaluation(&self, metrics: &[Box<dyn Metric>], counts: impl Fn(MetricKind) -> bool) -> Evaluation {
-        let mean = if self.weight == 0.0 { 0.0 } else { self.loss / self.weight };
+        let mean = ratio(self.loss, self.weight);
         let penalty = if self.steps == 0 { 0.0 } else { self.penalty / self.steps as f64 };
         let mut evaluation =
             Evaluation { loss: mean + penalty, samples: self.samples, ..Evaluation::default() };
-        for (metric, state) in metrics.iter().zip(&self.metrics) {
+        for (at, metric) in metrics.iter().enumerate() {
             let reduction = reduction(&**metric);
             if !counts(reduction.kind()) {
                 continue;
             }
             let name = metric.name().to_owned();
-            match reduction.finish(state) {
-                MetricValue::Number(number) => evaluation.metrics.push((name, number)),
-                MetricValue::Table(table) => evaluation.tables.push((name, table)),
+            match self.metrics.get(at).map(|state| reduction.finish(state)) {
+                Some(MetricValue::Number(number)) => evaluation.metrics.push((name, number)),
+                Some(MetricValue::Table(table)) => evaluation.tables.push((name, table)),
+                // There was no batch.
+                None if reduction.kind() != MetricKind::Table => evaluation.metrics.push((name, f64::NAN)),
+                None => {}
             }
         }
         evaluation
+    }
+
+    /// Returns the names of what is NaN in an evaluation made of these sums because nothing was measured: no
+    /// value of a sample is NaN.
+    pub fn unmeasured(&self, metrics: &[Box<dyn Metric>], evaluation: &Evaluation) -> Vec<String> {
+        let has_nan = |state: &MetricState| {
+            state.sums.iter().any(|sum| sum.is_nan()) || state.kept.iter().any(|kept| kept.is_nan())
+        };
+        let mut names = Vec::new();
+        if self.weight == 0.0 {
+            names.push("loss".to_owned());
+        }
+        for (at, metric) in metrics.iter().enumerate() {
+            let is_nan = evaluation.metric(metric.name()).is_some_and(f64::is_nan);
+            if is_nan && !self.metrics.get(at).is_some_and(has_nan) {
+                names.push(metric.name().to_owned());
+            }
+        }
+        names
     }
 
     /// Returns the sums without the long lists of states, which are tensors in a checkpoint, with the names

@@ -39,6 +39,8 @@ pub(crate) struct Watch {
     pub told_batch: bool,
     /// Whether observers were told that a model with carries is trained on rows that are drawn anew.
     pub told_carries: bool,
+    /// The notes about numbers that nothing was measured for, each of which observers were told once.
+    pub told_unmeasured: Vec<String>,
 }
 
 impl Watch {
@@ -130,6 +132,19 @@ impl Watch {
     pub fn note(&mut self, text: &str) {
         events::note(text);
         self.tell(|o| o.note(text));
+    }
+
+    /// Tells observers once that `what` measured nothing of some numbers.
+    pub fn unmeasured(&mut self, what: &str, names: &[String]) {
+        let names = names.join(", ");
+        let text = format!(
+            "note: {what} has measured nothing for {names}, which is NaN: no label counts, all weights are 0 or a \
+             class has no label; what is kept or decided by it passes over such epochs"
+        );
+        if !names.is_empty() && !self.told_unmeasured.contains(&text) {
+            self.note(&text);
+            self.told_unmeasured.push(text);
+        }
     }
 
     /// Tells observers that a fit is over.

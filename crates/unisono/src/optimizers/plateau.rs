@@ -9,7 +9,8 @@ use crate::objective::Epoch;
 ///
 /// The reductions depend on the run's history alone, which is in every checkpoint: a resumed run goes on as
 /// it would have. The watched quantity is the loss or a metric of the validation samples, if there are any,
-/// else of the training samples. A NaN is never better.
+/// else of the training samples. An epoch in which it is NaN is passed over: it is neither better nor counts
+/// as one that was no better, nor as one of the cooldown.
 ///
 /// ```
 /// use unisono::{Plateau, Schedule, Sgd};
@@ -107,8 +108,10 @@ impl Plateau {
         let (mut best, mut bad, mut cooling, mut reductions) = (None, 0, 0, 0);
         for epoch in history {
             let value = self.value(epoch)?;
-            // A NaN must not become the best: nothing would ever be better.
-            if !value.is_nan() && best.is_none_or(|best| self.is_better(value, best)) {
+            if value.is_nan() {
+                continue;
+            }
+            if best.is_none_or(|best| self.is_better(value, best)) {
                 (best, bad) = (Some(value), 0);
             } else {
                 bad += 1;
@@ -232,11 +235,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_never_the_best() {
+    fn what_is_no_number_is_passed_over() {
         let plateau = Plateau::lowest("loss").patience(1);
         let losses = [f64::NAN, 1.0, 0.5, f64::NAN, 0.25, f64::NAN, f64::NAN, 0.1];
-        assert_eq!(reductions(&plateau, &losses), [0, 0, 0, 0, 0, 0, 0, 1, 1]);
-        assert_eq!(reductions(&plateau, &[f64::NAN; 2]), [0, 0, 1]);
+        assert_eq!(reductions(&plateau, &losses), [0; 9]);
+        let worse = [1.0, f64::NAN, 2.0, f64::NAN, f64::NAN, 2.0];
+        assert_eq!(reductions(&plateau, &worse), [0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(reductions(&plateau, &[f64::NAN; 2]), [0, 0, 0]);
         assert_eq!(reductions(&plateau, &[f64::INFINITY, 1.0, 2.0, 0.5]), [0; 5]);
     }
 

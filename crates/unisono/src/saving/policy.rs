@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use unisono_checkpoint::{Best, Disk, Metric, Options, StdDisk};
 
-use crate::{Epoch, Error, Evaluation, History};
+use crate::objective::history::names_of_numbers;
+use crate::{Better, Epoch, Error, Evaluation, History};
 
 /// Where checkpoints go, how often, and which of them stay.
 #[doc(alias("BackupAndRestore", "ModelCheckpoint"))]
@@ -34,7 +35,8 @@ impl PartialEq for OtherDisk {
 
 /// What makes a checkpoint the best so far: `loss` or a metric, by name. It is measured on the samples held
 /// out where there are such, and otherwise on those trained on. The two are not compared with each other: a
-/// checkpoint that was measured on samples held out is better than any that was not.
+/// checkpoint that was measured on samples held out is better than any that was not. A checkpoint is not the
+/// best where the value is NaN, because nothing was measured, or infinite.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BestBy {
@@ -42,12 +44,26 @@ pub enum BestBy {
     Lowest(String),
     /// The highest value is the best, as of an accuracy.
     Highest(String),
+    /// The better value of a metric is the best, by what the metric says of itself ([`Metric::better`]):
+    /// higher of an accuracy, lower of an error or of `loss`.
+    ///
+    /// [`Metric::better`]: crate::Metric::better
+    Metric(String),
 }
 
 impl BestBy {
     fn name(&self) -> &str {
         match self {
-            Self::Lowest(name) | Self::Highest(name) => name,
+            Self::Lowest(name) | Self::Highest(name) | Self::Metric(name) => name,
+        }
+    }
+
+    /// Returns which of the values is taken to be better, as it is known so far.
+    fn better(&self) -> Option<Better> {
+        match self {
+            Self::Lowest(_) => Some(Better::Lower),
+            Self::Highest(_) => Some(Better::Higher),
+            Self::Metric(_) => None,
         }
     }
 
@@ -64,7 +80,7 @@ impl BestBy {
     /// Returns what it is called in manifests: on samples held out, and on those trained on.
     fn names(&self) -> [String; 2] {
         let name = match self {
-            Self::Lowest(name) => format!("lowest {name}"),
+            Self::Lowest(name) | Self::Metric(name) => format!("lowest {name}"),
             Self::Highest(name) => format!("highest {name}"),
         };
         [name.clone(), format!("{name} in training")]
@@ -124,18 +140,42 @@ impl Saving {
         self
     }
 
-    /// Checks that what makes a checkpoint the best is measured.
+    /// Settles which checkpoint is the best, by the metrics that are measured. Returns a note where the
+    /// metric says the opposite of itself.
     ///
     /// # Errors
-    /// It is neither the loss nor one of the metrics.
-    pub(crate) fn check(&self, metrics: &[String]) -> Result<(), Error> {
-        let known: Vec<&str> = std::iter::once("loss").chain(metrics.iter().map(String::as_str)).collect();
-        match self.best.as_ref().filter(|best| !known.contains(&best.name())) {
-            Some(best) => {
-                let problem = format!("nothing is called {:?}; there is {}", best.name(), known.join(", "));
-                Err(Error::setting("keep best", problem))
+    /// What makes a checkpoint the best is neither the loss nor one of the metrics, or a metric does not say
+    /// which values are better.
+    pub(crate) fn settle(&mut self, metrics: &[Box<dyn crate::Metric>]) -> Result<Option<String>, Error> {
+        let Some(best) = &self.best else { return Ok(None) };
+        let (name, wrong) = (best.name().to_owned(), |problem| Err(Error::setting("keep best", problem)));
+        let names = names_of_numbers(metrics);
+        if name != "loss" && !names.contains(&name) {
+            let known: Vec<&str> = std::iter::once("loss").chain(names.iter().map(String::as_str)).collect();
+            return wrong(format!("nothing is called {name:?}; there is {}", known.join(", ")));
+        }
+        let metric = metrics.iter().find(|metric| metric.name() == name);
+        let own = metric.map_or(Some(Better::Lower), |metric| metric.better());
+        match (best.better(), own) {
+            (Some(asked), Some(own)) if asked != own => {
+                let (asked, other) =
+                    if own == Better::Lower { ("highest", "lower") } else { ("lowest", "higher") };
+                Ok(Some(format!(
+                    "warning: the {asked} {name} is kept as the best, and {other} values are better"
+                )))
             }
-            None => Ok(()),
+            (Some(_), _) => Ok(None),
+            (None, Some(Better::Lower)) => {
+                self.best = Some(BestBy::Lowest(name));
+                Ok(None)
+            }
+            (None, Some(Better::Higher)) => {
+                self.best = Some(BestBy::Highest(name));
+                Ok(None)
+            }
+            (None, None) => wrong(format!(
+                "{name:?} does not say which of its values are better: BestBy::Lowest or BestBy::Highest does"
+            )),
         }
     }
 
@@ -147,7 +187,7 @@ impl Saving {
     /// Returns which checkpoints the store keeps.
     pub(super) fn retention(&self) -> Options {
         let best = self.best.as_ref().map(|best| match best {
-            BestBy::Lowest(_) => Best::Lowest(1),
+            BestBy::Lowest(_) | BestBy::Metric(_) => Best::Lowest(1),
             BestBy::Highest(_) => Best::Highest(1),
         });
         let metrics = self.best.iter().flat_map(BestBy::names);

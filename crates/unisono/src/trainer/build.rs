@@ -299,7 +299,8 @@ fn identity(
     }
     let mut named = settings.named(scaling);
     let mut not_covered = optimizer.not_covered().to_vec();
-    for metric in &parts.metrics {
+    // Of the losses that are measured, the settings are in the graph.
+    for metric in &parts.metrics[parts.measured_losses..] {
         match metric.reduction().map(Reduction::settings) {
             Some(Some(settings)) => named.push((format!("metric {:?}", metric.name()), settings)),
             Some(None) => not_covered.push(format!("the reduction of the metric {:?}", metric.name())),

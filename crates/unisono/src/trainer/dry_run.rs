@@ -2,6 +2,7 @@
 
 use unisono_data::Loader;
 
+use crate::objective::running::Running;
 use crate::{Error, Evaluation, Trainer};
 
 /// The number of batches of a dry run.
@@ -45,7 +46,7 @@ impl Trainer {
         train: &Loader,
         validation: Option<&Loader>,
     ) -> Result<(Evaluation, Option<Evaluation>), Error> {
-        let mut last = Evaluation::default();
+        let mut last = Running::default().finish(&self.plan.parts.metrics);
         let epoch = self.position().epoch;
         for batch in self.reader(train).limit_batches(BATCHES).epoch(epoch)? {
             let batch = batch?;

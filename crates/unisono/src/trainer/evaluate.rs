@@ -125,7 +125,10 @@ impl Trainer {
             self.watch.note(&format!("an evaluation skipped {first}{others}"));
         }
         self.check_after_use()?;
-        Ok(running.finish(&self.plan.parts.metrics))
+        let metrics = &self.plan.parts.metrics;
+        let evaluation = running.finish(metrics);
+        self.watch.unmeasured("an evaluation", &running.unmeasured(metrics, &evaluation));
+        Ok(evaluation)
     }
 
     /// Returns the output of a model that has one, for every sample of a loader, in its order:

@@ -365,7 +365,9 @@ impl Trainer {
     /// Ends an epoch: evaluates, and adds to the history. An epoch ends completely or not at all, so
     /// everything that may fail is done first.
     fn end_epoch(&mut self, epoch: u32, validation: Option<&Loader>) -> Result<(), Error> {
-        let train = self.state.running.finish(&self.plan.parts.metrics);
+        let metrics = &self.plan.parts.metrics;
+        let train = self.state.running.finish(metrics);
+        self.watch.unmeasured("an epoch of training", &self.state.running.unmeasured(metrics, &train));
         let validation = validation.map(|loader| self.evaluate_audited(loader)).transpose();
         let validation = validation.map_err(Error::of_validation)?;
         if let Some(loss) = validation.as_ref().map(|measured| measured.loss).filter(|loss| !loss.is_finite())

@@ -17,8 +17,9 @@ impl Builder {
     ///
     /// The labels are those of the loss: one for each sample, `[B]` or `[B, 1]`. A loss of one logit has the
     /// classes 0 and 1, pairs too, and a hinge -1 and 1. The loss is the mean by these weights, times those
-    /// in the field [`w`](crate::WEIGHT). Evaluations count all samples alike. Building the trainer refuses
-    /// them where there are losses of several outputs or labels, those of [`Phase`](crate::Phase)s included.
+    /// in the field [`w`](crate::WEIGHT). Evaluations and metrics, in training too, count all samples alike.
+    /// Building the trainer refuses them where there are losses of several outputs or labels, those of
+    /// [`Phase`](crate::Phase)s included.
     ///
     /// ```
     /// use unisono::{Dense, Trainer, balanced_class_weights};

@@ -7,7 +7,6 @@ use unisono_checkpoint::{Contents, Export, Plan, Tensor, Tensors};
 use unisono_graph::StateKind;
 use unisono_world::{pack, unpack};
 
-use crate::objective::history::names_of_numbers;
 use crate::observe::events;
 use crate::saving::checkpoints::Checkpoints;
 use crate::saving::machines::{all_or_none, hand_round, writes};
@@ -33,8 +32,9 @@ impl Trainer {
     /// # Errors
     /// The directory cannot be written, or another run uses it; on several machines it has no name, such as
     /// `/`. There is no such metric. An adapter cannot be probed.
-    pub fn save_to(&mut self, saving: Saving) -> Result<(), Error> {
-        saving.check(&names_of_numbers(&self.plan.parts.metrics))?;
+    pub fn save_to(&mut self, mut saving: Saving) -> Result<(), Error> {
+        let note = saving.settle(&self.plan.parts.metrics)?;
+        note.iter().for_each(|note| self.watch.note(note));
         // Checkpoints name the classes. Probing now delays no step.
         self.crew.classes.probed()?;
         // The directory may be the one that is open. Observers are told what became of the saves to it.

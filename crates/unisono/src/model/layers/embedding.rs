@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 use unisono_graph::{DType, Var};
 
-use super::settings::{positive, valid};
+use super::settings::{Problem, positive, valid};
 use crate::model::{Context, Forward, Initializer, Layer};
 
 /// Embedding: the row of a table for each id (PyTorch's and Keras's `Embedding`).
@@ -20,6 +20,8 @@ use crate::model::{Context, Forward, Initializer, Layer};
 pub struct Embedding {
     rows: usize,
     width: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    padding_idx: Option<usize>,
     #[serde(skip, default = "start")]
     initializer: Initializer,
 }
@@ -32,13 +34,36 @@ fn start() -> Initializer {
 impl Embedding {
     /// Creates a layer with a table for ids in 0..rows, each of which has `width` features.
     pub fn new(rows: usize, width: usize) -> Self {
-        Self { rows, width, initializer: start() }
+        Self { rows, width, padding_idx: None, initializer: start() }
     }
 
     /// Sets what the table starts with. Default: normal with deviation 1.
     pub fn initializer(mut self, initializer: Initializer) -> Self {
         self.initializer = initializer;
         self
+    }
+
+    /// Sets the id of padding (PyTorch's `padding_idx`): its row starts at 0 and has no gradient. A row that
+    /// is loaded, or is among [`Initializer::Values`], keeps its values, except that an optimizer's weight
+    /// decay shrinks them. Default: there is none.
+    pub fn padding_idx(mut self, id: usize) -> Self {
+        self.padding_idx = Some(id);
+        self
+    }
+
+    /// Returns what the table starts with, with the row of padding.
+    fn start(&self) -> Initializer {
+        match (self.padding_idx, &self.initializer) {
+            (None, own) | (_, own @ Initializer::Values(_)) => own.clone(),
+            (Some(row), own) => Initializer::ZeroRow { row, others: Box::new(own.clone()) },
+        }
+    }
+
+    /// Checks that padding has a row, whose number f32 tells from all others.
+    fn padding(&self) -> Problem {
+        let id = self.padding_idx?;
+        let most = self.rows.min(1 << 24);
+        (id >= most).then(|| format!("padding_idx is {id}, and must be below {most}"))
     }
 }
 
@@ -48,11 +73,19 @@ impl Forward for Embedding {
             cx.fail(self.name(), format!("needs ids of i32, got {}", x.ty()));
             return x.clone();
         }
-        if !valid(self.name(), cx, [positive("rows", self.rows), positive("width", self.width)]) {
+        let sizes = [positive("rows", self.rows), positive("width", self.width), self.padding()];
+        if !valid(self.name(), cx, sizes) {
             return x.clone();
         }
-        let weight = cx.parameter("weight", &[self.rows, self.width], self.initializer.clone());
+        let weight = cx.parameter("weight", &[self.rows, self.width], self.start());
         cx.limit_ids(x, self.rows);
-        weight.embed(x)
+        let y = weight.embed(x);
+        match self.padding_idx.filter(|_| cx.is_training()) {
+            Some(id) => {
+                let is_padding = x.to_f32().eq_mask(&x.tape().constant(id as f32));
+                is_padding.add_axis().select(&y.detach(), &y)
+            }
+            None => y,
+        }
     }
 }

@@ -70,7 +70,7 @@ crate::model::description::layers! {
         ConvTranspose2d::new(4, 3).stride([3, 2]).padding(1).output_padding(1).dilation(2).groups(2),
     dense::Dense = "dense": Dense::new(7).input(5).no_bias(),
     dropout::Dropout = "dropout": Dropout::new(0.3),
-    embedding::Embedding = "embedding": Embedding::new(3, 5),
+    embedding::Embedding = "embedding": Embedding::new(3, 5).padding_idx(1),
     flatten::Flatten = "flatten": Flatten,
     gaussian_noise::GaussianNoise = "gaussian_noise": GaussianNoise::new(0.3),
     norms::GroupNorm = "group_norm": GroupNorm::new(4).epsilon(1e-3),

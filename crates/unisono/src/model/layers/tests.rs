@@ -9,7 +9,7 @@ use unisono_graph::{Array, DType, Feed, Frame, Graph, Outcome, Tape, Type, inter
 
 use super::*;
 use crate::model::context::Mode;
-use crate::{Context, Layer, Sequential, Var};
+use crate::{Context, Initializer, Layer, Sequential, Var};
 
 /// A traced model with the gradients of sum(y gy) by its parameters and, if it is f32, its input.
 struct Traced {
@@ -278,4 +278,28 @@ fn the_rest() {
     let mut traced = trace(&Embedding::new(4, 2), Type::sample(&[3]).of(DType::I32), Mode::Train);
     assert_eq!(traced.names, ["weight [4, 2]"]);
     traced.check_gradients(&[1, 1], &Array::new(&[2, 3], vec![0.0, 3.0, 3.0, 1.0, 3.0, 0.0]));
+}
+
+/// The numbers are PyTorch's for `Embedding(4, 2, padding_idx=3)`: the row starts at 0 and has no gradient.
+#[test]
+fn the_row_of_padding_has_no_gradient() {
+    let ids = Array::new(&[2, 3], vec![0.0, 3.0, 3.0, 1.0, 3.0, 0.0]);
+    let outcome = |layer: &Embedding, mode| {
+        let traced = trace(layer, Type::sample(&[3]).of(DType::I32), mode);
+        (traced.states[0].data.clone(), traced.run(&[1, 1], &ids))
+    };
+    let (start, plain) = outcome(&Embedding::new(4, 2), Mode::Train);
+    let (padded_start, padded) = outcome(&Embedding::new(4, 2).padding_idx(3), Mode::Train);
+    assert_eq!(padded_start, [&start[..6], &[0.0; 2]].concat());
+    let [all, some] = [&plain, &padded].map(|outcome| outcome.outputs["dweight"].data.clone());
+    assert!(all[6..].iter().all(|x| *x != 0.0), "{all:?}");
+    assert_eq!(some, [&all[..6], &[0.0; 2]].concat());
+    // A table that is given stays as it is, and its row is what padding gives.
+    let given = Initializer::Values((0..8).map(|x| x as f32).collect());
+    let given = Embedding::new(4, 2).initializer(given).padding_idx(3);
+    for mode in [Mode::Train, Mode::Evaluate] {
+        let (start, outcome) = outcome(&given, mode);
+        assert_eq!(start[6..], [6.0, 7.0]);
+        assert_eq!(outcome.outputs["y"].data[2..4], [6.0, 7.0]);
+    }
 }

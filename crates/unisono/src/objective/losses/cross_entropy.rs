@@ -42,7 +42,8 @@ impl CrossEntropy {
     /// -100).
     ///
     /// A sample's loss is then the mean over its other labels, and the sample weighs as much as there are
-    /// such labels, so that the loss of a batch is the mean over all of them.
+    /// such labels, so that the loss of a batch is the mean over all of them. Metrics have a setting of their
+    /// own, such as [`Accuracy::ignore_index`](crate::Accuracy::ignore_index), and do not follow the loss's.
     pub fn ignore_index(mut self, label: i32) -> Self {
         self.ignored = Some(label);
         self

@@ -69,7 +69,7 @@ pub trait Loss: Send + Sync {
 
     /// Traces the weight of each sample, an f32 `[B]`, by which the weight that the data give it is
     /// multiplied. Building the trainer refuses everything else. Default: `None`, which stands for 1. The
-    /// loss of a global batch is its weighted mean.
+    /// loss of a global batch is its weighted mean. Metrics do not count with it.
     fn weight(&self, _target: &Var) -> Option<Var> {
         None
     }

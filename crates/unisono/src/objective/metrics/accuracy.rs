@@ -2,7 +2,8 @@
 
 use unisono_graph::{DType, Type, Var};
 
-use super::Metric;
+use super::reduction::MeanOfLabels;
+use super::{Better, Metric, Reduction};
 use crate::objective::losses::{as_output, fits_binary, mean_of_sample};
 
 /// Accuracy: the share of labels for which the largest logit is that of the label. Of several equal logits
@@ -41,10 +42,10 @@ impl Accuracy {
     }
 
     /// Sets the label that counts neither as right nor as wrong (torchmetrics' `ignore_index`). Default: all
-    /// labels count.
+    /// labels count, also those that the loss ignores
+    /// ([`CrossEntropy::ignore_index`](crate::CrossEntropy::ignore_index)).
     ///
-    /// With [`CrossEntropy::ignore_index`](crate::CrossEntropy::ignore_index) of the same label a sample
-    /// weighs as much as it has other labels, so that the mean over samples is the mean over these labels.
+    /// The accuracy is then the mean over all other labels, each with its sample's weight.
     pub fn ignore_index(mut self, label: i32) -> Self {
         self.ignored = Some(label);
         self
@@ -71,20 +72,34 @@ impl Metric for Accuracy {
         }
     }
 
+    fn better(&self) -> Option<Better> {
+        Some(Better::Higher)
+    }
+
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         let labels = if target.dims() == output.dims() { target.argmax() } else { target.to_f32() };
         let right = output.argmax().eq_mask(&labels);
-        mean_of_counted(&right, &labels, self.ignored)
+        of_labels(&right, &labels, self.ignored)
+    }
+
+    fn reduction(&self) -> Option<&dyn Reduction> {
+        reduction_of_labels(self.ignored)
     }
 }
 
-/// Traces the mean of a value of each label over a sample's labels, which are f32, without the ignored one.
-pub(super) fn mean_of_counted(value: &Var, labels: &Var, ignored: Option<i32>) -> Var {
+/// Traces the mean of a value of each label over a sample's labels, `[B]`. Where a label is ignored, traces
+/// the sum over the sample's other labels and their number, `[B, 2]`. The labels are f32.
+pub(super) fn of_labels(value: &Var, labels: &Var, ignored: Option<i32>) -> Var {
     let Some(ignored) = ignored else { return mean_of_sample(value) };
     let number = |x: f32| labels.tape().constant(x);
     let counts = 1.0 - labels.eq_mask(&number(ignored as f32));
-    let sum = counts.select(value, &number(0.0)).flatten().sum(&[-1]);
-    sum / counts.flatten().sum(&[-1]).maximum(&number(1.0))
+    let total = |x: &Var| x.reshape(&[x.ty().count()]).sum(&[-1]).add_axis();
+    total(&counts.select(value, &number(0.0))).concat(&[&total(&counts)], -1)
+}
+
+/// Returns the reduction of what [`of_labels`] gives.
+pub(super) fn reduction_of_labels(ignored: Option<i32>) -> Option<&'static dyn Reduction> {
+    ignored.map(|_| &MeanOfLabels as &dyn Reduction)
 }
 
 /// Binary accuracy: the share of logits that are above 0 exactly where their target is above 0.5 (Keras's
@@ -106,6 +121,10 @@ impl Metric for BinaryAccuracy {
         fits.then_some(()).ok_or_else(|| format!("needs targets of the logits' shape {output}, got {target}"))
     }
 
+    fn better(&self) -> Option<Better> {
+        Some(Better::Higher)
+    }
+
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         let above = |x: &Var, threshold: f32| x.greater(&x.tape().constant(threshold));
         mean_of_sample(&above(output, 0.0).eq_mask(&above(&as_output(output, target), 0.5)))
@@ -118,14 +137,15 @@ mod tests {
 
     use super::*;
 
-    /// Returns the metric of each sample.
+    /// Returns the metric of each sample, or its sum over labels and the number of these.
     fn run(metric: &dyn Metric, output: (&[usize], &[f64]), target: (&[usize], &[f64], DType)) -> Vec<f64> {
         let tape = Tape::new();
         let x = tape.input("x", Type::sample(&output.0[1..]));
         let y = tape.input("y", Type::sample(&target.0[1..]).of(target.2));
         assert_eq!(metric.accepts(x.ty(), y.ty()), Ok(()));
         let each = metric.per_sample(&x, &y);
-        assert_eq!(each.ty(), &Type::sample(&[]));
+        let expected = metric.reduction().map_or(&[][..], |_| &[2]);
+        assert_eq!(each.ty(), &Type::sample(expected));
         tape.output("each", &each);
         let inputs = vec![Array::new(output.0, output.1.to_vec()), Array::new(target.0, target.1.to_vec())];
         let feed = Feed { frame: Frame { shards: vec![output.0[0]] }, inputs, states: vec![] };
@@ -144,12 +164,13 @@ mod tests {
         assert_eq!(run(&Accuracy, (SHAPE, &LOGITS), all), [2. / 3., 1. / 3.]);
         assert_eq!(run(&Accuracy::new(), (SHAPE, &LOGITS), all), [2. / 3., 1. / 3.]);
         let some = labels(&[1., -100., -100., -100., 1., 1.]);
-        assert_eq!(run(&Accuracy::new().ignore_index(-100), (SHAPE, &LOGITS), some), [1., 0.5]);
+        assert_eq!(run(&Accuracy::new().ignore_index(-100), (SHAPE, &LOGITS), some), [1., 1., 1., 2.]);
         // The ignored label may be a class too, and a sample may have no other label.
         let padding = labels(&[0., 0., 0., 2., 0., 0.]);
-        assert_eq!(run(&Accuracy::new().ignore_index(0), (SHAPE, &LOGITS), padding), [0., 1.]);
+        assert_eq!(run(&Accuracy::new().ignore_index(0), (SHAPE, &LOGITS), padding), [0., 0., 1., 1.]);
         let one = (&[3usize][..], &[1., -1., 2.][..], DType::I32);
-        assert_eq!(run(&Accuracy::new().ignore_index(-1), (&[3, 3], &LOGITS[..9]), one), [1., 0., 1.]);
+        let one = run(&Accuracy::new().ignore_index(-1), (&[3, 3], &LOGITS[..9]), one);
+        assert_eq!(one, [1., 1., 0., 0., 1., 1.]);
     }
 
     #[test]

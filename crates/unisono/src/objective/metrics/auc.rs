@@ -5,7 +5,7 @@ use unisono_graph::{Type, Var};
 use super::labels::classes_fit;
 use super::reduction::ratio;
 use super::regression::like_output;
-use super::{Metric, MetricKind, MetricState, MetricValue, Reduction, SampleValues};
+use super::{Better, Metric, MetricKind, MetricState, MetricValue, Reduction, SampleValues};
 use crate::objective::losses::as_output;
 
 /// The area under a curve over all thresholds: [`Auc::roc`] and [`Auc::pr`].
@@ -55,16 +55,15 @@ impl Auc {
 
     /// Creates the area under the precision-recall curve as average precision: the sum over thresholds of
     /// precision times the gain in recall (scikit-learn's `average_precision_score`, torchmetrics'
-    /// `AveragePrecision`; Keras's `AUC(curve="PR")` interpolates). It is 0 where there is no label of 1, as
-    /// in scikit-learn.
+    /// `AveragePrecision`; Keras's `AUC(curve="PR")` interpolates). It is NaN where there is no label of 1,
+    /// as the recall is then; scikit-learn warns and gives 0.
     pub fn pr() -> Self {
         Self { name: "pr auc".into(), curve: Curve::Pr, ..Self::roc() }
     }
 
     /// Takes logits of `classes` classes and labels, and gives the mean over classes of the area of each
     /// class against all others, with softmax as scores (scikit-learn's `multi_class="ovr"`,
-    /// `average="macro"`). The area is NaN under the ROC curve where a class has no label. Default: logits of
-    /// two classes.
+    /// `average="macro"`). The area is NaN where a class has no label. Default: logits of two classes.
     pub fn one_vs_rest(mut self, classes: usize) -> Self {
         self.classes = Some(classes);
         self
@@ -102,6 +101,10 @@ impl Metric for Auc {
             }
             None => like_output(output, target),
         }
+    }
+
+    fn better(&self) -> Option<Better> {
+        Some(Better::Higher)
     }
 
     /// Traces the scores of each sample, label by label, followed by its labels.
@@ -186,7 +189,9 @@ impl Curve {
             }
             area += match self {
                 Self::Roc => (misses - before.1) * (before.0 + hits) / 2.0,
-                Self::Pr => (hits - before.0) * ratio(hits, hits + misses),
+                // A tie without a hit has a share of 0, whatever its precision.
+                Self::Pr if hits > before.0 => (hits - before.0) * (hits / (hits + misses)),
+                Self::Pr => 0.0,
             };
         }
         match self {

@@ -84,32 +84,45 @@ impl Counted {
     }
 
     /// Returns the average of a quotient of each class. Classes that are neither predicted nor true are no
-    /// part of a mean; labels that do not exclude each other are.
+    /// part of a mean; labels that do not exclude each other are, unless none of them is predicted or true.
+    /// The average is NaN where nothing was measured.
     pub fn average(&self, state: &MetricState, quotient: impl Fn(Count) -> (f64, f64)) -> f64 {
         let counts = counts(state);
-        let score = |count: &Count| {
-            let (numerator, denominator) = quotient(*count);
-            ratio(numerator, denominator)
-        };
+        let score = |count: &Count| share(quotient(*count));
+        let actual = || counts.iter().map(|count| count.actual).sum::<f64>();
+        let is_there = |count: &&Count| count.predicted + count.actual > 0.0;
         match self.average {
-            Average::One(class) => counts.get(class).map_or(0.0, score),
+            Average::One(class) => counts.get(class).map_or(f64::NAN, |count| {
+                let (numerator, denominator) = quotient(*count);
+                if count.actual > 0.0 {
+                    share((numerator, denominator))
+                } else {
+                    ratio(numerator, denominator)
+                }
+            }),
             Average::Micro => {
                 let pairs = counts.iter().map(|count| quotient(*count));
-                let (numerator, denominator) = pairs.fold((0.0, 0.0), |sum, x| (sum.0 + x.0, sum.1 + x.1));
-                ratio(numerator, denominator)
+                let sums = pairs.fold((0.0, 0.0), |sum, x| (sum.0 + x.0, sum.1 + x.1));
+                if actual() > 0.0 { share(sums) } else { ratio(sums.0, sums.1) }
             }
             Average::Macro => {
-                let counts_all = matches!(self.labels.task, Task::Multilabel(_));
-                let is_there = |count: &&Count| counts_all || count.predicted + count.actual > 0.0;
-                let there = || counts.iter().filter(is_there);
-                ratio(there().map(score).sum(), there().count() as f64)
+                let there = counts.iter().filter(is_there).count();
+                let sum: f64 = counts.iter().filter(is_there).map(score).sum();
+                let is_multilabel = matches!(self.labels.task, Task::Multilabel(_));
+                ratio(sum, if is_multilabel && there > 0 { counts.len() } else { there } as f64)
             }
             Average::Weighted => {
                 let sum: f64 = counts.iter().map(|count| score(count) * count.actual).sum();
-                ratio(sum, counts.iter().map(|count| count.actual).sum())
+                ratio(sum, actual())
             }
         }
     }
+}
+
+/// Returns a quotient that is 0 where the divisor is, as scikit-learn has it for a class that is never
+/// predicted.
+fn share((numerator, denominator): (f64, f64)) -> f64 {
+    if denominator == 0.0 { 0.0 } else { numerator / denominator }
 }
 
 fn counts(state: &MetricState) -> Vec<Count> {
@@ -144,7 +157,8 @@ macro_rules! averages {
                 Self::of(concat!($label, " (weighted)").into(), Task::Classes(classes), Average::Weighted)
             }
 
-            /// Creates the metric of one of the classes, against all others.
+            /// Creates the metric of one of the classes, against all others. It is NaN of a class without a
+            /// label that is never predicted, and a recall of any class without a label.
             pub fn of_class(classes: usize, class: usize) -> Self {
                 Self::of(
                     format!(concat!($label, " (class {})"), class),
@@ -210,6 +224,10 @@ macro_rules! averages {
             fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
                 self.check()?;
                 self.counted.accepts(output, target)
+            }
+
+            fn better(&self) -> Option<Better> {
+                Some(Better::Higher)
             }
 
             fn per_sample(&self, output: &Var, target: &Var) -> Var {

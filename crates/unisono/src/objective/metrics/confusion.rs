@@ -4,7 +4,7 @@
 use unisono_graph::{Type, Var};
 
 use super::labels::{Labels, Task};
-use super::{Metric, MetricKind, MetricState, MetricValue, Reduction, SampleValues, Table};
+use super::{Better, Metric, MetricKind, MetricState, MetricValue, Reduction, SampleValues, Table};
 
 /// The confusion matrix: how many labels of each class (a row) are predicted to be of each class (a column),
 /// each with the weight that the data give its sample (scikit-learn's `confusion_matrix`, torchmetrics'
@@ -40,7 +40,8 @@ pub struct ConfusionMatrix {
 
 /// Matthews' correlation coefficient, from -1 to 1: the correlation of predicted and true labels
 /// (scikit-learn's `matthews_corrcoef`, torchmetrics' `MatthewsCorrCoef`, Gorodkin 2004 for several classes).
-/// It is 0 where all labels, or all predicted ones, are of one class, as in scikit-learn.
+/// It is 0 where all labels, or all predicted ones, are of one class, as in scikit-learn, and NaN where there
+/// is no label.
 ///
 /// Shapes and errors are those of [`ConfusionMatrix`].
 #[doc(alias = "MatthewsCorrCoef")]
@@ -52,7 +53,7 @@ pub struct Matthews {
 
 /// The constructors and settings that both share.
 macro_rules! labelled {
-    ($name:ident, $label:literal) => {
+    ($name:ident, $label:literal, $better:expr) => {
         impl $name {
             /// Creates the metric for labels in 0..`classes`.
             pub fn new(classes: usize) -> Self {
@@ -100,6 +101,10 @@ macro_rules! labelled {
                 self.labels.accepts(output, target)
             }
 
+            fn better(&self) -> Option<Better> {
+                $better
+            }
+
             fn per_sample(&self, output: &Var, target: &Var) -> Var {
                 self.labels.trace(output, target)
             }
@@ -111,8 +116,8 @@ macro_rules! labelled {
     };
 }
 
-labelled!(ConfusionMatrix, "confusion matrix");
-labelled!(Matthews, "matthews");
+labelled!(ConfusionMatrix, "confusion matrix", None);
+labelled!(Matthews, "matthews", Some(Better::Higher));
 
 impl Reduction for ConfusionMatrix {
     fn settings(&self) -> Option<String> {
@@ -179,10 +184,11 @@ impl Reduction for Matthews {
         let covariance = state.sum(0) * total - sum(|[predicted, actual]| predicted * actual);
         let predicted = total * total - sum(|[predicted, _]| predicted * predicted);
         let actual = total * total - sum(|[_, actual]| actual * actual);
-        match predicted > 0.0 && actual > 0.0 {
+        let number = match predicted > 0.0 && actual > 0.0 {
+            _ if total == 0.0 => f64::NAN,
             true => covariance / (predicted.sqrt() * actual.sqrt()),
             false => 0.0,
-        }
-        .into()
+        };
+        number.into()
     }
 }

@@ -4,10 +4,11 @@ use unisono_graph::{Type, Var};
 
 use super::averages::{Average, Count, Counted, averages};
 use super::labels::Task;
-use super::{Metric, MetricState, MetricValue, Reduction, SampleValues};
+use super::{Better, Metric, MetricState, MetricValue, Reduction, SampleValues};
 
 /// Precision: the share of the labels predicted to be of a class that are, hits / predicted (scikit-learn's
-/// `precision_score`, Keras's and torchmetrics' `Precision`). It is 0 for a class that is never predicted.
+/// `precision_score`, Keras's and torchmetrics' `Precision`). It is 0 for a class that has labels and is
+/// never predicted.
 ///
 /// Shapes: logits `[B, ..., classes]` with labels `[B, ...]` or probabilities `[B, ..., classes]`, of which
 /// the largest is the label; logits and targets of two classes as [`PrecisionScore::binary`] says. Each label
@@ -26,8 +27,8 @@ pub struct PrecisionScore {
 }
 
 /// Recall: the share of the labels of a class that are predicted to be, hits / actual (scikit-learn's
-/// `recall_score`, Keras's and torchmetrics' `Recall`). It is 0 for a class that is predicted, but of which
-/// there is no label.
+/// `recall_score`, Keras's and torchmetrics' `Recall`). Of one class without a label it is NaN; a mean over
+/// classes counts it as 0 where the class is predicted, as scikit-learn does.
 ///
 /// Shapes and errors are those of [`PrecisionScore`].
 #[derive(Clone, Debug)]

@@ -3,10 +3,10 @@
 use unisono_graph::{DType, Type, Var};
 
 use super::reduction::ratio;
-use super::{Metric, MetricState, MetricValue, Reduction, SampleValues};
+use super::{Better, Metric, MetricState, MetricValue, Reduction, SampleValues};
 
 /// Perplexity: e to the mean over all labels of -ln softmax(x) at the label (torchmetrics' `Perplexity`,
-/// KerasHub's `Perplexity(from_logits=True)`). It is 1 where there is no label.
+/// KerasHub's `Perplexity(from_logits=True)`). It is NaN where no label counts.
 ///
 /// Shapes: logits x `[B, ..., classes]` with i32 labels `[B, ...]`. Each label counts with the weight that
 /// the data give its sample. Errors: other shapes.
@@ -40,6 +40,10 @@ impl Metric for Perplexity {
         fits.then_some(()).ok_or_else(|| format!("needs i32 labels for logits {output}, got {target}"))
     }
 
+    fn better(&self) -> Option<Better> {
+        Some(Better::Lower)
+    }
+
     /// Traces the sum over a sample's labels, and their number.
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         let number = |x: f32| target.tape().constant(x);
@@ -69,9 +73,7 @@ impl Reduction for Perplexity {
     }
 
     fn update(&self, state: &mut MetricState, sample: &SampleValues<'_>) {
-        if let &[sum, count] = sample.values {
-            state.add(&[f64::from(sum) * sample.weight, f64::from(count) * sample.weight]);
-        }
+        state.add_counted(sample);
     }
 
     fn finish(&self, state: &MetricState) -> MetricValue {

@@ -20,7 +20,7 @@ pub use auc::Auc;
 pub use confusion::{ConfusionMatrix, Matthews};
 pub use counts::{F1, FBeta, Iou, PrecisionScore, RecallScore};
 pub use likelihood::Perplexity;
-pub(crate) use reduction::Mean;
+pub(crate) use reduction::{Mean, MeanInLoss, ratio};
 pub use reduction::{MetricKind, MetricState, MetricValue, Reduction, SampleValues, Table};
 pub use regression::{R2, RootMeanSquaredError};
 pub use similarity::CosineSimilarity;
@@ -30,10 +30,17 @@ pub use top_k::TopKAccuracy;
 /// sample order. Without a [`Reduction`] it is one number for each sample, and the trainer takes the mean
 /// with the samples' weights.
 ///
-/// In training, a metric is measured over the samples of the epoch, each with the weights that it was trained
-/// on, as in Keras. In an evaluation it is measured over all samples of the loader. The bits of the number
-/// depend on neither the number of replicas nor where batches end, and a run that is resumed in the middle of
-/// an epoch goes on with the state that the reduction had.
+/// What counts in a metric is what its own settings say, such as an ignored label, each sample with the
+/// weight that the data give it (the field `w`). What weighs the loss alone does not count: class weights,
+/// and the labels that the loss ignores. A metric is NaN where nothing was measured: without a batch, or
+/// where all labels are ignored or all weights are 0. A note says so, and what decides by the metric passes
+/// it over ([`Saving::keep_best`](crate::Saving::keep_best), [`EarlyStopping`](crate::EarlyStopping),
+/// [`Plateau`](crate::Plateau)).
+///
+/// In training, a metric is measured over the samples of the epoch, each by the model as it was when the
+/// sample was trained on, as in Keras. In an evaluation it is measured over all samples of the loader. The
+/// bits of the number depend on neither the number of replicas nor where batches end, and a run that is
+/// resumed in the middle of an epoch goes on with the state that the reduction had.
 ///
 /// ```
 /// use unisono::{Metric, Var};
@@ -71,11 +78,26 @@ pub trait Metric: Send + Sync {
     /// of a batch, which would depend on the batch size. Building the trainer returns them.
     fn per_sample(&self, output: &Var, target: &Var) -> Var;
 
+    /// Returns which values are better, for [`BestBy::Metric`](crate::BestBy::Metric). Default: `None`, which
+    /// stands for a metric that does not say so, or that is no number.
+    fn better(&self) -> Option<Better> {
+        None
+    }
+
     /// Returns how the samples' values become the metric's number. Default: `None`, which stands for the mean
     /// over samples with their weights.
     fn reduction(&self) -> Option<&dyn Reduction> {
         None
     }
+}
+
+/// Which values of a metric are better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// Less is better, as of an error.
+    Lower,
+    /// More is better, as of an accuracy.
+    Higher,
 }
 
 /// Returns how a metric's values are reduced.

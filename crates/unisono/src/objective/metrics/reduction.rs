@@ -90,11 +90,13 @@ pub enum MetricKind {
 pub struct SampleValues<'a> {
     /// What [`Metric::per_sample`](crate::Metric::per_sample) gives for the sample, in row-major order.
     pub values: &'a [f32],
-    /// The weight that the data give the sample (the field `w`). Default: 1.
+    /// The weight that the data give the sample (the field `w`), with which the default mean weighs. Default:
+    /// 1.
     pub weight: f64,
     /// The sample's weight in the loss: the one that the data give, times the one that the loss gives, such
-    /// as the number of labels that are not ignored ([`Loss::weight`](crate::Loss::weight)). The default mean
-    /// weighs with it. Default: 1.
+    /// as the number of labels that are not ignored ([`Loss::weight`](crate::Loss::weight)), and in training
+    /// times that of its class ([`Builder::class_weights`](crate::Builder::class_weights)). The library's own
+    /// metrics do not use it. Default: 1.
     pub loss_weight: f64,
 }
 
@@ -190,9 +192,15 @@ impl Table {
     }
 }
 
-/// The reduction of metrics without one of their own: the mean over samples, weighted as in the loss, or 0
-/// where all weights are 0. Its sums are that of the values and that of the weights.
+/// The reduction of metrics without one of their own: the mean over samples with the weights that the data
+/// give them, or NaN where all weights are 0. Its sums are that of the values and that of the weights.
 pub(crate) struct Mean;
+
+/// The mean over labels: a sample gives the sum of a value over its labels that count, and their number.
+pub(crate) struct MeanOfLabels;
+
+/// The mean over samples with their weights in the loss, for losses that are measured like metrics.
+pub(crate) struct MeanInLoss;
 
 impl Reduction for Mean {
     fn settings(&self) -> Option<String> {
@@ -204,12 +212,47 @@ impl Reduction for Mean {
     }
 
     fn update(&self, state: &mut MetricState, sample: &SampleValues<'_>) {
-        let value = sample.values.first().copied().unwrap_or_default();
-        state.add(&[f64::from(value) * sample.loss_weight, sample.loss_weight]);
+        state.add_weighted(sample.values, sample.weight);
     }
 
     fn finish(&self, state: &MetricState) -> MetricValue {
         ratio(state.sum(0), state.sum(1)).into()
+    }
+}
+
+impl Reduction for MeanOfLabels {
+    fn settings(&self) -> Option<String> {
+        Some("mean of labels".into())
+    }
+
+    fn start(&self, _values: usize) -> MetricState {
+        MetricState::zeros(2)
+    }
+
+    fn update(&self, state: &mut MetricState, sample: &SampleValues<'_>) {
+        state.add_counted(sample);
+    }
+
+    fn finish(&self, state: &MetricState) -> MetricValue {
+        Mean.finish(state)
+    }
+}
+
+impl Reduction for MeanInLoss {
+    fn settings(&self) -> Option<String> {
+        Some("mean in the loss".into())
+    }
+
+    fn start(&self, values: usize) -> MetricState {
+        Mean.start(values)
+    }
+
+    fn update(&self, state: &mut MetricState, sample: &SampleValues<'_>) {
+        state.add_weighted(sample.values, sample.loss_weight);
+    }
+
+    fn finish(&self, state: &MetricState) -> MetricValue {
+        Mean.finish(state)
     }
 }
 
@@ -219,15 +262,33 @@ impl MetricState {
         self.sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
     }
 
+    /// Adds a sample's only value and its weight to the two sums of a mean. A weight of 0 adds nothing, also
+    /// where the value is not finite.
+    fn add_weighted(&mut self, values: &[f32], weight: f64) {
+        let value = values.first().copied().unwrap_or_default();
+        if weight != 0.0 {
+            self.add(&[f64::from(value) * weight, weight]);
+        }
+    }
+
+    /// Adds a sample's sum over labels and the number of these labels to the two sums of a mean.
+    pub(super) fn add_counted(&mut self, sample: &SampleValues<'_>) {
+        if let &[sum, count] = sample.values
+            && sample.weight != 0.0
+        {
+            self.add(&[f64::from(sum) * sample.weight, f64::from(count) * sample.weight]);
+        }
+    }
+
     /// Returns a sum, or 0 if there is none of this number.
     pub(super) fn sum(&self, index: usize) -> f64 {
         self.sums.get(index).copied().unwrap_or_default()
     }
 }
 
-/// Returns a quotient, or 0 where the divisor is 0.
-pub(super) fn ratio(numerator: f64, denominator: f64) -> f64 {
-    if denominator == 0.0 { 0.0 } else { numerator / denominator }
+/// Returns a quotient, or NaN where the divisor is 0: nothing was measured then.
+pub(crate) fn ratio(numerator: f64, denominator: f64) -> f64 {
+    if denominator == 0.0 { f64::NAN } else { numerator / denominator }
 }
 
 /// Writes f32 numbers as one text: eight hexadecimal digits of each, the highest first.

@@ -3,7 +3,7 @@
 use unisono_graph::{DType, Type, Var};
 
 use super::reduction::ratio;
-use super::{Mean, Metric, MetricState, MetricValue, Reduction, SampleValues};
+use super::{Better, Mean, Metric, MetricState, MetricValue, Reduction, SampleValues};
 use crate::objective::losses::{as_output, fits_binary, mean_of_sample};
 use crate::{Loss, MeanAbsoluteError, MeanSquaredError};
 
@@ -18,6 +18,10 @@ impl Metric for MeanSquaredError {
 
     fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
         like_output(output, target)
+    }
+
+    fn better(&self) -> Option<Better> {
+        Some(Better::Lower)
     }
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
@@ -36,6 +40,10 @@ impl Metric for MeanAbsoluteError {
 
     fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
         like_output(output, target)
+    }
+
+    fn better(&self) -> Option<Better> {
+        Some(Better::Lower)
     }
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
@@ -58,6 +66,10 @@ impl Metric for RootMeanSquaredError {
 
     fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
         like_output(output, target)
+    }
+
+    fn better(&self) -> Option<Better> {
+        Some(Better::Lower)
     }
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
@@ -106,6 +118,10 @@ impl Metric for R2 {
 
     fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
         like_output(output, target)
+    }
+
+    fn better(&self) -> Option<Better> {
+        Some(Better::Higher)
     }
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {

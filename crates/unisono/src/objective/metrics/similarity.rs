@@ -2,15 +2,15 @@
 
 use unisono_graph::{Type, Var};
 
-use super::Metric;
 use super::regression::like_output;
+use super::{Better, Metric};
 use crate::objective::losses::mean_of_sample;
 
 /// The least norm that a vector is divided by, PyTorch's `eps`.
 const LEAST: f32 = 1e-8;
 
 /// Cosine similarity: x y / (|x| |y|) of the vectors along the last axis, the mean over a sample's vectors
-/// and over samples, weighted as in the loss (Keras's `CosineSimilarity`, torchmetrics'
+/// and over samples, with the samples' weights (Keras's `CosineSimilarity`, torchmetrics'
 /// `CosineSimilarity(reduction="mean")`). Norms below 1e-8 count as 1e-8, as in PyTorch, so that a vector of
 /// zeros has a similarity of 0.
 ///
@@ -27,6 +27,10 @@ impl Metric for CosineSimilarity {
         like_output(output, target)?;
         let fits = output.dims == target.dims && !output.dims.is_empty();
         fits.then_some(()).ok_or_else(|| format!("needs vectors of features, got {output} and {target}"))
+    }
+
+    fn better(&self) -> Option<Better> {
+        Some(Better::Higher)
     }
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {

@@ -38,13 +38,13 @@ fn number(metric: &dyn Metric, output: Given<'_>, target: Given<'_>, dtype: DTyp
 }
 
 #[test]
-fn areas_of_one_class_alone_are_those_of_scikit_learn() {
+fn areas_of_one_class_alone() {
     let scores = (&[3usize][..], &[0.1, 0.7, 0.2][..]);
     let of = |metric: &Auc, target: &[f64]| number(metric, scores, (&[3], target), DType::F32);
     assert!(of(&Auc::roc(), &[1., 1., 1.]).is_nan());
     assert!(of(&Auc::roc(), &[0., 0., 0.]).is_nan());
     assert_eq!(of(&Auc::pr(), &[1., 1., 1.]), 1.0);
-    assert_eq!(of(&Auc::pr(), &[0., 0., 0.]), 0.0);
+    assert!(of(&Auc::pr(), &[0., 0., 0.]).is_nan());
     assert_eq!(of(&Auc::roc(), &[0., 1., 0.]), 1.0);
     assert_eq!(of(&Auc::roc().ignore_index(-1), &[0., 1., -1.]), 1.0);
     // Zeros of both signs are one score.
@@ -84,7 +84,7 @@ fn ties_of_the_largest_logits() {
     let top = |k| number(&TopKAccuracy::new(k), logits, labels, DType::I32);
     assert_eq!([top(1), top(2), top(3)], [0.0, 0.5, 1.0]);
     let ignored = TopKAccuracy::new(2).ignore_index(2);
-    assert_eq!(number(&ignored, logits, labels, DType::I32), 0.25, "samples without a label weigh too");
+    assert_eq!(number(&ignored, logits, labels, DType::I32), 1.0, "samples without a label do not count");
 }
 
 /// A lookup of a label that is no class reads another class.
@@ -170,6 +170,29 @@ fn names_say_the_average() {
 }
 
 #[test]
+fn metrics_know_which_values_are_better() {
+    let errors: [&dyn Metric; 4] =
+        [&MeanSquaredError, &MeanAbsoluteError, &RootMeanSquaredError, &Perplexity::new()];
+    let shares: [&dyn Metric; 12] = [
+        &Accuracy,
+        &BinaryAccuracy,
+        &TopKAccuracy::new(2),
+        &PrecisionScore::binary(),
+        &RecallScore::binary(),
+        &F1::binary(),
+        &Iou::binary(),
+        &Matthews::binary(),
+        &Auc::roc(),
+        &Auc::pr(),
+        &R2,
+        &CosineSimilarity,
+    ];
+    assert!(errors.iter().all(|metric| metric.better() == Some(Better::Lower)));
+    assert!(shares.iter().all(|metric| metric.better() == Some(Better::Higher)));
+    assert_eq!(ConfusionMatrix::binary().better(), None);
+}
+
+#[test]
 fn beta_is_in_the_settings() {
     let settings = |beta| FBeta::binary().named("score").beta(beta).reduction().unwrap().settings();
     assert_ne!(settings(2.0), settings(0.5));
@@ -219,6 +242,18 @@ fn batches_do_not_show_and_steps_have_no_areas() {
     assert_eq!(running.problem(&metrics, &[2, 2, 2, 1]), None);
     let problem = running.problem(&metrics, &[4, 2, 2, 1]).unwrap();
     assert_eq!(problem, "the metric \"r2\" of the run has 5 sums, not 8");
+}
+
+#[test]
+fn of_no_batch_all_numbers_are_nan() {
+    let metrics: Vec<Box<dyn Metric>> =
+        vec![Box::new(Accuracy), Box::new(ConfusionMatrix::new(2)), Box::new(Auc::pr()), Box::new(R2)];
+    let nothing = Running::default();
+    let evaluation = nothing.finish(&metrics);
+    let names: Vec<&str> = evaluation.metrics.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, ["accuracy", "pr auc", "r2"]);
+    assert!(evaluation.loss.is_nan() && evaluation.metrics.iter().all(|(_, value)| value.is_nan()));
+    assert_eq!(nothing.unmeasured(&metrics, &evaluation), ["loss", "accuracy", "pr auc", "r2"]);
 }
 
 #[test]

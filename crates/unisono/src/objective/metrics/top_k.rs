@@ -3,14 +3,14 @@
 use unisono_graph::ops::Iota;
 use unisono_graph::{DType, Type, Var};
 
-use super::Metric;
-use super::accuracy::mean_of_counted;
+use super::accuracy::{of_labels, reduction_of_labels};
+use super::{Better, Metric, Reduction};
 
 /// Top-k accuracy: the share of labels whose logit is one of the k largest (Keras's
 /// `SparseTopKCategoricalAccuracy`, scikit-learn's `top_k_accuracy_score`, torchmetrics'
 /// `MulticlassAccuracy(top_k=k, average="micro")`). Of equal logits the first counts as the largest, so that
 /// k = 1 is [`Accuracy`](struct@crate::Accuracy); Keras counts a tie as right. A label that is no class
-/// counts as wrong. It is the mean over samples of the share of each, weighted as in the loss.
+/// counts as wrong. It is the mean over samples of the share of each, with the samples' weights.
 ///
 /// Shapes: logits `[B, ..., classes]` with i32 labels `[B, ...]`. Errors: other shapes, k = 0, or k above the
 /// number of classes.
@@ -57,6 +57,10 @@ impl Metric for TopKAccuracy {
         }
     }
 
+    fn better(&self) -> Option<Better> {
+        Some(Better::Higher)
+    }
+
     /// Counts the logits behind that of the label. NaN is behind nothing, so that its label is no hit.
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         let tape = output.tape();
@@ -70,6 +74,10 @@ impl Metric for TopKAccuracy {
         let least = (classes - self.k.min(classes)) as f32 - 0.5;
         let hits = behind.sum(&[-1]).greater(&number(least));
         let is_class = labels.greater(&number(-0.5)).minimum(&number(classes as f32 - 0.5).greater(&labels));
-        mean_of_counted(&hits.minimum(&is_class), &labels, self.ignored)
+        of_labels(&hits.minimum(&is_class), &labels, self.ignored)
+    }
+
+    fn reduction(&self) -> Option<&dyn Reduction> {
+        reduction_of_labels(self.ignored)
     }
 }

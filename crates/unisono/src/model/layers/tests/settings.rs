@@ -74,6 +74,7 @@ fn ids() {
         (Box::new(Embedding::new(4, 0)), "embedding: width is 0, and must be at least 1"),
         (Box::new(Embedding::new(0, 4)), "embedding: rows is 0, and must be at least 1"),
         (Box::new(Embedding::new(usize::MAX, 2)), "more than 2^48 elements"),
+        (Box::new(Embedding::new(4, 2).padding_idx(4)), "embedding: padding_idx is 4, and must be below 4"),
     ];
     check(Type::sample(&[5]).of(DType::I32), cases);
 }
