@@ -15,8 +15,8 @@ const TIMES: u32 = 10;
 /// launch's time.
 const SUBMISSIONS: usize = 10;
 
-/// Prints a line for every launch of a step on one replica: milliseconds, share, the rates at which it computes
-/// and moves what it has to, name, grid.
+/// Prints a line for every launch of a step on one replica: milliseconds, share, the rates at which it
+/// computes and moves the least that it has to, name, grid.
 pub fn measure(program: &Program, run: &Run, adapter: &Adapter) -> Result<(), Error> {
     let mut device = Device::open(adapter)?;
     let plan = program.plan(run, &device.target())?;

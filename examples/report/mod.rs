@@ -42,6 +42,9 @@ struct Flags {
     /// End after so many seconds: parts that have not begun are left out [default: 480, short 150]
     #[arg(long, value_name = "SECONDS")]
     limit: Option<u64>,
+    /// Spoil what the GPU computes, to see that the report finds it: contraction, reassociation or division
+    #[arg(long, value_name = "KIND", hide = true)]
+    plant: Option<String>,
     /// Draw GPUS.md from the report.json files in the folders of DIR, and do nothing else
     #[arg(long, value_name = "DIR")]
     table: Option<PathBuf>,
@@ -66,6 +69,7 @@ fn report(flags: Flags) -> Result<(), Error> {
     };
     let limit = Duration::from_secs(flags.limit.unwrap_or(if flags.short { 150 } else { 480 }));
     let mut report = Report::new(&flags.out, &adapter.label(), flags.short, limit, flags.only)?;
+    report.plant = flags.plant;
     let inputs = Inputs::find(flags.data.as_deref(), &flags.out)?;
     say!("reporting on {} to {}", adapter.label(), flags.out.display());
     every_part(&mut report, &name, &inputs)?;
@@ -109,6 +113,7 @@ fn right(report: &mut Report, name: &str, cpu: &str, inputs: &Inputs) -> Result<
     let (graphs, most) = if report.short { ("25", "3") } else { ("200", "20") };
     let random = Part::new("random graphs", Group::Right, "vendors").args(both);
     let random = random.args(["--only-fuzz", "--fuzz", graphs]);
+    let random = report.plant.iter().fold(random, |random, plant| random.args(["--plant", plant]));
     report.run(random.limit(90).says("random graphs beside the CPU, byte by byte"))?;
     if !report.short {
         let kernels = Part::new("vendors", Group::Right, "vendors").args(both).args(["--fuzz", "0"]);

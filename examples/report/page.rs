@@ -24,6 +24,7 @@ pub fn write(report: &Report) -> Result<String, Error> {
         products(report),
         steps(report),
         parts(report),
+        failures(report),
         kernels(report),
     ];
     let text =
@@ -77,6 +78,7 @@ fn verdict_lines(report: &Report) -> String {
     if let (Some(product), Some(fma)) =
         (verdict["f32_tflop_per_s"].as_f64(), verdict["fma_tflop_per_s"].as_f64())
     {
+        // On a CPU products are native code, and multiply-adds are not.
         let part = 100.0 * product / fma;
         let (product, fma) = (number(&product.into()), number(&fma.into()));
         let copy = number(&verdict["copy_gb_per_s"]);
@@ -204,6 +206,12 @@ fn parts(report: &Report) -> String {
     };
     let head = ["part", "", "s", "its last line", "again"];
     format!("## Parts\n\n{}", rows(&head, report.records.iter().map(row)))
+}
+
+/// Returns what the parts printed that failed.
+fn failures(report: &Report) -> String {
+    let failed = report.records.iter().filter(|record| !record.is_right);
+    failed.map(|record| format!("## {}\n\n```text\n{}\n```\n", record.name, record.output)).collect()
 }
 
 fn kernels(report: &Report) -> String {

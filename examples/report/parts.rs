@@ -132,8 +132,20 @@ pub struct Record {
     pub seconds: f64,
     /// The last line that it printed.
     pub last_line: String,
+    /// The beginning and the end of all that it printed, if it failed.
+    pub output: String,
     /// How to run it again.
     pub command: String,
+}
+
+/// Returns the first and the last lines of a text.
+fn ends_of(text: &str) -> String {
+    const LINES: usize = 40;
+    let lines: Vec<&str> = text.lines().collect();
+    let (first, last) =
+        (lines.len().min(LINES), lines.len().saturating_sub(LINES).max(LINES.min(lines.len())));
+    let between = if last > first { vec!["..."] } else { Vec::new() };
+    [&lines[..first], &between, &lines[last..]].concat().join("\n")
 }
 
 /// The states that a program ended in, by how it was run.
@@ -147,6 +159,8 @@ pub struct Report {
     pub records: Vec<Record>,
     pub states: States,
     pub facts: Map<String, Value>,
+    /// What is spoiled on purpose.
+    pub plant: Option<String>,
     only: Vec<String>,
     began: Instant,
     limit: Duration,
@@ -165,7 +179,7 @@ impl Report {
         let dir = dir.canonicalize().map_err(failed)?;
         let (records, states, facts) = Default::default();
         let (label, began) = (label.to_owned(), Instant::now());
-        Ok(Self { dir, label, short, records, states, facts, only, began, limit })
+        Ok(Self { dir, label, short, records, states, facts, plant: None, only, began, limit })
     }
 
     /// Runs a part, unless the time is over or others are asked for. Returns what became of it.
@@ -178,7 +192,8 @@ impl Report {
         }
         let left = self.limit.saturating_sub(self.began.elapsed());
         if left.is_zero() {
-            self.record(&part, Ended::LeftOut, Duration::ZERO, "the time for the whole report was over")?;
+            let why = "the time for the whole report was over";
+            self.record(&part, Ended::LeftOut, Duration::ZERO, why, "")?;
             return Ok(None);
         }
         let mut command = part.command()?;
@@ -187,11 +202,11 @@ impl Report {
         let ran = match process::run(&mut command, &self.dir.join("parts"), &file, part.limit.min(left)) {
             Ok(ran) => ran,
             Err(error) => {
-                self.record(&part, Ended::LeftOut, Duration::ZERO, &error.to_string())?;
+                self.record(&part, Ended::LeftOut, Duration::ZERO, &error.to_string(), "")?;
                 return Ok(None);
             }
         };
-        self.record(&part, ran.ended, ran.took, ran.last_line())?;
+        self.record(&part, ran.ended, ran.took, ran.last_line(), &(ran.output.clone() + &ran.errors))?;
         Ok(Some(ran))
     }
 
@@ -210,7 +225,14 @@ impl Report {
         self.facts.insert(name.to_owned(), last.unwrap_or(Value::Null));
     }
 
-    fn record(&mut self, part: &Part, ended: Ended, took: Duration, last: &str) -> Result<(), Error> {
+    fn record(
+        &mut self,
+        part: &Part,
+        ended: Ended,
+        took: Duration,
+        last: &str,
+        output: &str,
+    ) -> Result<(), Error> {
         let is_right = ended == part.ends || ended == Ended::LeftOut;
         let seconds = took.as_secs_f64();
         let word = match (ended, is_right) {
@@ -222,8 +244,9 @@ impl Report {
         };
         say!("{seconds:>6.1} s  {word:<9}  {}", part.name);
         let last_line = last.chars().take(300).collect();
+        let output = if is_right { String::new() } else { ends_of(output) };
         let (name, group, says, command) = (part.name.clone(), part.group, part.says, part.line());
-        self.records.push(Record { name, group, says, ended, is_right, seconds, last_line, command });
+        self.records.push(Record { name, group, says, ended, is_right, seconds, last_line, output, command });
         self.save()
     }
 

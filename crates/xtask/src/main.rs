@@ -1,5 +1,5 @@
-//! `cargo xtask demo | test | fuzz | bench | gpu-report | isa | vendors | arm | tidy | rooms | lines`: the tasks that a
-//! person or CI runs in this repository.
+//! `cargo xtask demo | test | fuzz | bench | gpu-report | isa | vendors | arm | tidy | rooms | lines`: the
+//! tasks that a person or CI runs in this repository.
 //!
 //! **This package must never depend on wgpu**: it is built first on a fresh machine, before there is a
 //! driver.

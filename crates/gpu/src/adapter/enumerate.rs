@@ -41,8 +41,8 @@ pub(crate) fn instance(backends: &[Backend], debug: bool) -> wgpu::Instance {
     wgpu::Instance::new(descriptor)
 }
 
-/// Keeps an instance of a GPU's backend until the process ends. When the last one goes, the system unloads the
-/// driver, with whatever its own threads and the ends of ours still do in it.
+/// Keeps an instance of a GPU's backend until the process ends. When the last one is closed, the system
+/// unloads the driver, while threads of its own may still run in it.
 pub(crate) fn keep(instance: &wgpu::Instance) {
     static KEPT: OnceLock<wgpu::Instance> = OnceLock::new();
     KEPT.get_or_init(|| instance.clone());

@@ -57,8 +57,8 @@ pub(crate) fn inputs(
     inputs.collect()
 }
 
-/// Memory of inputs that steps have done with, for the next ones. The system takes large memory back as soon as
-/// it is free, and to get it again costs several times what filling it does.
+/// Memory of inputs that earlier steps are done with, for the next ones. The system takes large memory back
+/// as soon as it is free, and to get it again costs several times what filling it does.
 #[derive(Debug, Default)]
 pub(crate) struct InputMemory(Mutex<VecDeque<Arc<[u8]>>>);
 
@@ -152,8 +152,8 @@ pub(crate) fn check_field(batch: &Batch, name: &str, ty: &Type, names: Names<'_>
     }
 }
 
-/// Returns the place of the first number that is not finite. Blocks are looked at without a branch, which is a
-/// few instructions for many numbers.
+/// Returns the place of the first number that is not finite. A block is checked without a branch for each
+/// number, so that the compiler uses vectors.
 fn not_finite(values: &[f32]) -> Option<usize> {
     const BLOCK: usize = 1024;
     let is_bad = |x: &f32| !x.is_finite();
@@ -209,4 +209,40 @@ fn bad_sample(batch: &Batch, row: usize, names: Names<'_>, problem: String) -> E
     let row = batch.rows().start + row;
     let sample = sample_name(batch, row, names);
     Error::Sample { epoch: batch.epoch, position: batch.position_of(row), sample, problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_used_again_when_nobody_has_it_and_only_then() {
+        let memory = InputMemory::default();
+        let bytes = |value: u8| vec![value; InputMemory::LARGE];
+        let first = memory.copy(&bytes(1));
+        let at = first.as_ptr();
+        let second = memory.copy(&bytes(2));
+        assert_ne!(second.as_ptr(), at);
+        drop(first);
+        let third = memory.copy(&bytes(3));
+        assert_eq!(third.as_ptr(), at);
+        assert_eq!((second[0], third[0], third.len()), (2, 3, InputMemory::LARGE));
+        // One of another length has memory of its own, and a small one is not kept.
+        let [other, small] = [InputMemory::LARGE + 4, 8].map(|len| memory.copy(&vec![4; len]));
+        assert_eq!((other.len(), small.len()), (InputMemory::LARGE + 4, 8));
+        assert_eq!(memory.0.lock().unwrap().len(), 3);
+        let all: Vec<_> = (0..20).map(|_| memory.copy(&bytes(5))).collect();
+        assert_eq!((all.len(), memory.0.lock().unwrap().len()), (20, InputMemory::MOST));
+    }
+
+    #[test]
+    fn the_first_number_that_is_not_finite_is_found_wherever_it_is() {
+        let mut values = vec![1.0; 3000];
+        assert_eq!(not_finite(&values), None);
+        for (at, bad) in [(2999, f32::NAN), (1024, f32::INFINITY), (1023, f32::NEG_INFINITY), (0, f32::NAN)] {
+            values[at] = bad;
+            assert_eq!(not_finite(&values), Some(at));
+        }
+        assert_eq!(not_finite(&[]), None);
+    }
 }

@@ -1,0 +1,55 @@
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Runs the report without any variable and in an empty folder, and returns whether it passed, with
+/// report.json and report.md.
+fn report(dir: &Path, args: &[&str]) -> (bool, Value, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gpu_report"));
+    command.env_clear().current_dir(dir).args(["--short", "--out", "out"]).args(args);
+    let output = command.output().unwrap();
+    let read = |name: &str| std::fs::read(dir.join("out").join(name));
+    let json = read("report.json").unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let page = String::from_utf8(read("report.md").unwrap()).unwrap();
+    (output.status.success(), serde_json::from_slice(&json).unwrap(), page)
+}
+
+/// Parts that take little time in a build for tests.
+const QUICK: [&str; 6] = ["--only", "digits", "--only", "limits", "--only", "random graphs"];
+
+#[test]
+fn a_report_tells_that_an_adapter_is_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [&["--adapter", "cpu"], &QUICK[..]].concat();
+    let (passed, json, page) = report(dir.path(), &args);
+    assert!(passed, "{page}");
+    assert_eq!(json["verdict"]["is_right"], true);
+    assert_eq!(json["verdict"]["same_as"][0], "cpu:split");
+    let states = json["states"]["digits"].as_array().unwrap();
+    assert_eq!(states.len(), 7, "{states:?}");
+    assert!(states.iter().all(|state| state[1] == states[0][1] && state[1] != "none"), "{states:?}");
+    assert!(page.contains("**Right**: no part failed."), "{page}");
+    let parts = json["parts"].as_array().unwrap();
+    assert!(parts.iter().all(|part| part["is_right"] == true), "{parts:?}");
+    let limits = &json["facts"]["limits"];
+    assert!(limits["too_large"].as_str().unwrap().contains("does not fit"), "{limits}");
+    assert!(limits["given_up_after_ms"].as_f64().unwrap() > 400.0, "{limits}");
+}
+
+/// The kernel is named, and the report is no success.
+#[test]
+fn a_wrong_kernel_is_named_by_a_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["--adapter", "vulkan:llvmpipe", "--only", "random graphs", "--plant", "division"];
+    let has = unisono::gpu::select(&["vulkan:llvmpipe"]).is_ok();
+    if !has {
+        return crate::left_out("a planted fault on lavapipe, which is not there");
+    }
+    let (passed, json, page) = report(dir.path(), &args);
+    assert!(!passed);
+    assert_eq!(json["verdict"]["is_right"], false);
+    assert_eq!(json["verdict"]["failed"][0], "random graphs");
+    assert!(page.contains("**Failed**: random graphs"), "{page}");
+    assert!(page.contains("fn main"), "the WGSL of the first kernel that differs: {page}");
+}
