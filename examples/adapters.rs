@@ -66,7 +66,12 @@ fn list(flags: Flags) -> Result<(), Error> {
 fn class(adapter: &Adapter, cpus: &[(Arithmetic, Class)]) -> Vec<String> {
     let class = match unisono::probe(adapter) {
         Ok(class) => class,
-        Err(error) => return vec![adapter.label(), error.to_string(), String::new()],
+        Err(error) => {
+            // The first cell has the label.
+            let (text, label) = (error.to_string(), format!("{}: ", adapter.label()));
+            let why = text.rsplit_once(&label).map_or(text.as_str(), |(_, why)| why).to_owned();
+            return vec![adapter.label(), why, String::new()];
+        }
     };
     let same = cpus.iter().filter(|(_, cpu)| cpu.is_same(&class));
     let names: Vec<String> = same.map(|(arithmetic, _)| format!("cpu:{}", arithmetic.name())).collect();

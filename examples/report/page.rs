@@ -78,14 +78,18 @@ fn verdict_lines(report: &Report) -> String {
     if let (Some(product), Some(fma)) =
         (verdict["f32_tflop_per_s"].as_f64(), verdict["fma_tflop_per_s"].as_f64())
     {
-        // On a CPU products are native code, and multiply-adds are not.
-        let part = 100.0 * product / fma;
-        let (product, fma) = (number(&product.into()), number(&fma.into()));
         let copy = number(&verdict["copy_gb_per_s"]);
+        let part = format!(
+            ", {:.0} % of the {} that multiply-adds in registers do",
+            100.0 * product / fma,
+            number(&fma.into())
+        );
+        // On the CPU products are native code, and multiply-adds of a kernel are not.
+        let is_cpu = report.facts["machine"]["adapter"]["backend"] == "cpu";
+        let (product, part) = (number(&product.into()), if is_cpu { "" } else { &part });
         let _ = writeln!(
             lines,
-            "- The fastest f32 product does {product} TFLOP/s, {part:.0} % of the {fma} that multiply-adds in \
-             registers do. A copy moves {copy} GB/s."
+            "- The fastest f32 product does {product} TFLOP/s{part}. A copy moves {copy} GB/s."
         );
     }
     let left_out = list(&verdict["left_out"]);
