@@ -14,7 +14,7 @@ use unisono::Precision;
 use unisono::graph::plan::Kernel;
 use unisono::graph::{MAX_SHARDS, Plan};
 use unisono_examples::{Error, Model, program, table};
-use unisono_tests::isa::{Step, arithmetic, index, radv, slab, steps};
+use unisono_tests::isa::{Step, arithmetic, index, radv, slab, steps, target};
 use unisono_tests::vendors::Plant;
 
 #[derive(Parser)]
@@ -79,7 +79,7 @@ fn show(flags: &Flags, compiles: bool) -> Result<(), Error> {
         replicas: flags.replicas.into(),
         precision: flags.precision,
     };
-    let (plan, state) = step.plan()?;
+    let (plan, state) = step.plan(&target())?;
     fs::create_dir_all(&flags.out)?;
     index::write(&flags.out, &step, (&plan, state))?;
     writeln!(
