@@ -1,13 +1,14 @@
 //! What a training step is on a GPU, counted without one: launches, barriers, bytes and floating-point
-//! operations of its plan (`index`, `steps`), and the machine code of its kernels (`radv`, `assembly`,
+//! operations of its plan (`index`, `steps`), and the machine code of its kernels (`driver`, `assembly`,
 //! `slab`, `reduction`), with what a compiler did to their float operations (`arithmetic`).
 //!
-//! Nothing here is timed, and no device computes anything: Mesa's RADV compiles for a GPU that is not there.
+//! Nothing here is timed, and no device computes anything: Mesa's drivers compile for GPUs that are not
+//! there.
 
 pub mod arithmetic;
 pub mod assembly;
+pub mod driver;
 pub mod index;
-pub mod radv;
 pub mod reduction;
 pub mod slab;
 pub mod steps;
