@@ -2,6 +2,7 @@
 
 mod beside;
 mod params;
+mod workgroup;
 
 use std::borrow::Cow;
 
@@ -10,6 +11,7 @@ pub use params::{
     AttentionParams, FiniteParams, MapParams, Params, ProductParams, ReduceParams, ReplaceParams,
     RowSumsParams, STARTS, SortParams, TreeParams, TreesParams, VerdictParams, start,
 };
+pub use workgroup::Workgroup;
 
 /// A piece of WGSL that modules share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

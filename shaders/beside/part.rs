@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::workgroup::{VARIABLE, variable_bytes};
+
 /// A kernel's module, read so that it can be put beside others.
 #[derive(Clone, Debug)]
 pub struct Part {
@@ -12,6 +14,9 @@ pub struct Part {
     /// How each storage buffer is declared behind `var`, in the order of the binding numbers, which count
     /// from 1. Two declarations that are equal mean the same.
     pub buffers: Vec<String>,
+    /// The variables of workgroup memory, by their declarations with all that these depend on, and their
+    /// bytes. Two that are equal are one variable of kernels side by side.
+    pub memory: BTreeMap<String, u64>,
     pub(super) items: Vec<Item>,
 }
 
@@ -67,7 +72,12 @@ impl Part {
         let is_dense = buffers.iter().enumerate().all(|(at, (number, _))| at == *number);
         find_pure(&mut items);
         let buffers = buffers.into_iter().map(|(_, declared)| declared).collect();
-        is_dense.then_some(Self { workgroup, words, buffers, items })
+        let mut memory = BTreeMap::new();
+        for item in items.iter().filter(|item| item.text.starts_with(VARIABLE)) {
+            let Is::Pure(closure) = &item.is else { return None };
+            memory.insert(format!("{}: {closure}", item.name), variable_bytes(module, &item.text)?);
+        }
+        is_dense.then_some(Self { workgroup, words, buffers, memory, items })
     }
 }
 

@@ -9,7 +9,7 @@ use unisono_graph::plan::Kernel;
 use unisono_testkit::left_out;
 use unisono_tests::isa::reduction::reductions;
 use unisono_tests::isa::slab::{Tile, executed, turn};
-use unisono_tests::isa::{arithmetic, assembly, radv};
+use unisono_tests::isa::{arithmetic, assembly, driver};
 
 /// GPUs of three generations, as RADV names them.
 const FAMILIES: [&str; 3] = ["gfx1100", "navi21", "vega10"];
@@ -118,7 +118,7 @@ const LEAST_IMPLICIT: f64 = 0.68;
 
 #[test]
 fn kernels_keep_their_registers_on_gpus() {
-    if radv::environment(FAMILIES[0]).is_none() {
+    if driver::environment(FAMILIES[0]).is_none() {
         left_out("no machine code is read: Mesa's RADV is not installed");
         return;
     }
@@ -157,7 +157,7 @@ const MOST_OF_ROWS: f64 = 15.0;
 
 #[test]
 fn reductions_along_rows_take_few_instructions_for_an_element() {
-    if radv::environment(FAMILIES[0]).is_none() {
+    if driver::environment(FAMILIES[0]).is_none() {
         left_out("no machine code is read: Mesa's RADV is not installed");
         return;
     }
@@ -249,7 +249,7 @@ fn check_code(model: &str, family: &str, kernels: &[Compiled]) -> usize {
 
 #[test]
 fn nothing_is_contracted_on_gpus_and_products_do_not_pay_for_it() {
-    if radv::environment(FAMILIES[0]).is_none() {
+    if driver::environment(FAMILIES[0]).is_none() {
         left_out("no machine code is read: Mesa's RADV is not installed");
         return;
     }

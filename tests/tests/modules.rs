@@ -36,6 +36,7 @@ fn modules(program: &Program) -> BTreeSet<String> {
                 subgroup,
                 max_binding_bytes: u64::MAX,
                 max_buffer_bytes: u64::MAX,
+                max_workgroup_bytes: 1 << 20,
                 f16: true,
                 pairs: machine == Machine::Cpu,
                 masks: true,

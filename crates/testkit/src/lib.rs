@@ -6,6 +6,7 @@ mod cases;
 mod device;
 mod differences;
 pub mod emulator;
+mod needs;
 pub mod own_ops;
 pub mod products;
 
@@ -13,6 +14,7 @@ pub use adapters::{adapters, left_out};
 pub use cases::{Prepared, graph_of, prepare};
 pub use device::{Ran, Tensors, load_plan, plan_for, run, run_for, run_loaded, run_plan};
 pub use differences::check_gradients;
+pub use needs::{Needs, needs};
 
 use unisono_graph::Array;
 

@@ -142,7 +142,7 @@ fn every_op_has_no_fault_and_an_adapters_bits() {
     let gpu = Target { storage_buffers, ..Target::default() };
     let lanes = Target { machine: Machine::Cpu, subgroup: 8, ..gpu.clone() };
     let is_long = std::env::var_os("UNISONO_LONG").is_some();
-    let processor = Target { machine: Machine::Processor, ..gpu.clone() };
+    let processor = Target { machine: Machine::Processor, max_workgroup_bytes: 1 << 20, ..gpu.clone() };
     let targets = if is_long { vec![gpu, lanes, processor] } else { vec![gpu] };
     for entry in REGISTRY.iter().flat_map(|part| part.iter()) {
         for (at, case) in (entry.cases)().iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A folder with Debian 13's Open MPI 5 and MPICH, in which programs of this machine run: packages are
+//! Folders with programs and libraries of Debian 13, in which programs of this machine run: packages are
 //! downloaded with apt-get and unpacked, and nothing of the machine itself changes.
 
 use std::fs;
@@ -7,64 +7,99 @@ use std::process::Command;
 
 use crate::run;
 
-/// What the programs need there. `apt-get` adds what these need.
-const PACKAGES: [&str; 8] = [
-    "openmpi-bin",
-    "libopenmpi40",
-    "libmpich12",
-    "mpich",
-    "mesa-vulkan-drivers",
-    "libvulkan1",
-    "bash",
-    "coreutils",
-];
-/// Makes the folder `target/debian-13`, if it is not there, and returns its root, to be used with `chroot`.
-/// Nothing is mounted there, so that it can be removed like any other folder: tests mount what they need in a
-/// mount namespace of their own.
-///
-/// # Errors
-/// The packages cannot be downloaded or unpacked.
-pub fn folder(target: &Path) -> Result<PathBuf, String> {
-    let folder = target.join("debian-13");
-    let root = folder.join("root");
-    if !root.join("usr/bin/mpirun.openmpi").exists() {
-        download(&folder)?;
-        unpack(&folder, &root)?;
-    }
-    Ok(root)
+/// A folder of packages of Debian 13.
+pub struct Folder {
+    /// The name of the folder in the target directory.
+    name: &'static str,
+    /// The parts of the archive that packages may be of.
+    suites: &'static [&'static str],
+    /// What programs need there. `apt-get` adds what these need.
+    packages: &'static [&'static str],
+    /// A file of the packages, which is there when the folder is made.
+    proof: &'static str,
 }
 
-/// Downloads the packages with all that they need, beside those of this machine's own Debian.
-fn download(folder: &Path) -> Result<(), String> {
-    for dir in
-        ["etc/apt/apt.conf.d", "etc/apt/preferences.d", "state/lists/partial", "cache/archives/partial"]
-    {
-        make(&folder.join(dir))?;
-    }
-    let key = "/usr/share/keyrings/debian-archive-keyring.gpg";
-    let list = format!("deb [signed-by={key}] http://deb.debian.org/debian trixie main\n");
-    write(&folder.join("etc/apt/sources.list"), &list)?;
-    write(&folder.join("state/status"), "")?;
-    let shown = folder.display();
-    let apt = |args: &[&str]| {
-        let mut command = Command::new("apt-get");
-        let status = format!("Dir::State::status={shown}/state/status");
-        for option in [
-            &format!("Dir={shown}"),
-            "Dir::Etc=etc/apt",
-            "Dir::State=state",
-            &status,
-            "Dir::Cache=cache",
-            "APT::Sandbox::User=root",
-            "APT::Install-Recommends=false",
-            "Debug::NoLocking=1",
-        ] {
-            command.args(["-o", option]);
+/// The folder with Open MPI 5 and MPICH.
+pub const MPI: Folder = Folder {
+    name: "debian-13",
+    suites: &["trixie"],
+    packages: &[
+        "openmpi-bin",
+        "libopenmpi40",
+        "libmpich12",
+        "mpich",
+        "mesa-vulkan-drivers",
+        "libvulkan1",
+        "bash",
+        "coreutils",
+    ],
+    proof: "usr/bin/mpirun.openmpi",
+};
+
+/// The folder with Mesa 26 and the libraries that stand in for the kernel's drivers of GPUs.
+pub const MESA: Folder = Folder {
+    name: "mesa-26",
+    suites: &["trixie", "trixie-backports"],
+    packages: &[
+        "mesa-vulkan-drivers/trixie-backports",
+        "mesa-drm-shim/trixie-backports",
+        "libvulkan1",
+        "coreutils",
+    ],
+    proof: "usr/lib/x86_64-linux-gnu/libamdgpu_noop_drm_shim.so",
+};
+
+impl Folder {
+    /// Makes the folder in the target directory, if it is not there, and returns its root, to be used with
+    /// `chroot`. Nothing is mounted there, so that it can be removed like any other folder: who needs a mount
+    /// makes it in a mount namespace of his own.
+    ///
+    /// # Errors
+    /// The packages cannot be downloaded or unpacked.
+    pub fn root(&self, target: &Path) -> Result<PathBuf, String> {
+        let folder = target.join(self.name);
+        let root = folder.join("root");
+        if !root.join(self.proof).exists() {
+            self.download(&folder)?;
+            unpack(&folder, &root)?;
         }
-        run(command.args(args))
-    };
-    apt(&["update"])?;
-    apt(&[&["-y", "--download-only", "install"][..], &PACKAGES].concat())
+        Ok(root)
+    }
+
+    /// Downloads the packages with all that they need, beside those of this machine's own Debian.
+    fn download(&self, folder: &Path) -> Result<(), String> {
+        for dir in
+            ["etc/apt/apt.conf.d", "etc/apt/preferences.d", "state/lists/partial", "cache/archives/partial"]
+        {
+            make(&folder.join(dir))?;
+        }
+        let key = "/usr/share/keyrings/debian-archive-keyring.gpg";
+        let line =
+            |suite: &&str| format!("deb [signed-by={key}] http://deb.debian.org/debian {suite} main\n");
+        let list: String = self.suites.iter().map(line).collect();
+        write(&folder.join("etc/apt/sources.list"), &list)?;
+        write(&folder.join("state/status"), "")?;
+        let shown = folder.display();
+        let apt = |args: &[&str]| {
+            let mut command = Command::new("apt-get");
+            let status = format!("Dir::State::status={shown}/state/status");
+            for option in [
+                &format!("Dir={shown}"),
+                "Dir::Etc=etc/apt",
+                "Dir::State=state",
+                &status,
+                "Dir::Cache=cache",
+                "APT::Sandbox::User=root",
+                "APT::Install-Recommends=false",
+                "Debug::NoLocking=1",
+            ] {
+                command.args(["-o", option]);
+            }
+            run(command.args(args))
+        };
+        apt(&["update"])?;
+        apt(&[&["-y", "--download-only", "install"][..], self.packages].concat())
+    }
 }
 
 fn unpack(folder: &Path, root: &Path) -> Result<(), String> {

@@ -11,6 +11,8 @@ mod fuzz;
 mod gpu_report;
 mod lines;
 mod setup;
+#[cfg(unix)]
+mod shims;
 mod tidy;
 
 use std::env;
@@ -176,8 +178,7 @@ fn test(long: bool, world: bool, args: &[OsString]) -> Result<(), String> {
     }
     #[cfg(unix)]
     if long && world {
-        let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-        command.env("UNISONO_DEBIAN_13", debian13::folder(&target)?);
+        command.env("UNISONO_DEBIAN_13", debian13::MPI.root(&target_dir())?);
     }
     let own = if world { &WORLD[..] } else { &TEST[..] };
     run(command.args(own).args(args))?;
@@ -186,9 +187,43 @@ fn test(long: bool, world: bool, args: &[OsString]) -> Result<(), String> {
     behind_features.iter().try_for_each(|own| run(cargo().env("UNISONO_LONG", "1").args(*own)))
 }
 
-/// Runs the program that counts what a step is on a GPU. It needs no adapter.
+/// Runs the program that counts what a step is on a GPU. It needs no adapter. With `--chip NAME` it runs
+/// where newer drivers compile for that chip.
 fn isa(args: &[OsString]) -> Result<(), String> {
-    run(cargo().args(["run", "--quiet", "-p", "unisono-tests", "--bin", "isa", "--"]).args(args))
+    let mut args: Vec<OsString> = args.iter().flat_map(|arg| parts(arg)).collect();
+    let Some(chip) = value_of(&args, "--chip") else {
+        return run(cargo().args(["run", "--quiet", "-p", "unisono-tests", "--bin", "isa", "--"]).args(args));
+    };
+    let chip = args[chip].clone();
+    #[cfg(not(unix))]
+    return Err(format!("--chip {}: its driver runs on Linux alone", chip.display()));
+    #[cfg(unix)]
+    {
+        let place = value_of(&args, "--out").ok_or("--chip needs --out DIR")?;
+        let out = PathBuf::from(std::mem::replace(&mut args[place], shims::OUT.into()));
+        run(cargo().args(["build", "--quiet", "-p", "unisono-tests", "--bin", "isa"]))?;
+        let target = target_dir();
+        shims::run_on(&target, (&chip, &target.join("debug/isa")), &args, &out)
+    }
+}
+
+/// Returns a flag and its value where they are one argument: `--chip=NAME`.
+fn parts(arg: &OsStr) -> Vec<OsString> {
+    match arg.to_str().and_then(|arg| arg.split_once('=')) {
+        Some((flag, value)) if flag.starts_with("--") => vec![flag.into(), value.into()],
+        _ => vec![arg.to_owned()],
+    }
+}
+
+/// Returns the place of a flag's value among arguments.
+fn value_of(args: &[OsString], flag: &str) -> Option<usize> {
+    args.iter().position(|arg| arg == flag).map(|at| at + 1).filter(|at| *at < args.len())
+}
+
+/// Returns the directory that cargo builds in.
+#[cfg(unix)]
+fn target_dir() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 /// Where Debian's `chromium-common` has the Vulkan driver SwiftShader.

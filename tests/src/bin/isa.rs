@@ -1,8 +1,9 @@
 //! Shows what a training step is on a GPU, without one: `cargo xtask isa --model gpt --out DIR`.
 //!
 //! It writes the plan for a discrete GPU to DIR (`index.txt`, a `.wgsl` file a kernel) with the machine code
-//! of its kernels on an AMD GPU (`isa.txt`), and prints tables. No device is opened; the machine code is that
-//! of Mesa's RADV, where it is installed.
+//! of its kernels on an AMD GPU (`isa.txt`), and prints tables. No device computes anything; the machine code
+//! is that of Mesa's RADV, where it is installed. With `--chip NAME`, `cargo xtask isa` runs it where newer
+//! drivers of several makers compile for chips.
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -11,10 +12,11 @@ use std::{env, fs};
 
 use clap::Parser;
 use unisono::Precision;
+use unisono::gpu;
 use unisono::graph::plan::Kernel;
 use unisono::graph::{MAX_SHARDS, Plan};
 use unisono_examples::{Error, Model, program, table};
-use unisono_tests::isa::{Step, arithmetic, index, radv, slab, steps};
+use unisono_tests::isa::{Step, arithmetic, driver, index, slab, steps, target};
 use unisono_tests::vendors::Plant;
 
 #[derive(Parser)]
@@ -39,6 +41,10 @@ struct Flags {
     /// machine code
     #[arg(long, value_name = "NAME", default_value = "gfx1100")]
     family: String,
+    /// The chip whose machine code is shown, with a plan for the limits that its driver reports; `cargo xtask
+    /// isa` runs the program where that driver is
+    #[arg(long, value_name = "NAME", conflicts_with = "family")]
+    chip: Option<String>,
     /// Compile kernels without what keeps compilers from changing float operations, and without flushing:
     /// what the arithmetic of docs/NUMERICS.md is compared with
     #[arg(long)]
@@ -50,10 +56,13 @@ struct Flags {
 
 fn main() -> ExitCode {
     program(|flags: Flags| {
+        if flags.chip.is_some() {
+            return show(&flags, true);
+        }
         if flags.family == "none" {
             return show(&flags, false);
         }
-        match radv::environment(&flags.family) {
+        match driver::environment(&flags.family) {
             None => {
                 writeln!(stdout(), "no machine code: Mesa's RADV is not installed\n")?;
                 show(&flags, false)
@@ -79,17 +88,28 @@ fn show(flags: &Flags, compiles: bool) -> Result<(), Error> {
         replicas: flags.replicas.into(),
         precision: flags.precision,
     };
-    let (plan, state) = step.plan()?;
+    let target = match &flags.chip {
+        Some(chip) => {
+            let found =
+                gpu::adapters(&[gpu::Backend::Vulkan]).into_iter().find(|own| own.kind != gpu::Kind::Cpu);
+            found
+                .ok_or_else(|| format!("{chip}: no driver lists it here: start this by cargo xtask isa"))?
+                .target()
+        }
+        None => target(),
+    };
+    let (plan, state) = step.plan(&target)?;
     fs::create_dir_all(&flags.out)?;
     index::write(&flags.out, &step, (&plan, state))?;
     writeln!(
         stdout(),
-        "{}, batch {} in {} shards, replica 1 of {}, {}, AdamW, planned for a discrete GPU\n",
+        "{}, batch {} in {} shards, replica 1 of {}, {}, AdamW, planned for {}\n",
         step.model.name(),
         step.batch,
         step.shards,
         step.replicas,
-        step.precision
+        step.precision,
+        flags.chip.as_deref().unwrap_or("a discrete GPU")
     )?;
     if compiles {
         kernels(flags, &plan)?;
@@ -113,22 +133,9 @@ fn show(flags: &Flags, compiles: bool) -> Result<(), Error> {
 
 /// Compiles every kernel, writes `isa.txt` and prints a line for each kernel.
 fn kernels(flags: &Flags, plan: &Plan) -> Result<(), Error> {
-    let compiler = radv::Compiler::open()?;
+    let compiler = driver::Compiler::open()?;
     let dir = flags.out.to_string_lossy().replace(char::is_whitespace, "_");
-    let head = [
-        "",
-        "kernel",
-        "steps",
-        "FMA",
-        "LDS B/FMA",
-        "global B/FMA",
-        "VGPRs",
-        "spilled",
-        "scratch",
-        "LDS",
-        "waves",
-    ];
-    let mut lines = vec![head.map(str::to_owned).to_vec()];
+    let (mut amd, mut others) = (vec![AMD.map(str::to_owned).to_vec()], vec![head_of_others()]);
     let mut text = String::new();
     let shapes = arithmetic::shapes();
     for (number, kernel) in plan.kernels.iter().chain([&shapes]).enumerate() {
@@ -147,37 +154,83 @@ fn kernels(flags: &Flags, plan: &Plan) -> Result<(), Error> {
             machine.stats.push(("text_separate".into(), counts.separate.into()));
         }
         text += &machine.text(&dir, number, &kernel.name);
-        let mix = slab::turn(slab::Tile::of(kernel), &machine.assembly);
-        let ratio = |bytes: u32| {
-            if mix.fmas == 0 { format!("({bytes})") } else { format!("{:.3}", mix.per_fma(bytes)) }
-        };
-        lines.push(vec![
-            number.to_string(),
-            shortened(&index::one_word(&kernel.name)),
-            mix.instructions.to_string(),
-            format!("{:.0} %", 100.0 * mix.fma_part()),
-            ratio(mix.workgroup_bytes),
-            ratio(mix.global_bytes),
-            machine.stat("VGPRs").to_string(),
-            (machine.stat("Spilled_VGPRs") + machine.stat("Spilled_SGPRs")).to_string(),
-            machine.stat("Scratch_size").to_string(),
-            machine.stat("LDS_size").to_string(),
-            machine.stat("Subgroups_per_SIMD").to_string(),
-        ]);
+        let name = [number.to_string(), shortened(&index::one_word(&kernel.name))];
+        if machine.tells("VGPRs") {
+            amd.push(line_of_amd(name, kernel, &machine));
+        } else {
+            others.push(line_of_others(name, &machine));
+        }
     }
     fs::write(flags.out.join(format!("k{:03}.wgsl", plan.kernels.len())), &shapes.wgsl)?;
     fs::write(flags.out.join("isa.txt"), text + "@@@ end\n")?;
-    writeln!(
-        stdout(),
-        "Machine code for {}: the instructions of one turn of the main loop, the part that",
-        compiler.name
-    )?;
-    writeln!(
-        stdout(),
-        "are multiply-adds of f32, and the bytes that a lane loads for each of these (without any: a turn).\n"
-    )?;
-    writeln!(stdout(), "{}\n", table(&lines))?;
+    if amd.len() > 1 {
+        writeln!(
+            stdout(),
+            "Machine code for {}: the instructions of one turn of the main loop, the part that\n\
+             are multiply-adds of f32, and the bytes that a lane loads for each of these (without any: a turn).\n",
+            compiler.name
+        )?;
+        writeln!(stdout(), "{}\n", table(&amd))?;
+    }
+    if others.len() > 1 {
+        writeln!(stdout(), "Machine code for {}, as its driver counts it.\n", compiler.name)?;
+        writeln!(stdout(), "{}\n", table(&others))?;
+    }
     Ok(())
+}
+
+/// The columns for an AMD GPU, whose machine code is read.
+const AMD: [&str; 11] = [
+    "",
+    "kernel",
+    "steps",
+    "FMA",
+    "LDS B/FMA",
+    "global B/FMA",
+    "VGPRs",
+    "spilled",
+    "scratch",
+    "LDS",
+    "waves",
+];
+
+fn line_of_amd([number, name]: [String; 2], kernel: &Kernel, machine: &driver::Machine) -> Vec<String> {
+    let mix = slab::turn(slab::Tile::of(kernel), &machine.assembly);
+    let ratio =
+        |bytes: u32| if mix.fmas == 0 { format!("({bytes})") } else { format!("{:.3}", mix.per_fma(bytes)) };
+    vec![
+        number,
+        name,
+        mix.instructions.to_string(),
+        format!("{:.0} %", 100.0 * mix.fma_part()),
+        ratio(mix.workgroup_bytes),
+        ratio(mix.global_bytes),
+        machine.stat("VGPRs").to_string(),
+        (machine.stat("Spilled_VGPRs") + machine.stat("Spilled_SGPRs")).to_string(),
+        machine.stat("Scratch_size").to_string(),
+        machine.stat("LDS_size").to_string(),
+        machine.stat("Subgroups_per_SIMD").to_string(),
+    ]
+}
+
+/// The columns for GPUs of other makers, each with what the drivers NVK, Turnip and Honeykrisp call it.
+const OTHERS: [(&str, [&str; 3]); 4] = [
+    ("instructions", ["Instruction_count", "Instruction_Count", "Instructions"]),
+    ("registers", ["Number_of_GPRs", "Registers_used", "GPRs"]),
+    ("spills", ["Spills_to_memory", "STP_Count", "Spills"]),
+    ("scratch", ["SLM_size", "", "Scratch"]),
+];
+
+fn head_of_others() -> Vec<String> {
+    ["", "kernel"].into_iter().chain(OTHERS.map(|(column, _)| column)).map(str::to_owned).collect()
+}
+
+fn line_of_others(name: [String; 2], machine: &driver::Machine) -> Vec<String> {
+    let value = |(_, names): (&str, [&str; 3])| {
+        let told = names.into_iter().find(|name| machine.tells(name));
+        told.map_or_else(|| "-".to_owned(), |name| machine.stat(name).to_string())
+    };
+    name.into_iter().chain(OTHERS.map(value)).collect()
 }
 
 fn shortened(name: &str) -> String {

@@ -1,19 +1,22 @@
 //! What a training step is on a GPU, counted without one: launches, barriers, bytes and floating-point
-//! operations of its plan (`index`, `steps`), and the machine code of its kernels (`radv`, `assembly`,
+//! operations of its plan (`index`, `steps`), and the machine code of its kernels (`driver`, `assembly`,
 //! `slab`, `reduction`), with what a compiler did to their float operations (`arithmetic`).
 //!
-//! Nothing here is timed, and no device computes anything: Mesa's RADV compiles for a GPU that is not there.
+//! Nothing here is timed, and no device computes anything: Mesa's drivers compile for GPUs that are not
+//! there.
 
 pub mod arithmetic;
 pub mod assembly;
+pub mod driver;
 pub mod index;
-pub mod radv;
 pub mod reduction;
 pub mod slab;
 pub mod steps;
 
+use std::sync::Arc;
+
 use unisono::gpu::{Adapter, Backend, Features, Kind, Limits};
-use unisono::graph::{Plan, Run, Target};
+use unisono::graph::{Plan, Program, Run, Target};
 use unisono::{AdamW, Precision, ProgramId, Trainer};
 use unisono_examples::{Error, Model};
 
@@ -33,20 +36,28 @@ pub struct Step {
 }
 
 impl Step {
-    /// Returns the plan of a training step with AdamW for [`target`], and the bytes of its state.
+    /// Returns the plan of a training step with AdamW for a target, and the bytes of its state.
     ///
     /// # Errors
     /// As [`unisono::Builder::program`] and [`unisono::graph::Program::plan`].
-    pub fn plan(&self) -> Result<(Plan, u64), Error> {
+    pub fn plan(&self, target: &Target) -> Result<(Plan, u64), Error> {
+        let program = self.program()?;
+        let state = program.states().iter().map(|state| 4 * state.ty.count() as u64).sum();
+        Ok((program.plan(&self.run(), target)?, state))
+    }
+
+    /// Returns the program of a training step with AdamW.
+    ///
+    /// # Errors
+    /// As [`unisono::Builder::program`].
+    pub fn program(&self) -> Result<Arc<Program>, Error> {
         let builder = Trainer::builder(self.model.layers()).optimizer(AdamW::new(1e-3));
         let builder = builder.global_batch(self.batch).shards(self.shards).precision(self.precision);
-        let program = builder.program(ProgramId::Train, &self.model.fields())?;
-        let state = program.states().iter().map(|state| 4 * state.ty.count() as u64).sum();
-        Ok((program.plan(&self.run(), &target())?, state))
+        builder.program(ProgramId::Train, &self.model.fields()).map_err(Error::from)
     }
 
     /// Returns the shards of the first replica, which has as many as any other.
-    fn run(&self) -> Run {
+    pub fn run(&self) -> Run {
         let shards = self.shards.min(self.batch);
         let first = |shard: usize| shard * self.batch / shards;
         let own = shards.div_ceil(self.replicas.max(1));

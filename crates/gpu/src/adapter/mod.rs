@@ -215,7 +215,8 @@ const MOST_BINDING: u64 = (1 << 32) - 4;
 impl Adapter {
     /// Returns what a plan has to know of this adapter.
     pub fn target(&self) -> Target {
-        let (least, most) = self.limits.subgroup;
+        let limits = &self.limits;
+        let (least, most) = limits.subgroup;
         Target {
             machine: match (self.backend, self.kind) {
                 (Backend::Cpu, _) => Machine::Processor,
@@ -223,18 +224,14 @@ impl Adapter {
                 _ => Machine::Gpu,
             },
             subgroup: if self.features.subgroups && least == most { least } else { 0 },
-            max_binding_bytes: self
-                .limits
-                .storage_binding_bytes
-                .min(self.limits.buffer_bytes)
-                .min(MOST_BINDING),
-            max_buffer_bytes: self.limits.buffer_bytes,
-            max_workgroups: self.limits.workgroups,
+            max_binding_bytes: limits.storage_binding_bytes.min(limits.buffer_bytes).min(MOST_BINDING),
+            max_buffer_bytes: limits.buffer_bytes,
+            max_workgroups: limits.workgroups,
+            max_invocations: limits.invocations,
+            max_workgroup_bytes: limits.workgroup_bytes,
             busy_workgroups: self.busy_workgroups(),
-            storage_buffers: self.limits.storage_buffers.min(MOST_BUFFERS),
-            binding_alignment: u64::from(
-                self.limits.storage_alignment.max(self.limits.uniform_alignment).max(4),
-            ),
+            storage_buffers: limits.storage_buffers.min(MOST_BUFFERS),
+            binding_alignment: limits.storage_alignment.max(limits.uniform_alignment).max(4).into(),
             f16: self.features.f16,
             pairs: self.loads_pairs(),
             own_quotients: self.divides_exactly(),

@@ -14,6 +14,12 @@ pub(crate) fn check(plan: &Plan, adapter: &Adapter, most_bytes: u64) -> Result<(
     for kernel in &plan.kernels {
         let what = || format!("kernel {}: storage buffers", kernel.name);
         within(what, kernel.bindings.len() as u64, u64::from(limits.storage_buffers))?;
+        if let Some(workgroup) = kernel.workgroup() {
+            let what = || format!("kernel {}: invocations a workgroup", kernel.name);
+            within(what, workgroup.invocations, u64::from(limits.invocations))?;
+            let what = || format!("kernel {}: bytes of workgroup memory", kernel.name);
+            within(what, workgroup.bytes, u64::from(limits.workgroup_bytes))?;
+        }
     }
     (0..plan.buffers.len()).try_for_each(|id| check_buffer(plan, id, most_bytes))?;
     for (number, segment) in plan.segments.iter().enumerate() {

@@ -73,7 +73,9 @@ impl ReduceKernels {
         let at = usize::from(chunked);
         let own = match target.machine {
             Machine::Gpu => {
-                self.staged[at].get_or_init(|| staged_kernel(graph, fusion, stores, unit, chunked)).as_ref()
+                let staged =
+                    self.staged[at].get_or_init(|| staged_kernel(graph, fusion, stores, unit, chunked));
+                staged.as_ref().filter(|bound| target.can_run(&bound.kernel))
             }
             Machine::Processor => {
                 self.across[at].get_or_init(|| across_kernel(graph, fusion, stores, unit, chunked)).as_ref()

@@ -102,14 +102,15 @@ pub struct Fusion {
 /// Partitions a simplified graph into units.
 pub fn fuse(graph: &Graph, parts: Parts) -> Fusion {
     let lowering: Vec<Lowering> = graph.nodes.iter().map(|n| n.op.lowering()).collect();
+    let segment = segments(graph, &lowering);
+    let last = segment.iter().max().copied().unwrap_or(0);
     let mut replaces = BTreeMap::new();
-    for (&state, &value) in &graph.updates {
+    for (&state, &value) in graph.updates.iter().filter(|(_, value)| segment[**value] == last) {
         replaces.entry(value).or_insert(state);
     }
-    let segment = segments(graph, &lowering);
     let mut fuser = Fuser {
         graph,
-        last: segment.iter().max().copied().unwrap_or(0),
+        last,
         segment,
         lowering,
         stored: BTreeSet::new(),
@@ -151,7 +152,8 @@ struct Fuser<'a> {
     /// The values that other kernels have to load from memory, because their kernel is deep.
     loaded: BTreeSet<NodeId>,
     parts: Parts,
-    /// For each value that replaces states when the step commits the first of these states.
+    /// For each value of the last segment that replaces states the first of these states. What earlier
+    /// segments compute lies in a buffer of its own until the step commits.
     replaces: BTreeMap<NodeId, usize>,
 }
 

@@ -14,6 +14,7 @@ mod work;
 pub(crate) use memory::{Lifetime, plan_memory};
 pub use states::StateLayout;
 pub use target::Target;
+pub use unisono_shaders::Workgroup;
 pub use work::{Work, WorkKind};
 
 /// The index of a kernel in [`Plan::kernels`].
@@ -46,6 +47,14 @@ pub struct Kernel {
     pub wgsl: String,
     /// How the kernel uses the storage buffers at bindings 1, 2, ...
     pub bindings: Vec<Access>,
+}
+
+impl Kernel {
+    /// Returns what a workgroup of the kernel takes, or `None` if the text declares it in a way that no
+    /// kernel of this crate does.
+    pub fn workgroup(&self) -> Option<Workgroup> {
+        Workgroup::of(&self.wgsl)
+    }
 }
 
 /// How a kernel uses a storage buffer.

@@ -1,5 +1,7 @@
 //! What a plan has to know of the device that it is made for: limits and the kind of machine, as plain data.
 
+use super::{Kernel, Workgroup};
+
 /// The device that a plan is made for. Default: the least that WebGPU guarantees.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
@@ -14,6 +16,10 @@ pub struct Target {
     pub max_buffer_bytes: u64,
     /// The most workgroups in each dimension of a launch. Default: 65,535.
     pub max_workgroups: u32,
+    /// The most invocations of a workgroup. Default: 256.
+    pub max_invocations: u32,
+    /// The most bytes of workgroup memory of a kernel. Default: 16 KiB.
+    pub max_workgroup_bytes: u32,
     /// The number of workgroups that a launch should have at least to keep the whole machine busy. Products
     /// take larger tiles where they have more. Default: 64.
     pub busy_workgroups: u32,
@@ -35,6 +41,20 @@ pub struct Target {
     /// Whether the host shares the device's memory, so that it reads and writes the buffers of kernels
     /// instead of copies of them ([`crate::plan::Role::Shared`]). Default: no.
     pub shares_memory: bool,
+}
+
+impl Target {
+    /// Returns whether the device has what a workgroup takes.
+    pub fn has_room_for(&self, workgroup: Workgroup) -> bool {
+        workgroup.invocations <= self.max_invocations.into()
+            && workgroup.bytes <= self.max_workgroup_bytes.into()
+    }
+
+    /// Returns whether the device can run the workgroups of a kernel. One whose workgroups are not known
+    /// counts as one that it can run, since then only the device can say.
+    pub(crate) fn can_run(&self, kernel: &Kernel) -> bool {
+        kernel.workgroup().is_none_or(|workgroup| self.has_room_for(workgroup))
+    }
 }
 
 /// The kind of machine behind an adapter.
@@ -59,6 +79,8 @@ impl Default for Target {
             max_binding_bytes: 128 << 20,
             max_buffer_bytes: 256 << 20,
             max_workgroups: 65_535,
+            max_invocations: 256,
+            max_workgroup_bytes: 16 << 10,
             busy_workgroups: 64,
             binding_alignment: 256,
             storage_buffers: 8,

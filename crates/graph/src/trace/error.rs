@@ -50,6 +50,19 @@ pub enum GraphError {
         /// The most that the device allows.
         adapter_allows: u64,
     },
+    /// A kernel needs more of a workgroup, or more buffers, than the device has, and no other kernel computes
+    /// the same with less.
+    #[error("{what} needs {needs} {limit}; {adapter_allows} is the adapter's limit")]
+    Kernel {
+        /// The layer and op of the tensor, and the name of the kernel.
+        what: String,
+        /// What the kernel needs of the limit.
+        needs: u64,
+        /// What is limited: "storage buffers", "invocations a workgroup" or "bytes of workgroup memory".
+        limit: &'static str,
+        /// The most that the device allows.
+        adapter_allows: u64,
+    },
     /// A kernel would go over more elements than its indices count, all of which belong to one sample, or to
     /// no sample.
     #[error("{what} reduces {elements} elements at once; {most} are the most of one kernel")]

@@ -87,6 +87,8 @@ fn common(a: &Target, b: &Target) -> Target {
         max_binding_bytes: a.max_binding_bytes.min(b.max_binding_bytes),
         max_buffer_bytes: a.max_buffer_bytes.min(b.max_buffer_bytes),
         max_workgroups: a.max_workgroups.min(b.max_workgroups),
+        max_invocations: a.max_invocations.min(b.max_invocations),
+        max_workgroup_bytes: a.max_workgroup_bytes.min(b.max_workgroup_bytes),
         busy_workgroups: a.busy_workgroups.max(b.busy_workgroups),
         binding_alignment: a.binding_alignment.max(b.binding_alignment),
         storage_buffers: a.storage_buffers.min(b.storage_buffers),

@@ -167,6 +167,9 @@ impl Emitter<'_> {
         let words: usize = parts.iter().map(|part| part.words.next_multiple_of(4)).sum();
         let waiting: u64 = group.iter().map(|member| member.bytes).sum();
         let groups: u32 = launches.iter().map(|step| step.groups()).sum();
+        // What modules have alike is there once.
+        let memory: BTreeMap<&String, u64> =
+            parts.iter().flat_map(|part| &part.memory).map(|(name, bytes)| (name, *bytes)).collect();
         let has_room = || {
             let bindings = self.bindings(&launches, &parts);
             bindings.is_some_and(|own| own.all.len() <= self.target.storage_buffers as usize)
@@ -177,6 +180,7 @@ impl Emitter<'_> {
             && words + MOST.next_multiple_of(4) <= MOST_WORDS
             && waiting <= MOST_BYTES
             && groups <= self.target.max_workgroups
+            && memory.values().sum::<u64>() <= self.target.max_workgroup_bytes.into()
             && has_room()
     }
 

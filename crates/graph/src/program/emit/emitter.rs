@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::beside::Kept;
 use crate::codegen::{Binding, WORKGROUP};
 use crate::fuse::{Extent, Store};
-use crate::plan::{Kernel, Target, Work, WorkKind};
+use crate::plan::{Kernel, Target, Work, WorkKind, Workgroup};
 use crate::program::work::UnitWork;
 use crate::program::{Program, Run, Slot};
 use crate::trace::{GraphError, NodeId};
@@ -39,6 +39,8 @@ pub(super) struct Emitter<'a> {
     clock: usize,
     pub segments: Vec<Steps>,
     pub kernels: Vec<Kernel>,
+    /// What a workgroup of each kernel takes, where that is known.
+    workgroups: Vec<Option<Workgroup>>,
     /// The index of each kernel in `kernels`. It is looked up in, never iterated.
     known: HashMap<Kernel, usize>,
     /// The buckets of each cut.
@@ -129,6 +131,7 @@ impl<'a> Emitter<'a> {
             clock: 0,
             segments: vec![Steps::default(); program.segments()],
             kernels: vec![],
+            workgroups: vec![],
             known: HashMap::new(),
             buckets_of,
             outputs_of,
@@ -168,6 +171,7 @@ impl Emitter<'_> {
             return index;
         }
         self.kernels.push(kernel.clone());
+        self.workgroups.push(kernel.workgroup());
         self.known.insert(kernel.clone(), self.kernels.len() - 1);
         self.kernels.len() - 1
     }
@@ -175,7 +179,8 @@ impl Emitter<'_> {
     /// Adds a launch that computes node `root`.
     ///
     /// # Errors
-    /// [`GraphError::Limit`] or [`GraphError::Grid`] if a binding or the grid exceeds what the device allows.
+    /// [`GraphError::Kernel`], [`GraphError::Limit`] or [`GraphError::Grid`] if the kernel, a binding or the
+    /// grid exceeds what the device allows.
     pub fn launch(
         &mut self,
         kernel: usize,
@@ -184,6 +189,7 @@ impl Emitter<'_> {
         grid: [u32; 3],
         root: NodeId,
     ) -> Result<(), GraphError> {
+        self.check_kernel(kernel, root)?;
         if let Some(part) = bindings.iter().find(|p| p.bytes > self.target.max_binding_bytes) {
             return Err(self.limit(root, part.bytes));
         }
@@ -385,6 +391,23 @@ impl Emitter<'_> {
             adapter_allows: self.target.max_binding_bytes,
             of_samples,
         }
+    }
+
+    /// Checks that the device can run a kernel that computes node `root`.
+    fn check_kernel(&self, kernel: usize, root: NodeId) -> Result<(), GraphError> {
+        let (target, own) = (self.target, &self.kernels[kernel]);
+        let Workgroup { invocations, bytes } = self.workgroups[kernel].unwrap_or_default();
+        for (limit, needs, adapter_allows) in [
+            ("storage buffers", own.bindings.len() as u64, target.storage_buffers),
+            ("invocations a workgroup", invocations, target.max_invocations),
+            ("bytes of workgroup memory", bytes, target.max_workgroup_bytes),
+        ] {
+            if needs > adapter_allows.into() {
+                let what = format!("{}: kernel {}", self.program.graph.describe(root), own.name);
+                return Err(GraphError::Kernel { what, needs, limit, adapter_allows: adapter_allows.into() });
+            }
+        }
+        Ok(())
     }
 
     /// Returns the error for a node whose launch would have so many workgroups along an axis.

@@ -33,8 +33,9 @@ impl Program {
     /// Returns the plan for a run of shards on a device.
     ///
     /// # Errors
-    /// [`GraphError::Limit`] if a value does not fit the device, [`GraphError::NoF16`] if values are stored
-    /// as f16 and the device does not have it.
+    /// [`GraphError::Limit`] if a value does not fit the device, [`GraphError::Grid`] if it takes too many
+    /// workgroups, [`GraphError::Kernel`] if a kernel needs more of a workgroup or more buffers than the
+    /// device has, [`GraphError::NoF16`] if values are stored as f16 and the device does not have it.
     pub fn plan(&self, run: &Run, target: &Target) -> Result<Plan, GraphError> {
         if let Some(&id) = self.stores.halves.first().filter(|_| !target.f16) {
             return Err(GraphError::NoF16 { what: self.graph.describe(id) });

@@ -64,7 +64,10 @@ impl<'a> Emitter<'a> {
         let own = self.program.units_of(self.segment);
         let is_here = |units: &[usize]| units.iter().any(|unit| own.contains(unit));
         for (group, kernel) in self.program.rows.iter().filter(|(group, _)| is_here(&group.units)) {
-            add(&group.units, Together::Rows(group, self.program.row_kernel(group, kernel)));
+            let kernel = self.program.row_kernel(group, kernel);
+            if self.target.can_run(&kernel.bound.kernel) {
+                add(&group.units, Together::Rows(group, kernel));
+            }
         }
         for (units, kernel) in self.program.columns.iter().filter(|(units, _)| is_here(units)) {
             let chunks = self.column_chunks(units[0]);
@@ -72,6 +75,7 @@ impl<'a> Emitter<'a> {
             if is_long
                 && chunks <= MOST_CHUNKS
                 && let Some(bound) = self.program.column_kernel(units, kernel)
+                && self.target.can_run(&bound.kernel)
             {
                 add(units, Together::Columns(units, bound));
             }

@@ -12,8 +12,8 @@ use super::emitter::Emitter;
 use crate::codegen::Binding;
 use crate::fuse::{MAX_BINDINGS, Spot, Store, Unit, in_order, layered};
 use crate::ops::AttentionSizes;
-use crate::plan::Target;
 use crate::plan::target::Machine;
+use crate::plan::{Target, Workgroup};
 use crate::program::Program;
 use crate::trace::{AttentionResult, GraphError, Lowering, NodeId};
 use crate::values::Lead;
@@ -44,12 +44,17 @@ fn written(result: AttentionResult) -> &'static str {
     }
 }
 
+/// The most that a workgroup of tiles takes: its invocations, and the bytes of `attention/tiles.wgsl` and
+/// `tiles_forward.wgsl`.
+const TILES: Workgroup = Workgroup { invocations: 128, bytes: 16 * (256 + 128 + 512 + 16) };
+
 /// Returns how a machine computes attention.
 fn family(target: &Target) -> Family {
     match (target.machine, target.subgroup) {
         (Machine::Cpu, lanes @ (4 | 8 | 16)) => Family::Lanes(lanes as usize),
         // An invocation of its own has registers as a lane has, and no barriers.
         (Machine::Processor, _) => Family::Lanes(1),
+        _ if !target.has_room_for(TILES) => Family::Lanes(1),
         _ => Family::Tiles,
     }
 }

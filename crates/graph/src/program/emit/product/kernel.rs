@@ -3,6 +3,7 @@
 use unisono_shaders::{Params, ProductParams, STARTS, Snippet, module, snippets};
 
 use super::shape::{All, Shape};
+use super::tile::{side, tile};
 use crate::codegen::{Epilogue, ImplicitOperand};
 use crate::plan::target::{Machine, Target};
 use crate::plan::{Access, Kernel};
@@ -51,7 +52,7 @@ pub(super) fn family(target: &Target, [m, n, k]: [usize; 3], batch: usize) -> Fa
         Machine::Processor if m < 8 || n < 8 || m * n * k * batch < FEW_STEPS / 16 => small,
         Machine::Processor => Family::Panels(rows(target.busy_workgroups, [m, n], batch)),
         Machine::Gpu if m < 32 || n < 32 => small,
-        Machine::Gpu => Family::Tiles(tile(target.busy_workgroups, [m, n], batch)),
+        Machine::Gpu => tile(target, [m, n], batch).map_or(small, Family::Tiles),
     }
 }
 
@@ -60,16 +61,6 @@ pub(super) fn family(target: &Target, [m, n, k]: [usize; 3], batch: usize) -> Fa
 fn rows(busy: u32, [m, n]: [usize; 2], batch: usize) -> usize {
     let is_enough = |rows: &usize| m.div_ceil(*rows) * n.div_ceil(32) * batch >= busy as usize;
     [128, 64, 32, 16].into_iter().find(is_enough).unwrap_or(8)
-}
-
-/// Returns the side of the tiles for `batch` results of `[m, n]`, given the number of workgroups that keep
-/// the adapter busy.
-fn tile(busy: u32, [m, n]: [usize; 2], batch: usize) -> usize {
-    let is_enough = |side: &usize| {
-        let workgroups = m.div_ceil(*side) * n.div_ceil(*side) * batch;
-        2 * m.min(n) >= *side && workgroups >= busy as usize
-    };
-    [128, 64].into_iter().find(is_enough).unwrap_or(32)
 }
 
 /// Finds eight rows of a left operand where it is stored.
@@ -244,8 +235,7 @@ impl ProductKernel<'_> {
                 (sizes, unisono_shaders::MATMUL_PANELS)
             }
             Family::Tiles(tile) => {
-                // A tile of 32 has as many invocations as one of 64, so that they fill a subgroup of 64.
-                let side = if tile > 32 { 8 } else { 4 };
+                let side = side(tile);
                 let in_turns = self.epilogue.is_some();
                 let sizes = format!(
                     "const TILE: u32 = {tile}u;\nconst SIDE: u32 = {side}u;\nconst IN_TURNS: bool = {in_turns};\n"

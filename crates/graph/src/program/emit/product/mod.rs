@@ -3,6 +3,7 @@
 mod kernel;
 mod layers;
 mod shape;
+mod tile;
 
 use self::kernel::{Family, are_fours};
 pub(super) use self::layers::Span;

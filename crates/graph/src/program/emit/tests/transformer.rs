@@ -170,7 +170,9 @@ fn a_plan_does_not_depend_on_those_before() {
     let sizes = Sizes { blocks: 1, width: 64, heads: 2, vocabulary: 96, places: 32, shards: 4 };
     let machines = [Machine::Gpu, Machine::Cpu, Machine::Processor];
     let targets = machines.into_iter().flat_map(|machine| {
-        [false, true].map(|pairs| Target { machine, pairs, own_quotients: pairs, ..Target::default() })
+        let max_workgroup_bytes = 1 << 20;
+        let all = Target { machine, max_workgroup_bytes, ..Target::default() };
+        [false, true].map(|pairs| Target { pairs, own_quotients: pairs, ..all.clone() })
     });
     let targets: Vec<Target> = targets.collect();
     let runs = [Run::whole(&[300; 4]), Run { first: 1, sizes: vec![2, 1], shards: 4 }];

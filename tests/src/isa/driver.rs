@@ -1,4 +1,6 @@
-//! AMD machine code from Mesa's RADV, whose null device compiles for a GPU that this machine need not have.
+//! Machine code from Mesa's drivers, which compile for GPUs that this machine need not have: RADV's null
+//! device in older versions of Mesa, and in newer ones a library that stands in for the kernel's driver
+//! (`drm-shim`).
 
 use std::ffi::CStr;
 use std::fmt::Write as _;
@@ -20,7 +22,7 @@ const SPIRV: (u8, u8) = (1, 6);
 pub struct Machine {
     /// Names with `_` for spaces, and values: `VGPRs`, `Spilled_VGPRs`, `LDS_size`, `Subgroups_per_SIMD`, ...
     pub stats: Vec<(String, u64)>,
-    /// The machine code.
+    /// The machine code. It is empty if the driver does not show it.
     pub assembly: String,
 }
 
@@ -28,6 +30,11 @@ impl Machine {
     /// Returns a statistic by its name, or 0 if the driver does not tell it.
     pub fn stat(&self, name: &str) -> u64 {
         self.stats.iter().find(|(own, _)| own == name).map_or(0, |(_, value)| *value)
+    }
+
+    /// Returns whether the driver tells a statistic.
+    pub fn tells(&self, name: &str) -> bool {
+        self.stats.iter().any(|(own, _)| own == name)
     }
 
     /// Returns the text of the kernel in `isa.txt`.
@@ -66,10 +73,11 @@ fn driver() -> Option<PathBuf> {
     })
 }
 
-/// RADV, opened to compile kernels. Nothing can be submitted to it.
+/// A driver, opened to compile kernels. What is submitted to it is not computed.
 pub struct Compiler {
     device: ash::Device,
-    executables: khr::pipeline_executable_properties::Device,
+    /// What shows statistics and machine code, unless the driver shows none.
+    executables: Option<khr::pipeline_executable_properties::Device>,
     instance: ash::Instance,
     /// The library, which stays loaded.
     _entry: ash::Entry,
@@ -87,10 +95,10 @@ fn failed(what: &str) -> impl Fn(vk::Result) -> String {
     reason = "Vulkan is called as its specification asks, each object by this thread alone"
 )]
 impl Compiler {
-    /// Opens the first GPU of AMD's. The process has [`environment`].
+    /// Opens the first GPU. The process has [`environment`], or that of a chip.
     ///
     /// # Errors
-    /// A text where there is no Vulkan, no such GPU, or the driver does not show its machine code.
+    /// A text where there is no Vulkan, no GPU, or the driver does not open it.
     pub fn open() -> Result<Self, String> {
         // SAFETY: the loader is a Vulkan loader, and each object is made from ones that outlive it.
         unsafe {
@@ -100,11 +108,13 @@ impl Compiler {
             let instance = entry.create_instance(&info, None).map_err(failed("creating an instance"))?;
             let all = instance.enumerate_physical_devices().map_err(failed("listing GPUs"))?;
             let properties = |gpu: &vk::PhysicalDevice| instance.get_physical_device_properties(*gpu);
-            let is_amd = |gpu: &vk::PhysicalDevice| properties(gpu).vendor_id == 0x1002;
-            let gpu = all.into_iter().find(is_amd).ok_or("RADV lists no GPU")?;
-            let name = text(&properties(&gpu).device_name);
-            let device = open(&instance, gpu)?;
-            let executables = khr::pipeline_executable_properties::Device::new(&instance, &device);
+            let is_gpu =
+                |gpu: &vk::PhysicalDevice| properties(gpu).device_type != vk::PhysicalDeviceType::CPU;
+            let gpu = all.into_iter().find(is_gpu).ok_or("the driver lists no GPU")?;
+            let name = text(&properties(&gpu).device_name).trim().to_owned();
+            let (device, shows) = open(&instance, gpu)?;
+            let of_device = || khr::pipeline_executable_properties::Device::new(&instance, &device);
+            let executables = shows.then(of_device);
             Ok(Self { device, executables, instance, _entry: entry, name })
         }
     }
@@ -141,8 +151,13 @@ impl Compiler {
                 .stage(vk::ShaderStageFlags::COMPUTE)
                 .module(module)
                 .name(c"main");
-            let shows = vk::PipelineCreateFlags::CAPTURE_STATISTICS_KHR
-                | vk::PipelineCreateFlags::CAPTURE_INTERNAL_REPRESENTATIONS_KHR;
+            let shows = match self.executables {
+                Some(_) => {
+                    vk::PipelineCreateFlags::CAPTURE_STATISTICS_KHR
+                        | vk::PipelineCreateFlags::CAPTURE_INTERNAL_REPRESENTATIONS_KHR
+                }
+                None => vk::PipelineCreateFlags::empty(),
+            };
             let info = vk::ComputePipelineCreateInfo::default().flags(shows).stage(stage).layout(layout);
             let made = device.create_compute_pipelines(vk::PipelineCache::null(), &[info], None);
             let machine = match made {
@@ -184,8 +199,8 @@ impl Compiler {
 
     /// Asks the driver what a pipeline became.
     fn inspect(&self, pipeline: vk::Pipeline) -> Result<Machine, String> {
-        let driver = &self.executables;
         let mut machine = Machine::default();
+        let Some(driver) = &self.executables else { return Ok(machine) };
         // SAFETY: the pipeline is alive and was made to be asked. Each text is asked for twice: for its
         // length, and then with a buffer of that length.
         unsafe {
@@ -194,7 +209,12 @@ impl Compiler {
             machine.stats.extend(parts.first().map(|p| ("subgroup".to_owned(), u64::from(p.subgroup_size))));
             let info = vk::PipelineExecutableInfoKHR::default().pipeline(pipeline);
             for stat in driver.get_pipeline_executable_statistics(&info).map_err(failed("its statistics"))? {
-                machine.stats.push((text(&stat.name).replace(' ', "_"), stat.value.u64));
+                let value = match stat.format {
+                    vk::PipelineExecutableStatisticFormatKHR::FLOAT64 => stat.value.f64.round() as u64,
+                    vk::PipelineExecutableStatisticFormatKHR::BOOL32 => stat.value.b32.into(),
+                    _ => stat.value.u64,
+                };
+                machine.stats.push((text(&stat.name).replace(' ', "_"), value));
             }
             let mut all = driver
                 .get_pipeline_executable_internal_representations(&info)
@@ -209,12 +229,13 @@ impl Compiler {
                 .result()
                 .map_err(failed("its code"))?;
             for (one, code) in all.iter().zip(&texts) {
-                if text(&one.name) == "Assembly" {
-                    machine.assembly = String::from_utf8_lossy(code).trim_end_matches('\0').to_owned();
+                let code = String::from_utf8_lossy(code).trim_end_matches('\0').to_owned();
+                if text(&one.name).to_lowercase().contains("assembly") {
+                    machine.assembly = code;
                 }
             }
         }
-        if machine.assembly.is_empty() { Err("the driver shows no machine code".into()) } else { Ok(machine) }
+        Ok(machine)
     }
 }
 
@@ -229,27 +250,53 @@ impl Drop for Compiler {
     }
 }
 
-/// Opens a device that shows its machine code, with the features that kernels use.
+/// Opens a device with those of the features that kernels use which it has. Returns it, and whether it shows
+/// statistics and machine code.
 #[expect(unsafe_code, reason = "Vulkan is called as its specification asks")]
-fn open(instance: &ash::Instance, gpu: vk::PhysicalDevice) -> Result<ash::Device, String> {
+fn open(instance: &ash::Instance, gpu: vk::PhysicalDevice) -> Result<(ash::Device, bool), String> {
     let queue = vk::DeviceQueueCreateInfo::default().queue_family_index(0).queue_priorities(&[1.0]);
-    let extensions = [khr::pipeline_executable_properties::NAME.as_ptr()];
-    let mut shows =
-        vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default().pipeline_executable_info(true);
-    let mut v11 = vk::PhysicalDeviceVulkan11Features::default().storage_buffer16_bit_access(true);
-    let mut v12 = vk::PhysicalDeviceVulkan12Features::default().shader_float16(true);
-    let mut v13 = vk::PhysicalDeviceVulkan13Features::default().subgroup_size_control(true);
-    let core = vk::PhysicalDeviceFeatures::default().shader_int64(true);
-    let info = vk::DeviceCreateInfo::default()
-        .queue_create_infos(std::slice::from_ref(&queue))
-        .enabled_extension_names(&extensions)
-        .enabled_features(&core)
-        .push_next(&mut shows)
-        .push_next(&mut v11)
-        .push_next(&mut v12)
-        .push_next(&mut v13);
+    let name = khr::pipeline_executable_properties::NAME;
     // SAFETY: the GPU is the instance's, and the descriptions are values of this function.
-    unsafe { instance.create_device(gpu, &info, None).map_err(failed("opening RADV's null device")) }
+    unsafe {
+        let extensions =
+            instance.enumerate_device_extension_properties(gpu).map_err(failed("listing its extensions"))?;
+        let shows = extensions.iter().any(|own| own.extension_name_as_c_str() == Ok(name));
+        let mut v11 = vk::PhysicalDeviceVulkan11Features::default();
+        let mut v12 = vk::PhysicalDeviceVulkan12Features::default();
+        let mut v13 = vk::PhysicalDeviceVulkan13Features::default();
+        let mut has = vk::PhysicalDeviceFeatures2::default()
+            .push_next(&mut v11)
+            .push_next(&mut v12)
+            .push_next(&mut v13);
+        instance.get_physical_device_features2(gpu, &mut has);
+        let core =
+            vk::PhysicalDeviceFeatures { shader_int64: has.features.shader_int64, ..Default::default() };
+        let mut own11 = vk::PhysicalDeviceVulkan11Features {
+            storage_buffer16_bit_access: v11.storage_buffer16_bit_access,
+            ..Default::default()
+        };
+        let mut own12 =
+            vk::PhysicalDeviceVulkan12Features { shader_float16: v12.shader_float16, ..Default::default() };
+        let mut own13 = vk::PhysicalDeviceVulkan13Features {
+            subgroup_size_control: v13.subgroup_size_control,
+            ..Default::default()
+        };
+        let mut own_shows = vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default()
+            .pipeline_executable_info(true);
+        let names = if shows { vec![name.as_ptr()] } else { vec![] };
+        let mut info = vk::DeviceCreateInfo::default()
+            .queue_create_infos(std::slice::from_ref(&queue))
+            .enabled_extension_names(&names)
+            .enabled_features(&core)
+            .push_next(&mut own11)
+            .push_next(&mut own12)
+            .push_next(&mut own13);
+        if shows {
+            info = info.push_next(&mut own_shows);
+        }
+        let device = instance.create_device(gpu, &info, None).map_err(failed("opening the GPU"))?;
+        Ok((device, shows))
+    }
 }
 
 /// Returns a name that the driver gives as bytes that end with 0.
