@@ -206,6 +206,10 @@ impl Report {
                 return Ok(None);
             }
         };
+        if ran.ended == Ended::TimedOut && left < part.limit {
+            self.record(&part, Ended::LeftOut, ran.took, "the time for the whole report was over", "")?;
+            return Ok(None);
+        }
         self.record(&part, ran.ended, ran.took, ran.last_line(), &(ran.output.clone() + &ran.errors))?;
         Ok(Some(ran))
     }

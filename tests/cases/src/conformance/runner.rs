@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use unisono_gpu::{Adapter, Device};
+use unisono_gpu::{Adapter, Device, Options};
 use unisono_graph::{Array, DType, Feed, Frame, Graph, Lead, Program, Tape, Type, Var};
 use unisono_replica::shards;
 
@@ -47,7 +47,15 @@ pub struct Runner {
 impl Runner {
     /// Opens an adapter. The error says why that is not possible.
     pub fn open(adapter: &Adapter) -> Result<Self, String> {
-        let device = Device::open(adapter).map_err(|e| e.to_string())?;
+        Self::open_with(adapter, Options::default())
+    }
+
+    /// Opens an adapter with these options.
+    ///
+    /// # Errors
+    /// It does not open.
+    pub fn open_with(adapter: &Adapter, options: Options) -> Result<Self, String> {
+        let device = Device::open_with(adapter, options).map_err(|e| e.to_string())?;
         Ok(Self { adapter: adapter.clone(), device, states: vec![] })
     }
 
