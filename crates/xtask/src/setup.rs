@@ -20,7 +20,17 @@ const MANAGERS: [Manager; 5] = [
     Manager {
         program: "apt-get",
         update: &["update"],
-        install: &["install", "-y", "mesa-vulkan-drivers", "libvulkan1", "libegl1", "libgl1-mesa-dri"],
+        // The last two are for tests of what is given to a driver.
+        install: &[
+            "install",
+            "-y",
+            "mesa-vulkan-drivers",
+            "libvulkan1",
+            "libegl1",
+            "libgl1-mesa-dri",
+            "vulkan-validationlayers",
+            "spirv-tools",
+        ],
     },
     Manager {
         program: "dnf",
@@ -186,7 +196,8 @@ mod tests {
     #[test]
     fn the_command_to_type_is_complete() {
         let apt = MANAGERS[0].shown("sudo ");
-        let expected = "sudo apt-get update && sudo apt-get install -y mesa-vulkan-drivers libvulkan1 libegl1 libgl1-mesa-dri";
+        let expected = "sudo apt-get update && sudo apt-get install -y mesa-vulkan-drivers libvulkan1 libegl1 \
+                        libgl1-mesa-dri vulkan-validationlayers spirv-tools";
         assert_eq!(apt, expected);
         assert!(MANAGERS[1].shown("").starts_with("dnf install -y mesa-vulkan-drivers "));
     }
