@@ -1,6 +1,6 @@
-//! What a device is given keeps to Vulkan's rules: Khronos' validation layer has nothing to say of the plans of
-//! PyTorch's cases, races between launches included, and its SPIR-V validator nothing of the modules. Debian's
-//! packages are `vulkan-validationlayers` and `spirv-tools`.
+//! What a device is given keeps to Vulkan's rules: Khronos' validation layer has nothing to say of the plans
+//! of PyTorch's cases, races between launches included, and its SPIR-V validator nothing of the modules.
+//! Debian's packages are `vulkan-validationlayers` and `spirv-tools`.
 
 use std::collections::BTreeSet;
 use std::fs;
