@@ -85,8 +85,7 @@ fn verdict_lines(report: &Report) -> String {
             number(&fma.into())
         );
         // On the CPU products are native code, and multiply-adds of a kernel are not.
-        let is_cpu = report.facts["machine"]["adapter"]["backend"] == "cpu";
-        let (product, part) = (number(&product.into()), if is_cpu { "" } else { &part });
+        let (product, part) = (number(&product.into()), if report.is_cpu() { "" } else { &part });
         let _ = writeln!(
             lines,
             "- The fastest f32 product does {product} TFLOP/s{part}. A copy moves {copy} GB/s."

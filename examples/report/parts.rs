@@ -177,9 +177,15 @@ impl Report {
         let failed = |error| format!("{}: {error}", dir.display());
         fs::create_dir_all(dir.join("parts")).map_err(failed)?;
         let dir = dir.canonicalize().map_err(failed)?;
-        let (records, states, facts) = Default::default();
+        let (records, states) = Default::default();
+        let facts = Map::from_iter([("machine".to_owned(), Value::Null)]);
         let (label, began) = (label.to_owned(), Instant::now());
         Ok(Self { dir, label, short, records, states, facts, plant: None, only, began, limit })
+    }
+
+    /// Returns whether the adapter computes on a CPU.
+    pub fn is_cpu(&self) -> bool {
+        self.facts.get("machine").is_some_and(|machine| machine["adapter"]["kind"] == "cpu")
     }
 
     /// Runs a part, unless the time is over or others are asked for. Returns what became of it.
