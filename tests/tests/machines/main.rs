@@ -295,7 +295,7 @@ fn the_bytes_sent_are_as_computed() {
 #[test]
 fn an_error_of_one_machine_ends_the_run_on_all() {
     let ended = on_ranks(2, Script::default(), |world| {
-        let adapter = if world.rank() == 1 { "no such adapter" } else { "" };
+        let adapter = if world.rank() == 1 { "no such adapter" } else { "cpu" };
         train(perceptron(8).adapter(adapter).replicas(1), world, 40).map(drop)
     });
     let own = ended[1].as_ref().unwrap_err().to_string();
