@@ -5,7 +5,7 @@ use naga::valid::{Capabilities, ValidationFlags, Validator};
 use naga::{AddressSpace, TypeInner};
 use unisono_graph::Target;
 
-/// The bytes of which WebGPU counts a multiple for each variable of workgroup memory.
+/// WebGPU rounds the size of each variable in workgroup memory up to a multiple of these bytes.
 const ALIGNMENT: u64 = 16;
 
 /// What a kernel takes of a device.

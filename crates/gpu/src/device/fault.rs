@@ -84,7 +84,7 @@ impl Faults {
         self.lie.store(lie as u8, Ordering::Relaxed);
     }
 
-    /// Returns whether the driver lies in this way.
+    /// Returns whether this lie was injected.
     pub fn lies(&self, lie: Lie) -> bool {
         self.lie.load(Ordering::Relaxed) == lie as u8
     }

@@ -38,9 +38,9 @@ pub struct Options {
     /// [`Duration::MAX`] divides nothing.
     pub longest_submission: Option<Duration>,
     /// Whether the device counts its passes, so that commands which the driver dropped and reports as done
-    /// are [`crate::GpuError::Lost`] and nothing of theirs is believed. It takes a launch of one thread for
-    /// each pass, of which a step has few. Default: none, which means on every backend but the CPU, where
-    /// there is no driver.
+    /// are [`crate::GpuError::Lost`] and nothing of theirs is believed. It costs one
+    /// launch of a single thread for each pass, and a step has few passes. Default: none, which stands for
+    /// yes on every backend except the CPU's, which has no driver.
     pub marks: Option<bool>,
     /// Whether kernels of a CPU adapter on Vulkan read their buffers as textures, which changes no result.
     /// Default: none, which means where that is faster.

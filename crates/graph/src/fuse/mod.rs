@@ -153,7 +153,7 @@ struct Fuser<'a> {
     loaded: BTreeSet<NodeId>,
     parts: Parts,
     /// For each value of the last segment that replaces states the first of these states. What earlier
-    /// segments compute lies in a buffer of its own until the step commits.
+    /// segments compute is stored in a separate buffer until the step commits.
     replaces: BTreeMap<NodeId, usize>,
 }
 

@@ -181,7 +181,7 @@ impl Threads {
     }
 }
 
-/// How long all devices together may take to close. A run is over then, and its results are told.
+/// The longest wait for all devices to close. The results of the run have been reported by then.
 const CLOSING: Duration = Duration::from_secs(30);
 /// How often it is looked whether one is closed.
 const PAUSE: Duration = Duration::from_micros(200);

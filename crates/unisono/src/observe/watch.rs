@@ -39,7 +39,7 @@ pub(crate) struct Watch {
     pub told_batch: bool,
     /// Whether observers were told that a model with carries is trained on rows that are drawn anew.
     pub told_carries: bool,
-    /// The notes about numbers that nothing was measured for, each of which observers were told once.
+    /// Notes about values for which nothing was measured. Observers were told each of them once.
     pub told_unmeasured: Vec<String>,
 }
 
