@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
+use unisono::gpu::Arithmetic;
 use unisono::{Precision, SavedRun, Trainer};
 
 use crate::{Error, Refused, Run, WorldFlag, claim, held_out_metric, say};
@@ -18,6 +19,10 @@ pub struct RunFlags {
     /// (vulkan:llvmpipe) [default: every GPU, else the processor]
     #[arg(long, value_name = "NAME")]
     pub adapter: Vec<String>,
+    /// Arithmetic of the CPU: fused (fma rounds once, as on most GPUs), split (twice, as on software drivers
+    /// and in checkpoints of version 0.1), fused-subnormals or split-subnormals [default: fused]
+    #[arg(long, value_name = "ARITHMETIC")]
+    pub arithmetic: Option<Arithmetic>,
     /// Number of replicas [default: one a GPU, and one on the processor, which has all cores; on a software
     /// driver one a core, up to the shards]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]

@@ -166,7 +166,7 @@ impl Run {
     }
 
     fn builder(&self, builder: Builder) -> Builder {
-        let RunFlags { adapter, replicas, json, .. } = &self.flags;
+        let RunFlags { adapter, arithmetic, replicas, json, .. } = &self.flags;
         let mut builder = builder
             .global_batch(self.global_batch)
             .shards(self.shards)
@@ -174,6 +174,9 @@ impl Run {
             .precision(self.precision)
             .world(self.world.clone());
         builder = adapter.iter().fold(builder, |builder, name| builder.adapter(name));
+        if let Some(arithmetic) = arithmetic {
+            builder = builder.arithmetic(*arithmetic);
+        }
         if let Some(replicas) = replicas {
             builder = builder.replicas(*replicas);
         }

@@ -19,33 +19,69 @@ use unisono_replica::{ARITHMETIC, Class, Rounding, probe_now};
 use unisono_tests::CLASSES;
 use unisono_tests::vendors::models;
 
-/// The class of the CPU and of software drivers on x86-64, by this version of the probe. AArch64 tells
-/// otherwise whether a product is subnormal, so it has another one, which this version has not yet taken.
-const CLASS: Option<&str> = if cfg!(target_arch = "x86_64") { Some("4b1a55a1fecc925d") } else { None };
-/// The states that short runs end in, on an adapter of either class.
-const RUNS: [(&str, &str); 4] = [
-    ("wide", "b4bbafe90a8e816711ef88cf3ba6e2f4e098d586ee8171d2e5dcb50877b98a54"),
-    ("images", "84e9db31494b7c9eba89a9474db53c6573fbc16a46492eaa08da2463b9a882e5"),
-    ("mixed", "c17edb363c317ff7ba12e7e84284ff46291535223266556aa8bb8f3b0d75fd2c"),
-    ("tokens", "fdf74f104c9d7943a9bbcf2fe0e748b63e809bc0330fe387fa60f0d7667b5775"),
-];
-/// The tensors of a small model after four steps of each optimizer.
-const OPTIMIZERS: [(&str, &str); 14] = [
-    ("sgd", "09cd9aa8a8d7ad94"),
-    ("adam", "43a114227edd9e60"),
-    ("adamw", "5c0012a393914858"),
-    ("rmsprop", "fe2a915a78ea3cb9"),
-    ("adagrad", "4bdfc177e3e5ad91"),
-    ("adadelta", "d3e478343f152863"),
-    ("adamax", "069427d90caa644f"),
-    ("nadam", "7a09d4f567cf8103"),
-    ("adafactor", "8f660e46125d8573"),
-    ("lamb", "88bc414977d0af8a"),
-    ("lars", "a668b491088949d8"),
-    ("lion", "114db37d5a74cb3a"),
-    ("muon", "409e30724d01612a"),
-    ("clipped", "8a02578c24af4df7"),
-];
+/// What adapters give whose `fma` rounds alike.
+struct Bits {
+    rounding: Rounding,
+    /// Their class by this version of the probe. AArch64 tells otherwise whether a product is subnormal, so it
+    /// has other ones, which this version has not yet taken.
+    class: Option<&'static str>,
+    /// The states that short runs end in.
+    runs: [(&'static str, &'static str); 4],
+    /// The tensors of a small model after four steps of each optimizer.
+    optimizers: [(&'static str, &'static str); 14],
+}
+
+/// The CPU by default, and the H100 of docs/GPUS.md.
+const FUSED: Bits = Bits {
+    rounding: Rounding::Fused,
+    class: if cfg!(target_arch = "x86_64") { Some("ede236572f39391a") } else { None },
+    runs: [("wide", "1b95f87a1a4e2ef264b0feb21ee8755184cd9d32f613b2ac5ae2b42299263e39"), ("images", "d9e673ad6bc7c2a2063ccc3dab15451e7d961efc27ec412038ffbf942a9b24b4"), ("mixed", "91940e707f2b74ae9ba4457b3b0d515016e50948b3f657d52fa3060b2e73253a"), ("tokens", "eee0e7c9c07639745eccaebab08e22070fdf385b316fc91e339d6011c8fe510b")],
+    optimizers: [
+        ("sgd", "6cfca91956028409"),
+        ("adam", "6f1ea8cf45767045"),
+        ("adamw", "2a6575d978475ff6"),
+        ("rmsprop", "b8ab783d1c3496be"),
+        ("adagrad", "c749c8e3cb519be3"),
+        ("adadelta", "864a1c9a43557e5d"),
+        ("adamax", "2291076cb3c86cf9"),
+        ("nadam", "25e07a6e61d8f5cf"),
+        ("adafactor", "c06668f04b39417e"),
+        ("lamb", "2099ec31ba9c1286"),
+        ("lars", "eeef875fdf1afc2b"),
+        ("lion", "114db37d5a74cb3a"),
+        ("muon", "75a63a5278dc655a"),
+        ("clipped", "3452803c780767de"),
+    ],
+};
+
+/// Software drivers, and the CPU when it is asked to compute as they do.
+const SPLIT: Bits = Bits {
+    rounding: Rounding::Split,
+    class: if cfg!(target_arch = "x86_64") { Some("4b1a55a1fecc925d") } else { None },
+    runs: [
+        ("wide", "b4bbafe90a8e816711ef88cf3ba6e2f4e098d586ee8171d2e5dcb50877b98a54"),
+        ("images", "84e9db31494b7c9eba89a9474db53c6573fbc16a46492eaa08da2463b9a882e5"),
+        ("mixed", "c17edb363c317ff7ba12e7e84284ff46291535223266556aa8bb8f3b0d75fd2c"),
+        ("tokens", "fdf74f104c9d7943a9bbcf2fe0e748b63e809bc0330fe387fa60f0d7667b5775"),
+    ],
+    optimizers: [
+        ("sgd", "09cd9aa8a8d7ad94"),
+        ("adam", "43a114227edd9e60"),
+        ("adamw", "5c0012a393914858"),
+        ("rmsprop", "fe2a915a78ea3cb9"),
+        ("adagrad", "4bdfc177e3e5ad91"),
+        ("adadelta", "d3e478343f152863"),
+        ("adamax", "069427d90caa644f"),
+        ("nadam", "7a09d4f567cf8103"),
+        ("adafactor", "8f660e46125d8573"),
+        ("lamb", "88bc414977d0af8a"),
+        ("lars", "a668b491088949d8"),
+        ("lion", "114db37d5a74cb3a"),
+        ("muon", "409e30724d01612a"),
+        ("clipped", "8a02578c24af4df7"),
+    ],
+};
+
 /// What the host's twins of our functions give: of numbers of all sizes, with two roundings of `fma` and
 /// with one. Devices are compared with these twins elsewhere.
 const FUNCTIONS: [(&str, &str); 10] = [
@@ -64,19 +100,22 @@ const FUNCTIONS: [(&str, &str); 10] = [
 /// The environment variable that says on vectors of how many bits Mesa's software drivers compute.
 const WIDTH: &str = "LP_NATIVE_VECTOR_WIDTH";
 
-/// Returns the adapters whose `fma` rounds twice and whose class may be that of other machines. They are
-/// software adapters, and all are of the class above.
-fn software() -> Vec<(Adapter, Class)> {
+/// Returns the CPU and software drivers whose `fma` rounds as these bits say and whose class may be that of
+/// other machines.
+fn software(bits: &Bits) -> Vec<(Adapter, Class)> {
     let all = unisono_testkit::adapters().into_iter().filter(|adapter| adapter.kind == Kind::Cpu);
     let probed = all.map(|adapter| (adapter.clone(), probe_now(&adapter).unwrap()));
     let found: Vec<_> =
-        probed.filter(|(_, class)| class.rounding == Rounding::Split && class.is_portable).collect();
+        probed.filter(|(_, class)| class.rounding == bits.rounding && class.is_portable).collect();
     let has_width = |name: &str, width| !name.contains("llvmpipe") || name.contains(&format!("{width} bits"));
     if let Ok(width) = std::env::var(WIDTH) {
         assert!(found.iter().all(|(adapter, _)| has_width(&adapter.name, &width)), "the width has no effect");
     }
     if found.is_empty() {
-        unisono_testkit::left_out("no golden bits are compared: this machine has no software adapter");
+        let name = bits.rounding.name();
+        unisono_testkit::left_out(&format!(
+            "no golden bits are compared: no {name} software adapter is here"
+        ));
     }
     found
 }
@@ -95,9 +134,11 @@ fn hash(words: impl Iterator<Item = u32>) -> String {
 
 #[test]
 fn the_class_of_software_adapters_is_that_of_this_version() {
-    for (adapter, class) in software() {
-        let found = class.to_string();
-        assert_eq!(found, CLASS.unwrap_or(&found), "{adapter}: see the head of this file");
+    for bits in [FUSED, SPLIT] {
+        for (adapter, class) in software(&bits) {
+            let found = class.to_string();
+            assert_eq!(found, bits.class.unwrap_or(&found), "{adapter}: see the head of this file");
+        }
     }
 }
 
@@ -180,10 +221,12 @@ fn run(adapter: &Adapter, builder: Builder, data: Memory) -> String {
 
 #[test]
 fn runs_end_in_the_states_of_this_version() {
-    for (adapter, _) in software().iter().take(1) {
+    for bits in [FUSED, SPLIT] {
+        let all = software(&bits);
+        let Some((adapter, _)) = all.first() else { continue };
         let mut found =
             vec![("wide", run(adapter, wide(), numbers())), ("images", run(adapter, images(), numbers()))];
-        let mut expected = RUNS.to_vec();
+        let mut expected = bits.runs.to_vec();
         if adapter.features.f16 {
             found.push(("mixed", run(adapter, images().precision(Precision::Mixed), numbers())));
         } else {
@@ -211,12 +254,14 @@ fn bits_do_not_depend_on_the_width_of_the_drivers_vectors() {
 
 #[test]
 fn optimizers_give_the_bits_of_this_version() {
-    for (adapter, _) in software().iter().take(1) {
+    for bits in [FUSED, SPLIT] {
+        let all = software(&bits);
+        let Some((adapter, _)) = all.first() else { continue };
         let models = models();
         let of = |name: &str| models.iter().find(|model| model.name == name).unwrap();
-        let bits = |name| of(name).train(adapter).unwrap().into_iter().flat_map(|(_, values)| values);
-        let found: Vec<_> = OPTIMIZERS.iter().map(|&(name, _)| (name, hash(bits(name)))).collect();
-        check(&found, &OPTIMIZERS);
+        let values = |name| of(name).train(adapter).unwrap().into_iter().flat_map(|(_, values)| values);
+        let found: Vec<_> = bits.optimizers.iter().map(|&(name, _)| (name, hash(values(name)))).collect();
+        check(&found, &bits.optimizers);
     }
 }
 

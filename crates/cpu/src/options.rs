@@ -11,7 +11,7 @@ pub struct Options {
     /// Called on each of these threads when it starts, for instance to set the processor's floating-point
     /// mode. Default: nothing.
     pub begin: fn(),
-    /// How `fma` rounds. Default: [`Rounding::Split`].
+    /// How `fma` rounds. Default: [`Rounding::Fused`].
     pub rounding: Rounding,
     /// The kernels that are compiled. Devices with clones of the same compile each kernel once. Default:
     /// kernels of its own.
@@ -21,6 +21,6 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { threads, begin: || (), rounding: Rounding::Split, kernels: Kernels::default() }
+        Self { threads, begin: || (), rounding: Rounding::Fused, kernels: Kernels::default() }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::io::Write;
 
-use unisono_gpu::{Adapter, Backend};
+use unisono_gpu::{Adapter, Arithmetic, Backend};
 
-/// Returns every adapter of the machine: those of Vulkan, Metal or DX12, those of GL, and the processor.
+/// Returns every adapter of the machine: those of Vulkan, Metal or DX12, those of GL, the CPU, and the CPU in
+/// the arithmetic of software drivers.
 ///
 /// # Panics
 /// There is none, so that a test without an adapter fails.
@@ -15,6 +16,7 @@ pub fn adapters() -> Vec<Adapter> {
             found.push(other);
         }
     }
+    found.extend(Adapter::cpu(Arithmetic { fused: false, ..Arithmetic::default() }));
     assert!(!found.is_empty(), "no adapter: cargo xtask test installs one");
     found
 }

@@ -52,7 +52,7 @@ fn limits() -> Limits {
 
 fn info() -> wgpu::AdapterInfo {
     wgpu::AdapterInfo {
-        name: format!("processor ({})", std::env::consts::ARCH),
+        name: format!("CPU ({})", std::env::consts::ARCH),
         driver: "unisono-cpu".to_owned(),
         driver_info: concat!(env!("CARGO_PKG_VERSION"), ", Cranelift 0.135").to_owned(),
         ..wgpu::AdapterInfo::new(DeviceType::Cpu, Backend::Noop)

@@ -1,24 +1,34 @@
 //! The arithmetics that the CPU can compute in, so that it can compute what a GPU computes.
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::Adapter;
 use crate::adapter::enumerate::processor;
 
 /// How the CPU computes: the two choices that WGSL leaves to an adapter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Arithmetic {
     /// Whether `fma` rounds once, as on GPUs. Otherwise it rounds the product and the sum, as software
-    /// drivers do. Default: false.
+    /// drivers do. Default: true.
     pub fused: bool,
     /// Whether subnormal numbers are kept inside of kernels. Otherwise they are zeros. Results of sums have
     /// none either way. Default: false.
     pub subnormals: bool,
 }
 
+/// One rounding, and subnormal numbers are zeros: as on an NVIDIA GPU.
+impl Default for Arithmetic {
+    fn default() -> Self {
+        Self::ALL[0]
+    }
+}
+
 impl Arithmetic {
     /// All of them, the default first.
     pub const ALL: [Self; 4] = [
-        Self { fused: false, subnormals: false },
         Self { fused: true, subnormals: false },
+        Self { fused: false, subnormals: false },
         Self { fused: true, subnormals: true },
         Self { fused: false, subnormals: true },
     ];
@@ -32,10 +42,21 @@ impl Arithmetic {
             (true, true) => "fused-subnormals",
         }
     }
+}
 
-    /// Returns the arithmetic of this name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|known| known.name().eq_ignore_ascii_case(name))
+impl FromStr for Arithmetic {
+    type Err = String;
+
+    /// Reads a name, in upper or lower case.
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|known| known.name().eq_ignore_ascii_case(name));
+        known.ok_or_else(|| format!("it is one of {}", Self::ALL.map(Self::name).join(", ")))
+    }
+}
+
+impl fmt::Display for Arithmetic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -19,7 +19,7 @@ use environment::host_memory;
 /// An adapter as it was listed: plain data that can be shown, compared, sent to a thread and opened there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Adapter {
-    /// The name that the driver gives it. That of the processor is `processor (ARCHITECTURE)`.
+    /// The name that the driver gives it. That of the CPU is `CPU (ARCHITECTURE)`.
     pub name: String,
     /// The graphics interface through which it is reached, or none of them: [`Backend::Cpu`].
     pub backend: Backend,

@@ -7,7 +7,7 @@ use crate::{Adapter, Arithmetic, Backend, GpuError, Kind, adapters};
 /// Each entry of `wanted` is part of an adapter's label ([`Adapter::label`]) in upper or lower case
 /// (`nvidia`), a backend (`gl`; `cpu` is the processor), or both (`gl:llvmpipe`). It selects every adapter
 /// that fits; an adapter that fits several entries is returned once. An entry without a letter or a digit,
-/// such as an empty one, fits none. `cpu:fused` is the CPU in another
+/// such as an empty one, fits none. `cpu:split` is the CPU in another
 /// arithmetic than its default ([`Arithmetic::name`]). Of adapters with the same name,
 /// `NAME [vulkan]` selects the first and `#2` the second. A backend that is not named is not loaded, except
 /// those that [`adapters`] lists by default.
@@ -62,10 +62,26 @@ pub fn select<S: AsRef<str>>(wanted: &[S]) -> Result<Vec<Adapter>, GpuError> {
 
 /// Returns the CPU in the arithmetic with this name, or with the name or the label that the CPU has in it.
 fn of_arithmetic(name: &str) -> Option<Adapter> {
-    if let Some(arithmetic) = Arithmetic::parse(name) {
+    if let Ok(arithmetic) = name.parse() {
         return Adapter::cpu(arithmetic);
     }
     Arithmetic::ALL.into_iter().filter_map(Adapter::cpu).find(|cpu| cpu.name == name || cpu.label() == name)
+}
+
+/// Returns the adapters that a user asked for, as [`select`] does, with the CPU among them in this
+/// arithmetic.
+///
+/// # Errors
+/// As [`select`]; [`GpuError::NoAdapter`] if the CPU is not among the adapters.
+pub fn select_in<S: AsRef<str>>(wanted: &[S], arithmetic: Arithmetic) -> Result<Vec<Adapter>, GpuError> {
+    let mut chosen = select(wanted)?;
+    let available = chosen.iter().map(Adapter::label).collect();
+    let mut cpus = chosen.iter_mut().filter(|adapter| adapter.arithmetic.is_some()).peekable();
+    let in_arithmetic = Adapter::cpu(arithmetic).filter(|_| cpus.peek().is_some());
+    let cpu = in_arithmetic
+        .ok_or_else(|| GpuError::NoAdapter { wanted: format!("cpu:{arithmetic}"), available })?;
+    cpus.for_each(|adapter| adapter.clone_from(&cpu));
+    Ok(chosen)
 }
 
 fn best(mut there: Vec<Adapter>) -> Result<Vec<Adapter>, GpuError> {
@@ -125,16 +141,30 @@ mod tests {
     fn the_cpu_is_chosen_by_its_arithmetic() {
         let Some(cpu) = Adapter::cpu(Arithmetic::default()) else { return };
         assert_eq!(select(&["cpu"]), Ok(vec![cpu.clone()]));
-        assert_eq!(select(&["cpu:split"]), Ok(vec![cpu]));
-        let labels = ["fused", "fused-subnormals"].map(|name| {
+        assert_eq!(select(&["cpu:fused"]), Ok(vec![cpu]));
+        let labels = ["split", "fused-subnormals"].map(|name| {
             let [found] = &select(&[format!("cpu:{name}")]).unwrap()[..] else { panic!("not one") };
-            assert_eq!(found.arithmetic, Arithmetic::parse(name));
+            assert_eq!(found.arithmetic, name.parse().ok());
             // Its name chooses it as well.
             assert_eq!(select(&[format!("cpu:{}", found.name)]).as_deref(), Ok(&[found.clone()][..]));
             found.label()
         });
-        assert!(labels[0].ends_with(", fused [cpu]") && labels[1].ends_with(", fused-subnormals [cpu]"));
+        assert!(labels[0].ends_with(", split [cpu]") && labels[1].ends_with(", fused-subnormals [cpu]"));
         assert!(select(&["cpu:other"]).is_err());
+        let split = Arithmetic { fused: false, ..Arithmetic::default() };
+        assert_eq!(select_in(&["cpu"], split), select(&["cpu:split"]));
+        assert_eq!(select_in(&["cpu", "cpu:fused-subnormals"], split).map(|found| found.len()), Ok(2));
+    }
+
+    #[test]
+    fn an_arithmetic_without_the_cpu_is_refused() {
+        let Some(other) = adapters(&[]).into_iter().find(|adapter| adapter.arithmetic.is_none()) else {
+            return;
+        };
+        let error = select_in(&[other.label()], Arithmetic::default()).unwrap_err();
+        let found = matches!(&error, GpuError::NoAdapter { wanted, available }
+            if wanted == "cpu:fused" && *available == [other.label()]);
+        assert!(found, "{error}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
-use unisono_gpu::{Adapter, is_unprotected};
+use unisono_gpu::{Adapter, Arithmetic, is_unprotected};
 use unisono_graph::GraphError;
 
 use crate::worker::fault;
@@ -44,9 +44,9 @@ pub struct Class {
 /// How often an adapter's `fma(a, b, c)` rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
-    /// It rounds once, as on GPUs.
+    /// It rounds once, as on GPUs and by default on the CPU.
     Fused,
-    /// It rounds the product and the sum, as on the processor and on software drivers.
+    /// It rounds the product and the sum, as on software drivers.
     Split,
 }
 
@@ -101,10 +101,29 @@ fn has_version(adapter: &Adapter) -> bool {
     !adapter.driver.trim().is_empty() || !adapter.driver_info.trim().is_empty()
 }
 
+/// Returns the arithmetics in which the CPU is of the class that [`Class`] prints as `digest`. It probes the
+/// CPU in each.
+pub fn cpus_of(digest: &str) -> Vec<Arithmetic> {
+    let is_of = |arithmetic: &Arithmetic| {
+        let class = Adapter::cpu(*arithmetic).map(|cpu| probe(&cpu));
+        matches!(class, Some(Ok(class)) if class.is_portable && class.to_string() == digest)
+    };
+    Arithmetic::ALL.into_iter().filter(is_of).collect()
+}
+
 /// Probes each adapter and says in a line for each which class it has, for error messages about mixtures.
+/// Where the CPU is one of them, the others' lines say in which arithmetic the CPU computes the same.
 pub fn describe_classes(adapters: &[Adapter]) -> Vec<String> {
+    let has_cpu = adapters.iter().any(|adapter| adapter.arithmetic.is_some());
+    let cpu = |adapter: &Adapter, class: &Class| {
+        let same = if has_cpu && adapter.arithmetic.is_none() { cpus_of(&class.to_string()) } else { vec![] };
+        same.first().map(|arithmetic| format!(", as is cpu:{arithmetic}")).unwrap_or_default()
+    };
     let class = |adapter: &Adapter| match probe(adapter) {
-        Ok(class) => format!("{} is of class {} {class}", adapter.label(), class.rounding.name()),
+        Ok(class) => {
+            let cpu = cpu(adapter, &class);
+            format!("{} is of class {} {class}{cpu}", adapter.label(), class.rounding.name())
+        }
         Err(error) => format!("{} cannot be probed ({error})", adapter.label()),
     };
     adapters.iter().map(class).collect()

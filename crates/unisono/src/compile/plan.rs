@@ -1,7 +1,7 @@
 //! What a trainer trains, as it was compiled.
 
 use unisono_data::Batch;
-use unisono_gpu::Adapter;
+use unisono_gpu::{Adapter, Arithmetic};
 use unisono_graph::{InputKind, Layout, OutputDecl, OutputKind, Precision, Program};
 use unisono_replica::Feed;
 
@@ -148,6 +148,17 @@ impl Plan {
     pub fn feed(&self, id: ProgramId, batch: &Batch, scalars: &[Scalar], seed: u64) -> Result<Feed, Error> {
         feed::feed(self.programs_of(batch).get(id), batch, scalars, seed, &self.inputs)
     }
+}
+
+/// Selects adapters by names, with the CPU among them in an arithmetic where one is given.
+///
+/// # Errors
+/// An entry fits no adapter, or an arithmetic is given and the CPU is not among the adapters.
+pub(crate) fn selected(names: &[String], arithmetic: Option<Arithmetic>) -> Result<Vec<Adapter>, Error> {
+    Ok(match arithmetic {
+        Some(arithmetic) => unisono_gpu::select_in(names, arithmetic)?,
+        None => unisono_gpu::select(names)?,
+    })
 }
 
 /// Checks that an adapter computes in a precision.

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use unisono_checkpoint::{Info, Plan, TensorFile};
 use unisono_data::FieldSpec;
+use unisono_gpu::Arithmetic;
 use unisono_graph::Precision;
 use unisono_replica::{Options, Replicas, describe_classes, is_one_class};
 
 use crate::compile::fields::Fields;
 use crate::compile::memory::Budget;
-use crate::compile::plan::supports;
+use crate::compile::plan::{selected, supports};
 use crate::compile::prediction::PredictionProgram;
 use crate::model::Model;
 use crate::model::functional::INPUT;
@@ -33,6 +34,7 @@ const LENGTHS: usize = 64;
 #[derive(Clone, Debug)]
 pub struct PredictorBuilder {
     adapters: Vec<String>,
+    arithmetic: Option<Arithmetic>,
     replicas: Option<usize>,
     batch: usize,
     shards: usize,
@@ -48,6 +50,7 @@ impl Default for PredictorBuilder {
     fn default() -> Self {
         Self {
             adapters: Vec::new(),
+            arithmetic: None,
             replicas: None,
             batch: 32,
             shards: SHARDS,
@@ -66,6 +69,12 @@ impl PredictorBuilder {
     /// several times. Default: as for a trainer.
     pub fn adapter(mut self, name: &str) -> Self {
         self.adapters.push(name.into());
+        self
+    }
+
+    /// Computes on the CPU in this arithmetic, as [`Builder::arithmetic`](crate::Builder::arithmetic) says.
+    pub fn arithmetic(mut self, arithmetic: Arithmetic) -> Self {
+        self.arithmetic = Some(arithmetic);
         self
     }
 
@@ -179,7 +188,7 @@ impl PredictorBuilder {
         let states = program.program.states().to_vec();
         let wanted: BTreeMap<String, Info> = states.iter().map(|s| (s.name.clone(), info(&s.ty))).collect();
         let (tensors, _) = self.weights.read(weights, &wanted)?;
-        let mut chosen = unisono_gpu::select(&self.adapters)?;
+        let mut chosen = selected(&self.adapters, self.arithmetic)?;
         chosen.truncate(self.replicas.unwrap_or(usize::MAX));
         chosen.iter().try_for_each(|adapter| supports(adapter, precision))?;
         if !self.mixed && !is_one_class(&chosen)? {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use unisono_replica::{ARITHMETIC, Class};
+use unisono_replica::{ARITHMETIC, Class, cpus_of};
 
 use crate::run::section::{Difference, Section};
 
@@ -86,8 +86,9 @@ impl Section for SavedClasses {
     fn differences(&self, saved: &Self) -> Vec<Difference> {
         let classes = match (&saved.class, &self.class) {
             (Some(saved), Some(own)) => {
-                let [saved, own] = compared(saved, own);
-                Difference::of("the numeric class", &saved, &own, true)
+                let [theirs, own] = compared(saved, own);
+                Difference::of("the numeric class", &theirs, &own, true)
+                    .map(|differs| differs.with(cpu(saved)))
             }
             _ => None,
         };
@@ -102,6 +103,16 @@ impl Section for SavedClasses {
 
     /// A resumed run is on the adapters of its trainer.
     fn resume(&mut self, _saved: Self) {}
+}
+
+/// Says in which arithmetic the CPU is of a saved class, or nothing.
+fn cpu(saved: &[SavedClass]) -> String {
+    let probes: BTreeSet<_> = saved.iter().map(|class| class.probe.as_deref()).collect();
+    let [Some(probe)] = probes.into_iter().collect::<Vec<_>>()[..] else { return String::new() };
+    let same = cpus_of(probe);
+    same.first()
+        .map(|arithmetic| format!("; the CPU computes as the run did by `--adapter cpu:{arithmetic}`"))
+        .unwrap_or_default()
 }
 
 /// Writes two lists of classes as text to be compared: as nothing where all machines are of one class, and

@@ -99,6 +99,12 @@ impl Difference {
         let problem = || format!("{what} of the run is {saved}, not {own}");
         (saved != own).then(|| Self { problem: problem(), forcible })
     }
+
+    /// Adds what a user can do.
+    pub fn with(mut self, advice: String) -> Self {
+        self.problem.push_str(&advice);
+        self
+    }
 }
 
 /// A section as `trainer.json` has it.

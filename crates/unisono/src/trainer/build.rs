@@ -15,7 +15,7 @@ use crate::compile::feed::InputMemory;
 use crate::compile::fields::Fields;
 use crate::compile::memory::{Budget, kept_by_others};
 use crate::compile::parts::Parts;
-use crate::compile::plan::{Plan, supports};
+use crate::compile::plan::{Plan, selected, supports};
 use crate::compile::programs::{ProgramId, Programs, Traced};
 use crate::identity::part::Part;
 use crate::observe::watch::Watch;
@@ -111,7 +111,7 @@ impl Builder {
 
     /// Selects the adapters that replicas run on. What other adapters are like does not matter.
     fn chosen(&self) -> Result<Vec<Adapter>, Error> {
-        self.chosen_of(unisono_gpu::select(&self.adapters)?)
+        self.chosen_of(selected(&self.adapters, self.arithmetic)?)
     }
 
     /// Returns those of the selected adapters that replicas run on.
@@ -163,8 +163,8 @@ impl Builder {
         let control = RunControl::of(self.callbacks.kept(&Epoch::unmeasured(&self.parts.metrics))?);
         let layout = self.layout();
         // To load drivers takes as long as to trace and compile a model.
-        let selected = || unisono_gpu::select(&self.adapters);
-        let (programs, selected) = both(|| Programs::trace(&self.parts, &fields, layout), selected);
+        let find = || selected(&self.adapters, self.arithmetic);
+        let (programs, selected) = both(|| Programs::trace(&self.parts, &fields, layout), find);
         let programs = programs?;
         fields.ids.clone_from(&programs.ids);
         let chosen = self.chosen_of(selected?)?;

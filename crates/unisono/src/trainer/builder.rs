@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use unisono_gpu::Arithmetic;
 use unisono_graph::{Layout, Precision};
 use unisono_replica::{Assignment, Audits, Options};
 use unisono_world::World;
@@ -31,6 +32,7 @@ pub struct Builder {
     /// The samples of a step for each replica, where these decide the global batch.
     pub(super) per_replica: Option<usize>,
     pub(super) adapters: Vec<String>,
+    pub(super) arithmetic: Option<Arithmetic>,
     pub(super) replicas: Option<usize>,
     pub(super) digest_every: u64,
     pub(super) options: Options,
@@ -62,6 +64,7 @@ impl Builder {
             settings: RunSettings::default(),
             per_replica: None,
             adapters: vec![],
+            arithmetic: None,
             replicas: None,
             digest_every: 100,
             options: Options::default().with(|options| options.audits = Audits::Share(AUDIT_SHARE)),
@@ -222,6 +225,14 @@ impl Builder {
     /// there is none.
     pub fn adapter(mut self, name: &str) -> Self {
         self.adapters.push(name.into());
+        self
+    }
+
+    /// Computes on the CPU in this arithmetic: in that of a GPU, so that the CPU repeats the GPU's run to the
+    /// bit, or in `split`, which is that of software drivers and of runs of version 0.1. The CPU must be among
+    /// the adapters ([`unisono_gpu::select_in`]). Default: [`Arithmetic::default`], `fused`.
+    pub fn arithmetic(mut self, arithmetic: Arithmetic) -> Self {
+        self.arithmetic = Some(arithmetic);
         self
     }
 

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use unisono_gpu::{Adapter, Options};
+use unisono_replica::Rounding;
 
 use super::{Bench, Fleet, Plant, Tally, cost, digests, fuzz, models, ops, steps, suites};
 
@@ -71,12 +72,31 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Compares all adapters with the first one. Returns the number of differences.
+/// Compares the adapters that were asked for with the first of them, or without any all those of this machine
+/// whose `fma` rounds alike. Returns the number of differences.
 fn run(flags: &Flags) -> Result<usize, String> {
-    let adapters = match flags.adapter.is_empty() {
-        true => unisono_testkit::adapters(),
-        false => unisono_gpu::select(&flags.adapter).map_err(|error| error.to_string())?,
-    };
+    if flags.adapter.is_empty() {
+        let alike = alike(unisono_testkit::adapters())?;
+        return alike.iter().map(|adapters| compared(flags, adapters)).sum();
+    }
+    compared(flags, &unisono_gpu::select(&flags.adapter).map_err(|error| error.to_string())?)
+}
+
+/// Returns the adapters in groups whose `fma` rounds alike, the group of the first one first.
+fn alike(adapters: Vec<Adapter>) -> Result<Vec<Vec<Adapter>>, String> {
+    let mut groups: Vec<(Rounding, Vec<Adapter>)> = Vec::new();
+    for adapter in adapters {
+        let rounding = unisono_replica::probe(&adapter).map_err(|error| error.to_string())?.rounding;
+        match groups.iter_mut().find(|(known, _)| *known == rounding) {
+            Some((_, group)) => group.push(adapter),
+            None => groups.push((rounding, vec![adapter])),
+        }
+    }
+    Ok(groups.into_iter().map(|(_, group)| group).collect())
+}
+
+/// Compares adapters with the first one. Returns the number of differences.
+fn compared(flags: &Flags, adapters: &[Adapter]) -> Result<usize, String> {
     if let (Some(turns), Some(first)) = (flags.cost, adapters.first()) {
         return costs(first, turns);
     }
@@ -91,11 +111,11 @@ fn run(flags: &Flags) -> Result<usize, String> {
     }
     println!("adapters: {}", labels.join(", "));
     let options = Options::default().with(|options| options.decorate = !flags.undecorated);
-    let mut fleet = Fleet::open(&adapters, &options, flags.plant)?;
+    let mut fleet = Fleet::open(adapters, &options, flags.plant)?;
     let mut differences = 0;
     if !flags.only_fuzz {
         differences += fixed(flags, &mut fleet)?;
-        differences += trained(flags, &adapters);
+        differences += trained(flags, adapters);
     }
     if differences < flags.most {
         differences += random(flags, &mut fleet)?;
