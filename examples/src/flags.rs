@@ -23,6 +23,10 @@ pub struct RunFlags {
     /// and in checkpoints of version 0.1), fused-subnormals or split-subnormals [default: fused]
     #[arg(long, value_name = "ARITHMETIC")]
     pub arithmetic: Option<Arithmetic>,
+    /// Have another adapter make sampled steps again, beside the run, and compare bytes: cpu, or NAME as for
+    /// --adapter
+    #[arg(long, value_name = "NAME")]
+    pub witness: Option<String>,
     /// Number of replicas [default: one a GPU, and one on the processor, which has all cores; on a software
     /// driver one a core, up to the shards]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]

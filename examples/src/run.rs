@@ -7,7 +7,7 @@ use std::path::Path;
 use unisono::data::{Loader, Source};
 use unisono::{
     BestBy, Builder, CsvLog, EarlyStopping, Identity, JsonLines, Precision, Progress, Saving, TensorBoard,
-    Trainer, World,
+    Trainer, Witness, World,
 };
 
 use crate::interrupt::{self, Interrupted};
@@ -177,6 +177,11 @@ impl Run {
         if let Some(arithmetic) = arithmetic {
             builder = builder.arithmetic(*arithmetic);
         }
+        builder = match self.flags.witness.as_deref() {
+            None => builder,
+            Some("cpu") => builder.witness(Witness::cpu()),
+            Some(name) => builder.witness(Witness::on(name)),
+        };
         if let Some(replicas) = replicas {
             builder = builder.replicas(*replicas);
         }

@@ -35,7 +35,12 @@ struct Bits {
 const FUSED: Bits = Bits {
     rounding: Rounding::Fused,
     class: if cfg!(target_arch = "x86_64") { Some("ede236572f39391a") } else { None },
-    runs: [("wide", "1b95f87a1a4e2ef264b0feb21ee8755184cd9d32f613b2ac5ae2b42299263e39"), ("images", "d9e673ad6bc7c2a2063ccc3dab15451e7d961efc27ec412038ffbf942a9b24b4"), ("mixed", "91940e707f2b74ae9ba4457b3b0d515016e50948b3f657d52fa3060b2e73253a"), ("tokens", "eee0e7c9c07639745eccaebab08e22070fdf385b316fc91e339d6011c8fe510b")],
+    runs: [
+        ("wide", "1b95f87a1a4e2ef264b0feb21ee8755184cd9d32f613b2ac5ae2b42299263e39"),
+        ("images", "d9e673ad6bc7c2a2063ccc3dab15451e7d961efc27ec412038ffbf942a9b24b4"),
+        ("mixed", "91940e707f2b74ae9ba4457b3b0d515016e50948b3f657d52fa3060b2e73253a"),
+        ("tokens", "eee0e7c9c07639745eccaebab08e22070fdf385b316fc91e339d6011c8fe510b"),
+    ],
     optimizers: [
         ("sgd", "6cfca91956028409"),
         ("adam", "6f1ea8cf45767045"),

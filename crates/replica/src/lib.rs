@@ -23,6 +23,7 @@ pub use class::{
 pub use coordinator::machines::Shares;
 pub use coordinator::replicas::{Replicas, can_run_few_at_once};
 pub use coordinator::step::{Audited, Outcome};
+pub use coordinator::witness::WitnessReport;
 pub use error::ReplicaError;
 pub use observe::report::{Left, ReplicaReport};
 pub use observe::timeline::{Activity, Interval, Span};

@@ -54,6 +54,8 @@ pub struct Options {
     /// replicas, see [`crate::Owners`]. The programs' tensors must have buffers of their own. Default: none,
     /// which means that each replica has all of them.
     pub owners: Option<usize>,
+    /// CPU adapters compute on one in so many of the cores that they would otherwise take. Default: 1.
+    pub cores_divided_by: usize,
     /// Whether to record what [`crate::Replicas::take_timeline`] returns. Default: false.
     pub timeline: bool,
     /// Whether to compile bounds checks into kernels and to turn the driver's validation on. Default: false.
@@ -91,6 +93,7 @@ impl Default for Options {
             steps_in_flight: None,
             one_updates: false,
             owners: None,
+            cores_divided_by: 1,
             timeline: false,
             checked: false,
             marks: None,

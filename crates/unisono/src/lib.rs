@@ -18,10 +18,12 @@ mod trainer;
 pub use unisono_checkpoint as checkpoint;
 pub use unisono_data as data;
 pub use unisono_gpu as gpu;
+pub use unisono_gpu::Arithmetic;
 pub use unisono_graph as graph;
 pub use unisono_graph::{DType, Lead, Precision, Tape, Type, Var};
 pub use unisono_replica::{
-    ARITHMETIC, Assignment, AuditReport, Audits, Class, ReplicaReport, Rounding, machine, probe,
+    ARITHMETIC, Assignment, AuditReport, Audits, Class, ReplicaReport, Rounding, WitnessReport, machine,
+    probe,
 };
 pub use unisono_world as world;
 pub use unisono_world::World;
@@ -78,3 +80,4 @@ pub use trainer::export::ExportedModel;
 pub use trainer::identity::Identity;
 pub use trainer::recipe::balanced_class_weights;
 pub use trainer::resume::Resumed;
+pub use trainer::witness::Witness;

@@ -25,7 +25,7 @@ fn a_report_tells_that_an_adapter_is_right() {
     let (passed, json, page) = report(dir.path(), &args);
     assert!(passed, "{page}");
     assert_eq!(json["verdict"]["is_right"], true);
-    assert_eq!(json["verdict"]["same_as"][0], "cpu:split");
+    assert_eq!(json["verdict"]["same_as"][0], "cpu:fused");
     let states = json["states"]["digits"].as_array().unwrap();
     assert_eq!(states.len(), 7, "{states:?}");
     assert!(states.iter().all(|state| state[1] == states[0][1] && state[1] != "none"), "{states:?}");

@@ -3,6 +3,7 @@
 
 mod checkpoints;
 mod leaving;
+mod witness;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -12,6 +12,7 @@ use crate::coordinator::attempt::BlockDigests;
 use crate::coordinator::audit::{State, same_where_both_are};
 use crate::coordinator::replicas::Replicas;
 use crate::coordinator::step::{Audited, Task};
+use crate::coordinator::witness::Made;
 use crate::error::ReplicaError;
 use crate::known_answer;
 use crate::schedule::{Event, Job, Roles, Verdict};
@@ -66,6 +67,60 @@ impl Replicas {
     ) -> ReplicaError {
         let step = self.steps.saturating_sub(1);
         let finding = self.find_wrong(task, job, before, verdict, seen);
+        let wrong = self.expel(&finding);
+        self.write_all(job, before);
+        if self.is_empty() {
+            return self.none_left();
+        }
+        ReplicaError::Audit { step, wrong, why: finding.why, lasting: finding.lasting }
+    }
+
+    /// Finds out who is wrong about a step of which a witness makes something else, the same each time: `name`
+    /// is its adapter, and `made` what it makes. Dismisses replicas that are wrong, if others are right. The
+    /// others have the state before the step when this returns.
+    pub(super) fn contradicted(
+        &mut self,
+        step: u64,
+        task: &Task,
+        job: &Job,
+        before: &State,
+        verdict: Verdict,
+        (name, made): (&str, &Made),
+    ) -> ReplicaError {
+        // A program may have been forgotten since. Then no replica has an opinion.
+        let opinions = match self.programs.contains_key(&task.index) {
+            true => self.opinions(task, job, before, verdict),
+            false => BTreeMap::new(),
+        };
+        let agree = |opinion: &Opinion| opinion.outputs == made.outputs && opinion.state == made.state;
+        let others: Vec<usize> =
+            opinions.iter().filter(|(_, opinion)| !agree(opinion)).map(|(&replica, _)| replica).collect();
+        let finding = if opinions.is_empty() {
+            let why =
+                format!("{name}, the witness, makes something else of it, and no replica can make it again");
+            Finding { wrong: BTreeSet::new(), why, lasting: true }
+        } else if others.len() < opinions.len() {
+            let why = match others.is_empty() {
+                true => format!(
+                    "{name}, the witness, makes something else of it; now all replicas make the same as the witness: the fault did not last"
+                ),
+                false => format!("{name}, the witness, and the others make the same of it"),
+            };
+            Finding::new(others, why)
+        } else {
+            let names = self.names(&others);
+            let why = match self.known_wrong_ones() {
+                (wrong, all) if !wrong.is_empty() && wrong.len() == all => {
+                    format!(
+                        "{name}, the witness, makes something else of it, and {names} does not give the known answer of a test program"
+                    )
+                }
+                _ => format!(
+                    "{names} and {name}, the witness, each make the same of it again, and not what the other makes; all pass the known-answer test"
+                ),
+            };
+            Finding { wrong: BTreeSet::new(), why, lasting: true }
+        };
         let wrong = self.expel(&finding);
         self.write_all(job, before);
         if self.is_empty() {
@@ -129,6 +184,13 @@ impl Replicas {
     }
 
     fn known_wrong(&mut self) -> Option<Finding> {
+        let (wrong, all) = self.known_wrong_ones();
+        let found = !wrong.is_empty() && wrong.len() < all;
+        found.then(|| Finding::new(wrong, "the others give the known answer of a test program"))
+    }
+
+    /// Returns the replicas that do not pass the known-answer test, and how many took it.
+    pub(super) fn known_wrong_ones(&mut self) -> (Vec<usize>, usize) {
         let index = self.known_answer;
         let program = Arc::clone(&self.programs[&index].program);
         let feed = Arc::new(known_answer::feed(self.options.global_batch));
@@ -139,10 +201,8 @@ impl Replicas {
         let right = |opinion: &Opinion| {
             opinion.outputs.as_ref().is_some_and(|given| known_answer::is_right(&program, rows, given))
         };
-        let wrong: Vec<usize> =
-            given.iter().filter(|(_, opinion)| !right(opinion)).map(|(&replica, _)| replica).collect();
-        let found = !wrong.is_empty() && wrong.len() < given.len();
-        found.then(|| Finding::new(wrong, "the others give the known answer of a test program"))
+        let wrong = given.iter().filter(|(_, opinion)| !right(opinion)).map(|(&replica, _)| replica);
+        (wrong.collect(), given.len())
     }
 
     /// Has each replica make a step alone, from the same state. A replica that cannot, for lack of memory or

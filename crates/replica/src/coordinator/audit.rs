@@ -9,6 +9,7 @@ use crate::batch::outputs::Outputs;
 use crate::coordinator::attempt::BlockDigests;
 use crate::coordinator::replicas::Replicas;
 use crate::coordinator::step::{Audited, Outcome, Task};
+use crate::coordinator::witness;
 use crate::error::ReplicaError;
 use crate::schedule::{AuditReport, Job, Roles, Verdict};
 use crate::worker::digest::Digest;
@@ -63,7 +64,17 @@ impl Replicas {
         };
         let Audited { blocks, sums, ran, .. } = first.audit.take().unwrap_or_default();
         let made = Made { after: self.result(&job, &first)?, blocks, sums, ran, gone };
-        match self.compare(task, &job, &before, verdict, &mut first, &made)? {
+        let seen = || witness::Made {
+            outputs: Some(first.outputs.clone()),
+            state: made.after.first().map(|(_, digest)| *digest),
+        };
+        let witnessed = self.offer(task, &job, &before, verdict, &seen);
+        // A single replica would only repeat itself.
+        let compared = match witnessed {
+            Some(_) if self.len() == 1 => Compared::Same,
+            _ => self.compare(task, &job, &before, verdict, &mut first, &made)?,
+        };
+        match compared {
             Compared::Same => self.audits.passed(task.index, took, read + auditing.elapsed()),
             Compared::Differs => {
                 if !job.changes_state {
@@ -83,7 +94,7 @@ impl Replicas {
         // A step that was skipped has no new state that anybody could trust.
         if first.committed || !job.changes_state {
             let before = Arc::try_unwrap(before).unwrap_or_else(|shared| (*shared).clone());
-            first.audit = Some(Audited { before, ..Audited::default() });
+            first.audit = Some(Audited { before, witnessed, ..Audited::default() });
         }
         Ok(first)
     }

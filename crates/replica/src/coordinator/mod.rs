@@ -19,3 +19,4 @@ pub(crate) mod replicas;
 mod state;
 pub(crate) mod step;
 mod transaction;
+pub(crate) mod witness;

@@ -12,6 +12,7 @@ use unisono_world::World;
 use crate::coordinator::exchange::Exchanged;
 use crate::coordinator::in_flight::Flight;
 use crate::coordinator::machines::{Machines, Shares};
+use crate::coordinator::witness::Witness;
 use crate::error::ReplicaError;
 use crate::known_answer;
 use crate::observe::report::{Left, ReplicaReport};
@@ -84,6 +85,8 @@ pub struct Replicas {
     pub(crate) exchanged: Exchanged,
     /// The replicas that keep what the optimizer keeps, where it is shared out.
     pub(crate) owners: Arc<Owners>,
+    /// The adapter beside the replicas that makes some steps again.
+    pub(crate) witness: Option<Witness>,
 }
 
 /// A program, and what the scheduler must know of it.
@@ -195,6 +198,7 @@ impl Replicas {
             shares: Shares::default(),
             machines: Machines::default(),
             exchanged: Exchanged::default(),
+            witness: None,
         };
         replicas.open(adapters)?;
         replicas.most_in_flight =

@@ -49,10 +49,13 @@ pub struct Audited {
     pub(crate) sums: BTreeMap<usize, Digest>,
     /// The replica that ran each shard.
     pub(crate) ran: BTreeMap<usize, usize>,
+    /// The number by which [`Replicas::hear_witness`] tells that a witness has made the step as well, if it was
+    /// handed one over.
+    pub witnessed: Option<u64>,
 }
 
 /// A program and its batch, which all attempts at a step share.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Task {
     pub index: usize,
     pub program: Arc<Program>,

@@ -91,6 +91,11 @@ impl AuditSchedule {
         self.counts.entry(program).or_default().asked = first_interval(self.rule) > 0;
     }
 
+    /// Returns whether the next step of a program is audited because somebody has asked for it.
+    pub fn is_asked(&self, program: usize) -> bool {
+        self.counts.get(&program).is_some_and(|count| count.asked)
+    }
+
     /// Notes a step that was not audited, and what it took.
     pub fn stepped(&mut self, program: usize, took: Duration) {
         self.began(program);

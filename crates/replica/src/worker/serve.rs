@@ -367,10 +367,13 @@ impl Worker {
     }
 }
 
+/// The bit that faults flip. The last one could be lost when the number is added to others.
+const BIT: u32 = 1 << 10;
+
 /// Returns values with a bit of the first of them flipped.
 fn flipped(values: &Values) -> Values {
     let mut wrong = values.to_vec();
-    wrong.iter_mut().take(1).for_each(|value| *value = f32::from_bits(value.to_bits() ^ 1));
+    wrong.iter_mut().take(1).for_each(|value| *value = f32::from_bits(value.to_bits() ^ BIT));
     Values::Own(wrong)
 }
 
@@ -380,7 +383,8 @@ fn flip_first(work: &mut Work) {
     let sums = work.sums.iter_mut().find(|(_, sums)| !sums.is_empty());
     if let Some((_, sums)) = sums {
         let flipped = sums.iter().enumerate();
-        let flipped = flipped.map(|(at, value)| f32::from_bits(value.to_bits() ^ u32::from(at == 0)));
+        let flipped =
+            flipped.map(|(at, value)| f32::from_bits(value.to_bits() ^ if at == 0 { BIT } else { 0 }));
         *sums = Arc::new(flipped.collect());
     }
 }

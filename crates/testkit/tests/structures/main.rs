@@ -6,7 +6,7 @@
 mod grow;
 mod model;
 
-use unisono_gpu::{Backend, Device};
+use unisono_gpu::{Adapter, Backend, Device};
 use unisono_graph::ops::Window;
 use unisono_graph::target::Machine;
 use unisono_graph::{
@@ -96,7 +96,10 @@ fn launches_of_a_gpu_have_the_bits_of_kernels_one_by_one() {
             assert!(wrong.is_empty(), "seed {seed}, {target:?}: {wrong:?}");
         }
         // The processor computes kernels of its own, and those of other machines.
-        let processor = adapters().into_iter().find(|adapter| adapter.backend == Backend::Cpu).unwrap();
+        let rounds_alike = |cpu: &Adapter| {
+            cpu.backend == Backend::Cpu && cpu.arithmetic.is_some_and(|arithmetic| arithmetic.fused == fused)
+        };
+        let processor = adapters().into_iter().find(rounds_alike).unwrap();
         let own = Device::open(&processor).unwrap().target();
         for target in [own.clone(), Target { machine: Machine::Gpu, busy_workgroups: 1, ..own }] {
             let found = bits(&processor, &program, &program.plan(&whole, &target).unwrap(), &feed);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use unisono_data::Seen;
-use unisono_replica::{AuditReport, ReplicaReport};
+use unisono_replica::{AuditReport, ReplicaReport, WitnessReport};
 
 use crate::Scaling;
 use crate::compile::memory::bytes;
@@ -28,6 +28,8 @@ pub struct Report {
     pub scaling: Option<Scaling>,
     /// What the audits of training steps found and took. `None` where none was made.
     pub audits: Option<AuditReport>,
+    /// What the witness did, if the run has one ([`crate::Builder::witness`]).
+    pub witness: Option<WitnessReport>,
     /// How many of its shards a replica ran at once and why. `None` where it ran all of them at once.
     pub shards_at_once: Option<String>,
 }
@@ -36,7 +38,15 @@ impl Report {
     /// Makes a report of some replicas and an input pipeline. [`crate::Trainer::report`] returns that of a
     /// run.
     pub fn new(replicas: Vec<ReplicaReport>, input: Option<Seen>) -> Self {
-        Self { replicas, machines: Vec::new(), input, scaling: None, audits: None, shards_at_once: None }
+        Self {
+            replicas,
+            machines: Vec::new(),
+            input,
+            scaling: None,
+            audits: None,
+            witness: None,
+            shards_at_once: None,
+        }
     }
 
     /// Says in a line what held the run up, such as `input-bound: replicas waited 41% of the time for data;
@@ -152,6 +162,13 @@ impl fmt::Display for Report {
                 100.0 * share,
                 audits.interval.saturating_mul(2).saturating_sub(1)
             )?;
+        }
+        if let Some(WitnessReport { adapter, agreed, waited, left, .. }) = &self.witness {
+            write!(f, "\nwitness: {adapter} made {agreed} of the steps again and agreed")?;
+            write!(f, "; the run waited {} for it", seconds(*waited))?;
+            if let Some(why) = left {
+                write!(f, "; it left: {why}")?;
+            }
         }
         match &self.input {
             Some(input) => write!(f, "\n{}", input.verdict()),

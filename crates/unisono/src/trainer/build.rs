@@ -181,7 +181,8 @@ impl Builder {
         self.check_owners(mixed)?;
         let mut identity = identity(&self.parts, &programs, &settings, loss_scale.as_ref());
         compare_start(&self.world, &settings, &identity, &budget.adapters)?;
-        let (crew, memory) = self.crew(&programs, budget, &settings, mixed, &weights)?;
+        let (mut crew, memory) = self.crew(&programs, budget, &settings, mixed, &weights)?;
+        self.start_witness(&mut crew, &chosen)?;
         let Self { parts, callbacks, observers, world, .. } = self;
         let mut plan = Plan {
             parts,

@@ -14,6 +14,7 @@ use crate::observe::observer::Observer;
 use crate::run::settings::RunSettings;
 use crate::trainer::Trainer;
 use crate::trainer::callback::{Callback, Callbacks};
+use crate::trainer::witness::Witness;
 use crate::{Chain, Loss, LossScale, Metric};
 
 /// The default share of the time that audits take.
@@ -45,6 +46,7 @@ pub struct Builder {
     pub(super) observers: Vec<Box<dyn Observer>>,
     pub(super) callbacks: Callbacks,
     pub(super) world: World,
+    pub(super) witness: Option<Witness>,
 }
 
 impl Trainer {
@@ -76,6 +78,7 @@ impl Builder {
             observers: vec![],
             callbacks: Callbacks::default(),
             world: World::alone(),
+            witness: None,
         }
     }
 

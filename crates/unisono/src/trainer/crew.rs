@@ -4,6 +4,7 @@ use unisono_replica::{Classes, Replicas};
 
 use crate::Error;
 use crate::run::classes::SavedClasses;
+use crate::trainer::witness::Pending;
 
 /// The replicas that compute a run.
 pub(super) struct Crew {
@@ -22,6 +23,8 @@ pub(super) struct Crew {
     pub left_told: usize,
     /// The tensor of the state that a step made not finite, since the state was last written.
     pub spoiled: Option<Spoiled>,
+    /// The step that the witness makes.
+    pub pending: Option<Pending>,
 }
 
 /// A state that a step made not finite.

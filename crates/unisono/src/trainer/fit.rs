@@ -306,6 +306,8 @@ impl Trainer {
                     if batch.after.epoch >= epochs {
                         self.compile_for(&batch)?;
                         let phase = self.phase_for(batch.epoch)?.unwrap_or(0);
+                        // A witness that is busy would leave the last step out.
+                        self.hear_witness(true)?;
                         self.crew.replicas.audit_next(self.plan.train_index(&batch, phase));
                     }
                     self.start_step(&batch, names)?
@@ -315,6 +317,9 @@ impl Trainer {
                 *next = Some(self.look_ahead(batches, &batch, epochs, names));
             }
             let mut step = self.end_step(&batch, started, names, feed::behind(&batch))?;
+            if batch.after.epoch >= epochs {
+                self.hear_witness(true)?;
+            }
             // A step that was skipped takes back the one that was started behind it, as an optimizer counts.
             if self.crew.replicas.in_flight() == 0 {
                 next.iter_mut().for_each(|next| next.started = None);

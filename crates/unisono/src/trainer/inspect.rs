@@ -57,6 +57,7 @@ impl Trainer {
         Report {
             scaling,
             audits,
+            witness: self.witness().cloned(),
             machines,
             shards_at_once,
             ..Report::new(self.reports(), self.watch.input.clone())

@@ -40,6 +40,7 @@ mod tell;
 mod tensors;
 mod together;
 mod trust;
+pub(crate) mod witness;
 
 use crate::compile::plan::Plan;
 use crate::observe::watch::Watch;

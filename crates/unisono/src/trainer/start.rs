@@ -41,6 +41,7 @@ impl Builder {
             compared: None,
             left_told: 0,
             spoiled: None,
+            pending: None,
         };
         Ok((crew, memory))
     }

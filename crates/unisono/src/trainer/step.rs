@@ -164,7 +164,7 @@ impl Trainer {
         let given = self.weights_of(batch, weights.as_deref());
         let step = Step { learning_rate, ..self.record(batch, number, (&outcome, overflowed), given, after) };
         if let (Some(before), Some(audit)) = (before, outcome.audit.take()) {
-            self.confirm(before, audit);
+            self.passed(before, audit);
         }
         if self.crew.is_comparison_due(self.state.position.step) {
             self.check_replicas()?;

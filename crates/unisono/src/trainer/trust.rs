@@ -43,6 +43,7 @@ impl Trainer {
     pub(super) fn state_was_set(&mut self) {
         self.trust = Trust::Begins;
         self.crew.compared = None;
+        self.forget_witnessed();
     }
 
     /// Refuses to go on with a state that may be wrong.
@@ -73,6 +74,7 @@ impl Trainer {
         if !self.crew.is_audited {
             return Ok(None);
         }
+        self.hear_witness(false)?;
         if matches!(self.trust, Trust::Begins) {
             // Each replica gives a part of what is kept.
             self.check_replicas()?;
@@ -108,6 +110,7 @@ impl Trainer {
     /// Looks for replicas that are wrong before a run ends between two audits: a step is made on its last
     /// batch twice, by different replicas, and taken back.
     pub(super) fn audit_at_stop(&mut self, batch: &Batch) -> Result<(), Error> {
+        self.hear_witness(true)?;
         let step = self.steps();
         let is_confirmed = |trusted: &Trusted| trusted.until == step;
         if !self.crew.is_audited || matches!(&self.trust, Trust::State(trusted) if is_confirmed(trusted)) {
@@ -132,7 +135,11 @@ impl Trainer {
         let made = self.heard(made)?;
         self.check_replicas()?;
         // An audit may have been put off, or the step skipped: then nothing vouches for the state.
-        if made.audit.is_some() {
+        let witnessed = match made.audit.as_ref().map(|audit| audit.witnessed) {
+            Some(Some(_)) => self.hear_witness(true)?,
+            passed => passed.is_some() && !self.crew.replicas.has_witness(),
+        };
+        if witnessed {
             let state = self.state.clone();
             self.trust = Trust::State(Box::new(Trusted { until: step, state, tensors }));
             self.saver.iter_mut().for_each(|saver| saver.confirm(step));
@@ -149,6 +156,7 @@ impl Trainer {
             _ => (false, true),
         };
         let why = found.to_string();
+        self.forget_witnessed();
         match self.restore(nobody) {
             Ok(may_go_on) => {
                 let step = self.steps();

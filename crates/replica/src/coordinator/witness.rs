@@ -1,0 +1,339 @@
+//! A witness: an adapter beside the replicas that makes some steps of the run again, on a thread of its own.
+//! It is a second opinion for a run on one device, and delays it only at its end.
+//!
+//! ```text
+//! an audited step --> the state before it, the batch, its outputs and the digest of the state after it
+//!                 --> the witness makes the step from that state --> the same bytes
+//!                                                                --> others: it makes the step once more,
+//!                                                                    and the known-answer test
+//! others, twice the same --> the replicas make the step alone, and the known-answer test --> who is wrong
+//! ```
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::{Receiver, Sender, unbounded};
+use unisono_gpu::Adapter;
+use unisono_graph::Program;
+
+use crate::batch::outputs::Outputs;
+use crate::coordinator::audit::State;
+use crate::coordinator::replicas::Replicas;
+use crate::coordinator::step::Task;
+use crate::error::ReplicaError;
+use crate::options::Options;
+use crate::schedule::{Audits, Job, Verdict};
+use crate::worker::digest::Digest;
+
+/// The most programs that a witness keeps compiled.
+const PROGRAMS: usize = 8;
+
+/// A witness computes on one in so many cores.
+const DIVIDED_BY: usize = 4;
+
+/// What is known about a witness.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct WitnessReport {
+    /// The label of its adapter.
+    pub adapter: String,
+    /// The number of the run's steps that it made again and that gave the same bytes.
+    pub agreed: u64,
+    /// The time that it took for them, beside the run.
+    pub took: Duration,
+    /// The time for which the run waited for it.
+    pub waited: Duration,
+    /// Why it left, if it did.
+    pub left: Option<String>,
+}
+
+/// The run's end of a witness.
+#[derive(Debug)]
+pub(crate) struct Witness {
+    orders: Option<Sender<Sample>>,
+    answers: Receiver<Answer>,
+    thread: Option<JoinHandle<()>>,
+    /// The step that it makes.
+    under_way: Option<Sample>,
+    /// When it may take the next step.
+    rested: Instant,
+    /// The time that it rests for each second that it computes.
+    rest: f64,
+    report: WitnessReport,
+}
+
+/// A step of the run.
+#[derive(Clone, Debug)]
+struct Sample {
+    /// Its number among the calls of [`Replicas::step`].
+    step: u64,
+    /// The number of its program is the run's, which the witness does not share.
+    task: Task,
+    job: Job,
+    before: State,
+    verdict: Verdict,
+    made: Made,
+}
+
+/// What a step gives: its outputs, and the state after it, if it has changed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Made {
+    pub outputs: Option<Outputs>,
+    pub state: Option<Digest>,
+}
+
+#[derive(Debug)]
+enum Answer {
+    Ready,
+    Same(Duration),
+    /// It made this of the step, twice.
+    Other(Made),
+    Gone(String),
+}
+
+impl Replicas {
+    /// Opens an adapter as a witness: from now on it makes audited steps of the run again, beside it, and
+    /// compares outputs and states. It must be of the run's numeric class. It takes this share of the machine's
+    /// cores on average.
+    ///
+    /// # Errors
+    /// The adapter does not open.
+    pub fn start_witness(&mut self, adapter: &Adapter, share: f64) -> Result<(), ReplicaError> {
+        let own = self.programs.iter().filter(|(index, _)| **index != self.known_answer);
+        let programs = own.map(|(_, ready)| Arc::clone(&ready.program)).collect();
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let threads = (cores / DIVIDED_BY).max(1);
+        let options = self.options.clone().with(|options| {
+            options.audits = Audits::Never;
+            options.owners = None;
+            options.timeline = false;
+            options.cores_divided_by = DIVIDED_BY;
+            options.fault_scope.push_str("witness:");
+        });
+        let (orders, inbox) = unbounded();
+        let (outbox, answers) = unbounded();
+        let name = "witness".to_owned();
+        let own = adapter.clone();
+        let thread =
+            thread::Builder::new().name(name).spawn(move || serve(&own, programs, options, &inbox, &outbox));
+        let failed = |why: String| ReplicaError::Start { replica: self.len(), adapter: adapter.label(), why };
+        let thread = thread.map_err(|error| failed(error.to_string()))?;
+        match answers.recv() {
+            Ok(Answer::Ready) => {}
+            Ok(Answer::Gone(why)) => return Err(failed(why)),
+            _ => return Err(failed("its thread ended".to_owned())),
+        }
+        let part = threads as f64 / cores as f64;
+        self.witness = Some(Witness {
+            orders: Some(orders),
+            answers,
+            thread: Some(thread),
+            under_way: None,
+            rested: Instant::now(),
+            rest: (part / share.max(1e-6) - 1.0).max(0.0),
+            report: WitnessReport { adapter: adapter.label(), ..WitnessReport::default() },
+        });
+        Ok(())
+    }
+
+    /// Returns what is known about the witness, if there is one.
+    pub fn witness(&self) -> Option<&WitnessReport> {
+        self.witness.as_ref().map(|witness| &witness.report)
+    }
+
+    /// Returns whether a witness is there that has not left.
+    pub fn has_witness(&self) -> bool {
+        self.witness.as_ref().is_some_and(|witness| witness.orders.is_some())
+    }
+
+    /// Returns the number of a step that the witness made as the run did, if it has ended one since the last
+    /// call. Steps are numbered by [`crate::Audited::witnessed`]. `wait`: for the step that it makes.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Audit`] where it gave other bytes, and stays with them; what else the replicas fail by
+    /// when they make the step again. The replicas have another state then: the caller goes back to one that
+    /// it trusts.
+    pub fn hear_witness(&mut self, wait: bool) -> Result<Option<u64>, ReplicaError> {
+        self.none_in_flight()?;
+        let Some(witness) = &mut self.witness else { return Ok(None) };
+        if witness.under_way.is_none() {
+            return Ok(None);
+        }
+        let began = Instant::now();
+        let answer = if wait { witness.answers.recv().ok() } else { witness.answers.try_recv().ok() };
+        witness.report.waited += if wait { began.elapsed() } else { Duration::ZERO };
+        match (answer, witness.under_way.take()) {
+            (Some(Answer::Same(took)), Some(sample)) => {
+                witness.rested = Instant::now() + took.mul_f64(witness.rest);
+                witness.report.agreed += 1;
+                witness.report.took += took;
+                Ok(Some(sample.step))
+            }
+            (Some(Answer::Other(made)), Some(sample)) => {
+                let name = witness.report.adapter.clone();
+                let Sample { step, task, job, before, verdict, .. } = sample;
+                Err(self.contradicted(step, &task, &job, &before, verdict, (&name, &made)))
+            }
+            (Some(Answer::Gone(why)), _) => {
+                witness.leave(why);
+                Ok(None)
+            }
+            (None, _) if wait => {
+                witness.leave("its thread ended".to_owned());
+                Ok(None)
+            }
+            (_, under_way) => {
+                witness.under_way = under_way;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Forgets the step that the witness makes, whose state the run has left.
+    pub fn forget_witnessed(&mut self) {
+        let Some(witness) = &mut self.witness else { return };
+        if witness.under_way.take().is_some()
+            && let Ok(Answer::Gone(why)) | Err(why) =
+                witness.answers.recv().map_err(|_| "its thread ended".to_owned())
+        {
+            witness.leave(why);
+        }
+    }
+
+    /// Hands a step over to the witness, if it is there and has rested. Returns the step's number if it was.
+    pub(super) fn offer(
+        &mut self,
+        task: &Task,
+        job: &Job,
+        before: &State,
+        verdict: Verdict,
+        made: &dyn Fn() -> Made,
+    ) -> Option<u64> {
+        let step = self.steps.saturating_sub(1);
+        let is_asked = self.audits.is_asked(task.index);
+        let witness = self.witness.as_mut()?;
+        let may = job.changes_state && witness.under_way.is_none();
+        if !may || !is_asked && Instant::now() < witness.rested {
+            return None;
+        }
+        let sample = Sample {
+            step,
+            task: task.clone(),
+            job: job.clone(),
+            before: Arc::clone(before),
+            verdict,
+            made: made(),
+        };
+        witness.orders.as_ref()?.send(sample.clone()).ok()?;
+        witness.under_way = Some(sample);
+        Some(step)
+    }
+}
+
+impl Witness {
+    fn leave(&mut self, why: String) {
+        (self.orders, self.under_way, self.report.left) = (None, None, Some(why));
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            // It ends when it has made the step that it makes.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Serves the run on the witness's thread.
+fn serve(
+    adapter: &Adapter,
+    programs: Vec<Arc<Program>>,
+    options: Options,
+    orders: &Receiver<Sample>,
+    answers: &Sender<Answer>,
+) {
+    let started = Replicas::start(std::slice::from_ref(adapter), programs.clone(), options);
+    let mut replicas = match started {
+        Ok(replicas) => replicas,
+        Err(error) => {
+            // The run may be gone, and then nobody asks.
+            let _ = answers.send(Answer::Gone(error.to_string()));
+            return;
+        }
+    };
+    let mut known: Vec<(usize, Arc<Program>)> = programs.into_iter().enumerate().collect();
+    let mut answer = Answer::Ready;
+    loop {
+        let is_gone = matches!(answer, Answer::Gone(_));
+        if answers.send(answer).is_err() || is_gone {
+            return;
+        }
+        let Ok(sample) = orders.recv() else { return };
+        let began = Instant::now();
+        answer = match second_opinion(&mut replicas, &mut known, &sample) {
+            Ok(None) => Answer::Same(began.elapsed()),
+            Ok(Some(made)) => Answer::Other(made),
+            Err(why) => Answer::Gone(why),
+        };
+    }
+}
+
+/// Makes a step. Returns what it gives where that is not what the run has.
+///
+/// # Errors
+/// Why the witness is of no use: it fails, or gives something else each time.
+fn second_opinion(
+    replicas: &mut Replicas,
+    known: &mut Vec<(usize, Arc<Program>)>,
+    sample: &Sample,
+) -> Result<Option<Made>, String> {
+    let mut make = || made(replicas, known, sample).map_err(|error| error.to_string());
+    let first = make()?;
+    if first == sample.made {
+        return Ok(None);
+    }
+    if make()? != first {
+        return Err(format!("it made step {} twice, and not the same of it", sample.step));
+    }
+    match replicas.known_wrong_ones().0.is_empty() {
+        true => Ok(Some(first)),
+        false => Err("it does not give the known answer of a test program".to_owned()),
+    }
+}
+
+/// Makes a step from the state before it.
+fn made(
+    replicas: &mut Replicas,
+    known: &mut Vec<(usize, Arc<Program>)>,
+    sample: &Sample,
+) -> Result<Made, ReplicaError> {
+    let found = known.iter().find(|(_, program)| Arc::ptr_eq(program, &sample.task.program));
+    let index = match found {
+        Some((index, _)) => *index,
+        None => {
+            if known.len() >= PROGRAMS.max(2) {
+                // The first one has the state of all.
+                let (oldest, _) = known.remove(1);
+                replicas.forget_programs(oldest..oldest + 1)?;
+            }
+            let index = replicas.add_programs(vec![Arc::clone(&sample.task.program)])?;
+            known.push((index, Arc::clone(&sample.task.program)));
+            index
+        }
+    };
+    for (tensor, bytes) in sample.before.iter().enumerate() {
+        replicas.write_state(tensor, bytes)?;
+    }
+    match replicas.step(index, &sample.task.feed, &mut |_| sample.verdict) {
+        Ok(outcome) => {
+            let state =
+                if outcome.committed { replicas.digests()?.first().map(|(_, digest)| *digest) } else { None };
+            Ok(Made { outputs: Some(outcome.outputs), state })
+        }
+        Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => Ok(Made::default()),
+        Err(error) => Err(error),
+    }
+}
