@@ -21,6 +21,8 @@ mod kernels;
 mod peers;
 #[path = "bench/scaling.rs"]
 mod scaling;
+#[path = "bench/torch.rs"]
+mod torch;
 #[path = "bench/trust.rs"]
 mod trust;
 #[path = "bench/uneven.rs"]
@@ -81,6 +83,9 @@ struct Flags {
     /// A Python that has Keras and TensorFlow, with which `peers` then compares, instead of with Burn
     #[arg(long, value_name = "PYTHON")]
     keras: Option<PathBuf>,
+    /// A Python that has PyTorch, with which `peers` then compares, on the CPU
+    #[arg(long, value_name = "PYTHON", conflicts_with = "keras")]
+    torch: Option<PathBuf>,
     /// Rounds that `checkpoint` and `peers` take the median of
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -156,7 +161,10 @@ pub(crate) fn main() -> ExitCode {
         What::Trust => trust::measure(&flags),
         What::Checkpoint => checkpoint::run(&flags),
         What::Build => build::measure(&flags.layers),
-        What::Peers => peers::measure(&flags),
+        What::Peers => match flags.torch.clone() {
+            Some(python) => torch::measure(&flags, &python),
+            None => peers::measure(&flags),
+        },
     })
 }
 

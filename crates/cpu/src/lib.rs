@@ -23,7 +23,7 @@ mod run;
 pub mod targets;
 
 pub use kernels::Kernels;
-pub use native::Rounding;
+pub use native::{Rounding, has_fma};
 pub use options::Options;
 
 /// Whether this crate is compiled with optimization. Without it kernels are the same but for those of

@@ -1,4 +1,4 @@
-//! Operators, functions and conversions. Each is the processor's own operation: `fma` rounds twice, as a
+//! Operators, functions and conversions. Each is the processor's own operation: `fma` rounds as the options say, as a
 //! multiplication and an addition, unless the kernel is to round once.
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};

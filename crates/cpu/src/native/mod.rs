@@ -6,6 +6,7 @@ mod panels;
 mod transposed;
 
 pub(crate) use functions::{Code, function, fused};
+pub use panels::has_fma;
 pub(crate) use panels::{PanelCopy, PanelProduct, Run, Vectors, vectors};
 
 /// How often `fma(a, b, c)` rounds. WGSL allows both.
@@ -14,7 +15,7 @@ pub enum Rounding {
     /// It rounds the product, and then the sum, as software drivers do.
     #[default]
     Split,
-    /// It rounds once, as GPUs do: the exact `a * b + c`. A CPU without such an instruction computes it by a
-    /// function that takes many times as long.
+    /// It rounds once, as GPUs do: the exact `a * b + c`. A CPU without such an instruction
+    /// ([`crate::has_fma`]) computes it by a function that takes many times as long.
     Fused,
 }

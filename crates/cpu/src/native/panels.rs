@@ -65,10 +65,13 @@ pub(crate) fn vectors() -> Vectors {
     Vectors::Plain
 }
 
-/// Returns whether this CPU has FMA3, which all but the first with AVX2 have.
-#[cfg(target_arch = "x86_64")]
-fn has_fma() -> bool {
-    std::arch::is_x86_feature_detected!("fma")
+/// Returns whether this CPU has an instruction for `fma` with [`Rounding::Fused`]: FMA3, or that of AArch64, on
+/// which every CPU has it.
+pub fn has_fma() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("fma");
+    #[cfg(not(target_arch = "x86_64"))]
+    return cfg!(target_arch = "aarch64");
 }
 
 impl Vectors {

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::Adapter;
 use crate::adapter::enumerate::processor;
+use crate::{Adapter, Backend};
 
 /// How the CPU computes: the two choices that WGSL leaves to an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,5 +65,25 @@ impl Adapter {
     /// be compiled for this CPU.
     pub fn cpu(arithmetic: Arithmetic) -> Option<Self> {
         processor(arithmetic)
+    }
+
+    /// Returns whether the adapter computes with code of this program that was compiled without optimization:
+    /// the processor, in a debug build that does not optimize what it depends on.
+    pub fn is_unoptimized(&self) -> bool {
+        #[cfg(feature = "cpu")]
+        let is_optimized = unisono_cpu::IS_OPTIMIZED;
+        #[cfg(not(feature = "cpu"))]
+        let is_optimized = true;
+        self.backend == Backend::Cpu && !is_optimized
+    }
+
+    /// Returns whether this is the CPU in an arithmetic for which it has no instruction, so that products take
+    /// many times as long.
+    pub fn emulates_fma(&self) -> bool {
+        #[cfg(feature = "cpu")]
+        let has_fma = unisono_cpu::has_fma();
+        #[cfg(not(feature = "cpu"))]
+        let has_fma = true;
+        self.arithmetic.is_some_and(|arithmetic| arithmetic.fused) && !has_fma
     }
 }

@@ -281,16 +281,6 @@ impl Adapter {
         }
     }
 
-    /// Returns whether the adapter computes with code of this program that was compiled without optimization:
-    /// the processor, in a debug build that does not optimize what it depends on.
-    pub fn is_unoptimized(&self) -> bool {
-        #[cfg(feature = "cpu")]
-        let is_optimized = unisono_cpu::IS_OPTIMIZED;
-        #[cfg(not(feature = "cpu"))]
-        let is_optimized = true;
-        self.backend == Backend::Cpu && !is_optimized
-    }
-
     /// Returns the bytes of memory of this adapter where they are known without opening it: on a CPU adapter
     /// the machine's, or those of the container that the process runs in.
     pub fn memory_bytes(&self) -> Option<u64> {

@@ -177,6 +177,7 @@ impl Builder {
         let loss_scale = is_mixed.then(|| Scaling::new(self.loss_scale));
         let mut notes = self.notes(&programs, &settings, weights.iter().sum());
         notes.extend(unoptimized_note(&chosen));
+        notes.extend(slow_fma_note(&chosen));
         let budget = self.budget(adapters, &weights, &programs);
         self.check_owners(mixed)?;
         let mut identity = identity(&self.parts, &programs, &settings, loss_scale.as_ref());
@@ -365,6 +366,15 @@ fn unoptimized_note(adapters: &[Adapter]) -> Option<String> {
     Some(format!(
         "{} is compiled without optimization, so that steps, and the first one above all, take many times as long: build \
          with --release, or optimize unisono-cpu and what it depends on in [profile.dev.package]",
+        slow.label()
+    ))
+}
+
+/// Returns a note if one of the adapters is a CPU that has no instruction for its arithmetic.
+fn slow_fma_note(adapters: &[Adapter]) -> Option<String> {
+    let slow = adapters.iter().find(|adapter| adapter.emulates_fma())?;
+    Some(format!(
+        "{} has no instruction that rounds a multiply-add once (FMA3), so products take many times as long; the arithmetic          split is fast on it, and gives the bits of software drivers: --arithmetic split, Builder::arithmetic",
         slow.label()
     ))
 }
