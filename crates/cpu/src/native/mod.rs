@@ -13,9 +13,9 @@ pub(crate) use panels::{PanelCopy, PanelProduct, Run, Vectors, vectors};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Rounding {
     /// It rounds the product, and then the sum, as software drivers do.
-    #[default]
     Split,
     /// It rounds once, as GPUs do: the exact `a * b + c`. A CPU without such an instruction
     /// ([`crate::has_fma`]) computes it by a function that takes many times as long.
+    #[default]
     Fused,
 }

@@ -116,7 +116,7 @@ pub fn builtin(name: &str, scalar: Scalar, x: &[u64]) -> u64 {
             "min" => less(x[0], x[1]),
             "max" => greater(x[0], x[1]),
             "clamp" => less(greater(x[0], x[1]), x[2]),
-            "fma" => x[0] * x[1] + x[2],
+            "fma" => x[0].mul_add(x[1], x[2]),
             _ => x[0] * (1.0 - x[2]) + x[1] * x[2],
         });
     }
