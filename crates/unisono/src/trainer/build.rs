@@ -5,7 +5,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 
-use unisono_data::FieldSpec;
+use unisono_data::{Categories, FieldSpec};
 use unisono_gpu::{Adapter, Backend, Kind};
 use unisono_graph::{Layout, MAX_SHARDS, Precision, Program, StateKind};
 use unisono_replica::{describe_classes, is_one_class};
@@ -209,6 +209,7 @@ impl Builder {
             callbacks,
             data_hash: DataHash::default(),
             trust: Trust::default(),
+            categories: Categories::new(),
             doubted: None,
         })
     }

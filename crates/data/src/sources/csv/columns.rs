@@ -360,7 +360,14 @@ impl ChosenTable {
             add("w", Vec::new(), Values::F32(weight.values))?;
         }
         let none = || csv.table_error("no columns of features");
-        Ok((memory.ok_or_else(none)?, schema))
+        let mut memory = memory.ok_or_else(none)?;
+        for (field, names) in &schema.categories {
+            memory = memory.with_categories(field, names.iter().cloned())?;
+        }
+        if !schema.classes.is_empty() {
+            memory = memory.with_categories("y", schema.classes.iter().cloned())?;
+        }
+        Ok((memory, schema))
     }
 }
 
