@@ -388,6 +388,31 @@ fn names_that_are_not_utf_8() {
 }
 
 #[test]
+fn elements_that_f32_cannot_tell_apart_are_refused() {
+    let dir = TempDir::new().unwrap();
+    let npy = |name: &str, kind: &str, bytes: Vec<u8>| {
+        let header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': (2, 1), }}");
+        let header = format!("{header:<117}\n");
+        let start = [b"\x93NUMPY\x01\x00".to_vec(), (header.len() as u16).to_le_bytes().to_vec()].concat();
+        written(&dir, name, [start, header.into_bytes(), bytes].concat())
+    };
+    let times = [1_700_000_001i64, 1_700_000_002];
+    let files = [
+        npy("i64.npy", "<i8", times.iter().flat_map(|t| t.to_le_bytes()).collect()),
+        npy("u32.npy", "<u4", times.iter().flat_map(|t| (*t as u32).to_le_bytes()).collect()),
+        npy("f64.npy", "<f8", times.iter().flat_map(|t| (*t as f64).to_le_bytes()).collect()),
+    ];
+    for file in files {
+        let open = || Array::npy(&file).unwrap().cast(FieldDType::F32).unwrap();
+        let error = Arrays::new("x", open()).fetch(1).unwrap_err().to_string();
+        assert!(error.contains("1700000002 would become 1700000000, the nearest f32"), "{error}");
+        let first = |array: Array| array.row(0).unwrap();
+        assert_eq!(first(open().scaled(1.7e9, 2.0)), Values::F32(vec![2.0]));
+        assert_eq!(first(open().rounded()), Values::F32(vec![1.7e9]));
+    }
+}
+
+#[test]
 fn arrays_are_cast_as_asked() {
     let labels = Array::npz(given("arrays.npz"), "labels").unwrap();
     assert_eq!(labels.cast(FieldDType::F32).unwrap().row(0).unwrap(), Values::F32(vec![2.0]));

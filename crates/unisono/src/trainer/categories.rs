@@ -17,7 +17,9 @@ impl Trainer {
             }
         }
         self.categories = train.source().categories();
-        validation.map_or(Ok(()), |loader| self.check_categories(loader)).map_err(|error| Error::Validation(Box::new(error)))
+        validation
+            .map_or(Ok(()), |loader| self.check_categories(loader))
+            .map_err(|error| Error::Validation(Box::new(error)))
     }
 
     /// Checks that data number categories as the training data do, where both say.
