@@ -19,15 +19,13 @@ use crate::model::functional::INPUT;
 use crate::predictor::Predictor;
 use crate::predictor::report::Clock;
 use crate::run::carries::Carries;
-use crate::run::settings::SHARDS;
+use crate::run::settings::{LENGTHS, SHARDS};
 use crate::saving::tensors::info;
 use crate::trainer::build::{check_batch, check_shards, spread};
 use crate::{Error, ExportedModel};
 
 /// The name of a run's final model.
 const MODEL: &str = "model.safetensors";
-/// The default number of lengths of samples whose programs are kept.
-const LENGTHS: usize = 64;
 
 /// The settings of a [`Predictor`]. Made by [`Predictor::builder`].
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use std::thread::{self, ScopedJoinHandle};
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Backend, Kind};
 use unisono_graph::{Layout, MAX_SHARDS, Precision, Program, StateKind};
-use unisono_replica::{describe_classes, is_one_class};
+use unisono_replica::{AuditReport, describe_classes, is_one_class};
 
 use crate::compile::advice::advice;
 use crate::compile::feed::InputMemory;
@@ -173,6 +173,9 @@ impl Builder {
         let weights = replicas_of_ranks(&self.world, adapters.len())?;
         let settings = self.settled(weights.iter().sum());
         check_batch("global batch", settings.global_batch)?;
+        if self.most_lengths == 0 {
+            return Err(Error::setting("lengths", "one length of samples at least must be ready"));
+        }
         let is_mixed = settings.precision == Precision::Mixed;
         let loss_scale = is_mixed.then(|| Scaling::new(self.loss_scale));
         let mut notes = self.notes(&programs, &settings, weights.iter().sum());
@@ -182,13 +185,15 @@ impl Builder {
         let mut identity = identity(&self.parts, &programs, &settings, loss_scale.as_ref());
         compare_start(&self.world, &settings, &identity, &budget.adapters)?;
         let (crew, memory) = self.crew(&programs, budget, &settings, mixed, &weights)?;
-        let Self { parts, callbacks, observers, world, .. } = self;
+        let Self { parts, callbacks, observers, world, most_lengths, .. } = self;
         let mut plan = Plan {
             parts,
             programs,
             fields,
             layout,
             lengths: Vec::new(),
+            most_lengths,
+            dropped: AuditReport::default(),
             memory,
             inputs: InputMemory::default(),
         };

@@ -10,7 +10,7 @@ use unisono_world::World;
 use crate::compile::parts::{LossOn, Named, On, Parts};
 use crate::model::Model;
 use crate::observe::observer::Observer;
-use crate::run::settings::RunSettings;
+use crate::run::settings::{LENGTHS, RunSettings};
 use crate::trainer::Trainer;
 use crate::trainer::callback::{Callback, Callbacks};
 use crate::{Chain, Loss, LossScale, Metric};
@@ -40,6 +40,8 @@ pub struct Builder {
     pub(super) memory_limit: Option<u64>,
     /// The number of parts of a step that a replica computes one after another, if that was set.
     pub(super) accumulated: Option<usize>,
+    /// The most lengths of samples, beside the longest, whose programs are kept.
+    pub(super) most_lengths: usize,
     pub(super) observers: Vec<Box<dyn Observer>>,
     pub(super) callbacks: Callbacks,
     pub(super) world: World,
@@ -70,6 +72,7 @@ impl Builder {
             loss_scale: LossScale::default(),
             memory_limit: None,
             accumulated: None,
+            most_lengths: LENGTHS,
             observers: vec![],
             callbacks: Callbacks::default(),
             world: World::alone(),

@@ -5,6 +5,7 @@ use unisono_data::{Batch, Position};
 use unisono_graph::{NodeId, Program};
 use unisono_replica::{Outcome, ReplicaError};
 
+use crate::compile::asked::Asked;
 use crate::compile::feed::{self, Names};
 use crate::compile::outputs::Reading;
 use crate::compile::programs::SCALE;
@@ -88,7 +89,7 @@ impl Trainer {
         let carried = self.state.carries.with(batch)?;
         let feed = self.plan.feed_train(number, &carried, &scalars, self.state.settings.seed)?;
         let traced = self.plan.programs_of(batch).train_in(number);
-        let feed = self.with_rest(feed, traced, &carried, &scalars, false);
+        let feed = self.with_rest(feed, traced, &carried, &scalars, (false, &Asked::default()));
         let program = self.plan.train_index(batch, number);
         let begun = self.crew.replicas.begin(program, &feed);
         let made = match self.heard(begun)? {
@@ -295,7 +296,7 @@ impl Trainer {
         let program = self.plan.programs_of(batch).train_in(phase);
         let reading = Reading::new(program, &outcome.outputs);
         let metrics = &self.plan.parts.metrics;
-        let measured = reading.measured(metrics, given, reading.penalty());
+        let measured = reading.measured(&self.plan.parts, given, reading.penalty());
         let state = &mut self.state;
         match (outcome.committed, overflowed) {
             (true, _) => {
