@@ -185,7 +185,8 @@ impl PredictorBuilder {
         }
         let adapters = spread(&chosen, self.replicas, shards, 1);
         let (limit, programs) = (self.memory_limit, vec![Arc::clone(&program.program)]);
-        let budget = Budget { adapters, shards, at_once: None, limit, kept_by_others: 0, programs };
+        let budget =
+            Budget { adapters, shards, at_once: None, limit, kept_by_others: 0, audits: 0, programs };
         let (memory, at_once) = budget.memory(&program.program, batch)?;
         let options = Options::default().with(|options| {
             (options.global_batch, options.shards, options.shards_at_once) = (batch, shards, at_once);

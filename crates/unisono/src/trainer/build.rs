@@ -28,7 +28,7 @@ use crate::run::state::RunState;
 use crate::trainer::Trainer;
 use crate::trainer::builder::Builder;
 use crate::trainer::identity::DataHash;
-use crate::trainer::start::largest_step;
+use crate::trainer::start::{is_audited, largest_step};
 use crate::trainer::together::{compare_start, replicas_of_ranks, together};
 use crate::trainer::trust::Trust;
 use crate::{Epoch, Error, MemoryEstimate, Reduction, Scaling};
@@ -140,8 +140,13 @@ impl Builder {
         let kept_by_others =
             self.options.owners.map_or(0, |copies| kept_by_others(&programs.all(), replicas, copies));
         let (shards, limit) = (self.settings.shards, self.memory_limit);
+        let states = programs.train().states().iter();
+        let audits = match is_audited(self.options.audits) {
+            true => states.map(|state| 4 * state.ty.count() as u64).sum(),
+            false => 0,
+        };
         let programs = programs.trains().chain([programs.get(ProgramId::Evaluate)]).cloned().collect();
-        Budget { adapters, shards, at_once, limit, kept_by_others, programs }
+        Budget { adapters, shards, at_once, limit, kept_by_others, audits, programs }
     }
 
     /// Traces the model for data with these fields (those that it and its losses ask for, `x` and `y` for a
@@ -211,7 +216,7 @@ impl Builder {
             watch: Watch { observers, notes, forwards: !world.is_first(), ..Watch::default() },
             callbacks,
             data_hash: DataHash::default(),
-            trust: Trust::default(),
+            trust: Trust::New,
             doubted: None,
         })
     }

@@ -254,7 +254,8 @@ impl Builder {
     /// Sets how often a step is audited: made again by other replicas, which must give the same bytes. This
     /// finds a GPU that computes wrongly; the run then goes back to the last state that is trusted, without
     /// it. The last step of a fit is audited too. The bytes of the state that is trusted are kept in the
-    /// host's memory. Default: audits aim at 1.5 % of the time ([`Audits::Share`]).
+    /// host's memory ([`MemoryEstimate::audits`](crate::MemoryEstimate::audits)). Default: audits aim at 1.5
+    /// % of the time ([`Audits::Share`]).
     ///
     /// A run on a mixture of numeric classes ([`Builder::mixed`]) audits nothing, nor does one on several
     /// machines, which refuses audits that are set here.

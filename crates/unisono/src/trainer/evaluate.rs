@@ -154,8 +154,9 @@ impl Trainer {
         self.together(predicted)
     }
 
-    /// Returns some outputs of the model for every sample of a loader, in its order. The samples need only the
-    /// fields that these outputs depend on. What the model carries to the next batch counts as one of them.
+    /// Returns some outputs of the model for every sample of a loader, in its order. The samples need only
+    /// the fields that these outputs depend on. What the model carries to the next batch counts as one of
+    /// them.
     ///
     /// # Errors
     /// As [`Trainer::predict_all`]; the model has no such output.

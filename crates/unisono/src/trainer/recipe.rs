@@ -16,13 +16,13 @@ impl Builder {
     /// PyTorch's `CrossEntropyLoss(weight=...)` without label smoothing, whose parts it weighs by their own
     /// classes). Default: all count alike.
     ///
-    /// The labels are those of the loss, such as one for each sample, `[B]` or `[B, 1]`. A loss of one logit has the
-    /// classes 0 and 1, pairs too, and a hinge -1 and 1. The loss is the mean by these weights, times those
-    /// in the field [`w`](crate::WEIGHT). Evaluations and metrics, in training too, count all samples alike.
-    /// A sample may also have several labels, `[B, ...]` for logits `[B, ..., classes]`: each label then has
-    /// the weight of its class. Where there are losses of several outputs or labels, those of
-    /// [`Phase`](crate::Phase)s included, building the trainer refuses them;
-    /// [`Builder::class_weights_of`] sets those of one output.
+    /// The labels are those of the loss, such as one for each sample, `[B]` or `[B, 1]`. A loss of one logit
+    /// has the classes 0 and 1, pairs too, and a hinge -1 and 1. The loss is the mean by these weights, times
+    /// those in the field [`w`](crate::WEIGHT). Evaluations and metrics, in training too, count all samples
+    /// alike. A sample may also have several labels, `[B, ...]` for logits `[B, ..., classes]`: each label
+    /// then has the weight of its class. Where there are losses of several outputs or labels, those of
+    /// [`Phase`](crate::Phase)s included, building the trainer refuses them; [`Builder::class_weights_of`]
+    /// sets those of one output.
     ///
     /// ```
     /// use unisono::{Dense, Trainer, balanced_class_weights};
@@ -100,10 +100,10 @@ impl Builder {
         self
     }
 
-    /// Sets the number of lengths of samples that are ready at the same time, beside the longest. The programs
-    /// of a length are compiled when its first batch comes, and take memory of the host and of each device.
-    /// When there is one too many, the length that was not used for the longest time is dropped, with a note,
-    /// and compiled anew if it comes again. Never changes the answer. Default: 64.
+    /// Sets the number of lengths of samples that are ready at the same time, beside the longest. The
+    /// programs of a length are compiled when its first batch comes, and take memory of the host and of each
+    /// device. When there is one too many, the length that was not used for the longest time is dropped, with
+    /// a note, and compiled anew if it comes again. Never changes the answer. Default: 64.
     pub fn lengths(mut self, most: usize) -> Self {
         self.most_lengths = most;
         self

@@ -14,7 +14,6 @@ use crate::observe::events;
 use crate::optimizers::Scalar;
 use crate::run::loss_scale::Scaling;
 use crate::run::state::RunState;
-use crate::trainer::trust::Trust;
 use crate::{Error, Step, Trainer};
 
 /// A step that was started.
@@ -107,7 +106,7 @@ impl Trainer {
     /// Starts the step after one that is in flight. Returns `None`, and nothing has happened, if it has to
     /// wait for that one's end, or if something is wrong with it, which is found again when its turn comes.
     pub(super) fn start_ahead(&mut self, batch: &Batch, names: Names<'_>) -> Option<Started> {
-        let is_audited_later = !self.crew.is_audited || !matches!(self.trust, Trust::Begins);
+        let is_audited_later = !self.crew.is_audited || !self.trust.begins();
         if !is_audited_later || !self.plan.is_compiled_for(batch) {
             return None;
         }
