@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use flate2::read::MultiGzDecoder;
-use unisono::data::{Batch, Draws, Field, Position, Sample, Tokens, Width};
+use unisono::data::{Batch, Draws, Field, Sample, Tokens, Width};
 use unisono::{INPUT, Trainer};
 
 use crate::{Error, claim};
@@ -154,17 +154,7 @@ impl Text {
             // The places after the last character do not matter, because logits do not depend on later
             // places.
             window.resize(context, 0);
-            let batch = Batch {
-                epoch: 0,
-                first: 0,
-                index_in_epoch: 0,
-                indices: vec![0],
-                skipped: vec![],
-                gaps: vec![],
-                after: Position::default(),
-                stacked: Sample::new().with(INPUT, Field::i32([1, context], window)),
-                part: None,
-            };
+            let batch = Batch::of_fields(Sample::new().with(INPUT, Field::i32([1, context], window)))?;
             let logits = trainer.predict_batch(&batch)?;
             let logits = &logits[last * self.vocabulary()..][..self.vocabulary()];
             let highest = logits.iter().copied().fold(f32::MIN, f32::max);

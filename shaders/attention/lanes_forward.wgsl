@@ -42,7 +42,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
         top = highest;
         let is_last = first + BLOCK >= end;
         let share = select(one_over(total), vec4<f32>(), total == vec4<f32>());
-        for (var c = 0u; c < E; c += 4u) {
+        for (var c = 0u; c < columns(E); c += 4u) {
             var sums: mat4x4<f32>;
             if first > 0u {
                 sums = out_so_far(own, c);

@@ -22,7 +22,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
         }
         //IF V
         {
-            for (var c = 0u; c < E; c += 4u) {
+            for (var c = 0u; c < columns(E); c += 4u) {
                 var sums: mat4x4<f32>;
                 if first > start { sums = dv_so_far(own, c); }
                 sums = spread_dy(&tile, first, c, sums);
@@ -43,7 +43,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
                     gradients[g][r] = tile[g][r] * (slopes[g][r] - delta_at(first + 4u * g + r));
                 }
             }
-            for (var c = 0u; c < D; c += 4u) {
+            for (var c = 0u; c < columns(D); c += 4u) {
                 var sums: mat4x4<f32>;
                 if first > start { sums = dk_so_far(own, c); }
                 sums = spread_q(&gradients, first, c, sums);

@@ -24,7 +24,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
         for (var g = 0u; g < 8u; g++) {
             for (var r = 0u; r < 4u; r++) { gradients[g][r] = tile[g][r] * (slopes[g][r] - delta); }
         }
-        for (var c = 0u; c < D; c += 4u) {
+        for (var c = 0u; c < columns(D); c += 4u) {
             var sums: mat4x4<f32>;
             if first > 0u { sums = dq_so_far(own, c); }
             sums = spread_k(&gradients, first, c, sums);

@@ -1,7 +1,7 @@
 // Computes the products of rows first to first + 31 of ROWS with the four own places from `own` on of OWN.
 fn scores_ROWS_OWN(first: u32, own: u32, sums: ptr<function, Tile>) {
     *sums = Tile();
-    for (var c = 0u; c < WIDTH; c += 4u) {
+    for (var c = 0u; c < columns(WIDTH); c += 4u) {
         var x: array<mat4x4<f32>, HELD>;
         for (var h = 0u; h < HELD; h++) {
             for (var r = 0u; r < 4u; r++) { x[h][r] = ROWS_four(first + 4u * (h * LANES + lane % 8u) + r, c); }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use unisono_graph::plan::Kernel;
-use unisono_testkit::left_out;
+use unisono_testkit::{install, left_out};
 use unisono_tests::isa::reduction::reductions;
 use unisono_tests::isa::slab::{Tile, executed, turn};
 use unisono_tests::isa::{arithmetic, assembly, driver};
@@ -119,7 +119,10 @@ const LEAST_IMPLICIT: f64 = 0.68;
 #[test]
 fn kernels_keep_their_registers_on_gpus() {
     if driver::environment(FAMILIES[0]).is_none() {
-        left_out("no machine code is read: Mesa's RADV is not installed");
+        left_out(&format!(
+            "no machine code is read: Mesa's RADV is not there{}",
+            install("mesa-vulkan-drivers")
+        ));
         return;
     }
     let long = std::env::var("UNISONO_LONG").is_ok_and(|long| long == "1");
@@ -158,7 +161,10 @@ const MOST_OF_ROWS: f64 = 15.0;
 #[test]
 fn reductions_along_rows_take_few_instructions_for_an_element() {
     if driver::environment(FAMILIES[0]).is_none() {
-        left_out("no machine code is read: Mesa's RADV is not installed");
+        left_out(&format!(
+            "no machine code is read: Mesa's RADV is not there{}",
+            install("mesa-vulkan-drivers")
+        ));
         return;
     }
     let long = std::env::var("UNISONO_LONG").is_ok_and(|long| long == "1");
@@ -250,7 +256,10 @@ fn check_code(model: &str, family: &str, kernels: &[Compiled]) -> usize {
 #[test]
 fn nothing_is_contracted_on_gpus_and_products_do_not_pay_for_it() {
     if driver::environment(FAMILIES[0]).is_none() {
-        left_out("no machine code is read: Mesa's RADV is not installed");
+        left_out(&format!(
+            "no machine code is read: Mesa's RADV is not there{}",
+            install("mesa-vulkan-drivers")
+        ));
         return;
     }
     let long = std::env::var("UNISONO_LONG").is_ok_and(|long| long == "1");

@@ -1,10 +1,87 @@
 //! The memory of a step is known before it is allocated. If it does not fit, the error says what would fit.
 
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use unisono::data::{Loader, Memory as Samples};
 use unisono::graph::Run;
 use unisono::{AdamW, BatchNorm, Builder, Dense, Error, Sequential, Trainer};
 use unisono_replica::shards;
 use unisono_tests::{CLASSES, FEATURES, loader, perceptron};
+
+/// Set in a process that trains and prints the most bytes that it had at once: the steps, and those from one
+/// audit to the next.
+const CHILD: &str = "UNISONO_MEMORY_CHILD";
+
+/// Counts what is allocated.
+struct Counting;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+#[expect(unsafe_code, reason = "an allocator is unsafe; this one passes everything on to the system's")]
+// SAFETY: all calls go to the system's allocator as they are.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        MOST.fetch_max(now, Ordering::Relaxed);
+        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A model whose state is much larger than all else: 13 MB with what Adam keeps.
+fn heavy(every: u64) -> Trainer {
+    let model = Sequential::new().add(Dense::new(1024)).add(Dense::new(1024)).add(Dense::new(CLASSES));
+    let builder = Trainer::builder(model).optimizer(AdamW::new(0.001)).global_batch(8).replicas(1);
+    let builder = builder.adapter("cpu").audit_every(every);
+    builder.build(&loader(8, 1).unwrap().fields().unwrap()).unwrap()
+}
+
+/// Trains in a process of its own, and returns the most bytes that were allocated at once.
+fn most_bytes(steps: u64, every: u64) -> f64 {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["audits_take_what_the_estimate_says", "--exact", "--nocapture"]);
+    let output = child.env(CHILD, format!("{steps} {every}")).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let most = text.lines().find_map(|line| line.split_once("most ")?.1.parse::<f64>().ok());
+    most.unwrap_or_else(|| panic!("{text} {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// The copies of the state that audits keep: one from the first audit on, and a second one while a step is
+/// audited after that. An audit at the end of a short run is the first one.
+#[test]
+fn audits_take_what_the_estimate_says() {
+    if let Ok(child) = std::env::var(CHILD) {
+        let numbers: Vec<u64> = child.split(' ').map(|number| number.parse().unwrap()).collect();
+        let mut trainer = heavy(numbers[1]);
+        trainer.fit(&loader(8, 1).unwrap(), None, numbers[0] as u32).unwrap();
+        println!("most {}", MOST.load(Ordering::Relaxed));
+        return;
+    }
+    let estimate = heavy(1_000).summary().memory.unwrap().audits as f64;
+    assert_eq!(heavy(0).summary().memory.unwrap().audits, 0);
+    let parameters = (FEATURES + 1) * 1024 + 1025 * 1024 + 1025 * CLASSES;
+    assert_eq!(estimate, 3.0 * 4.0 * parameters as f64);
+    for (steps, every, copies) in [(2, 1_000, 1.0), (12, 2, 2.0)] {
+        let taken = most_bytes(steps, every) - most_bytes(steps, 0);
+        let off = (taken - copies * estimate).abs() / (copies * estimate);
+        assert!(
+            off < 0.1,
+            "{steps} steps, an audit every {every}: {taken} bytes, and not {copies} times {estimate}"
+        );
+    }
+}
 
 fn builder() -> Builder {
     perceptron(32).replicas(2).shards(4)

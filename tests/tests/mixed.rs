@@ -14,7 +14,10 @@ fn two() -> Option<[String; 2]> {
     let first = |backend: Backend| Some(format!("{backend}:{}", adapters(&[backend]).first()?.name));
     let names = first(Backend::Vulkan).zip(first(Backend::Gl));
     if names.is_none() {
-        unisono_testkit::left_out("nothing is mixed: this machine does not have both Vulkan and GL");
+        let install = unisono_testkit::install("mesa-vulkan-drivers libegl1 libgl1-mesa-dri");
+        unisono_testkit::left_out(&format!(
+            "nothing is mixed: this machine does not have both Vulkan and GL{install}"
+        ));
     }
     names.map(Into::into)
 }

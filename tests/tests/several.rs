@@ -1,10 +1,10 @@
 //! Models of several fields, outputs and losses, and layers that are applied more than once.
 
-use unisono::data::{FieldSpec, Loader, Memory, Values};
+use unisono::data::{Batch, Field, FieldSpec, Loader, Memory, Sample, Values};
 use unisono::{
     AdamW, BatchNorm, BinaryAccuracy, BinaryCrossEntropyWithLogits, Builder, Chain, Context, CrossEntropy,
-    Dense, Dropout, Embedding, Lamb, Layer, MeanAbsoluteError, MeanSquaredError, Model, Outputs, R2, Relu,
-    RootMeanSquaredError, Sequential, Sgd, Trainer, functional,
+    Dense, Dropout, Embedding, Lamb, Layer, MeanAbsoluteError, MeanSquaredError, Model, Outputs, Predictor,
+    R2, Relu, RootMeanSquaredError, Sequential, Sgd, Trainer, functional,
 };
 use unisono_random::Draws;
 
@@ -134,6 +134,81 @@ fn a_prediction_takes_what_the_model_asks_for() {
     assert_eq!(predicted, trainer.predict_all(&Loader::new(houses())).unwrap());
 }
 
+/// The output `price` needs the numbers alone. What the other output takes need not be there.
+#[test]
+fn a_prediction_of_some_outputs_takes_the_fields_of_these() {
+    let model = || {
+        Model::new(|cx, x| {
+            let city = cx.apply("city", &Embedding::new(5, 2), &x["city"]).flatten();
+            let sold = cx.apply("sold", &Dense::new(1), &city.concat(&[&x["left"]], -1));
+            Outputs::new()
+                .with("sold", &sold)
+                .with("price", &cx.apply("price", &Dense::new(1), &x["numbers"]))
+        })
+    };
+    let start = || {
+        let builder = Trainer::builder(model()).loss_of("price", MeanSquaredError, 1.0);
+        builder.loss_of("sold", BinaryCrossEntropyWithLogits, 1.0).global_batch(16).replicas(1)
+    };
+    let numbers = Memory::new("numbers", [3], houses().array("numbers").unwrap().clone()).unwrap();
+    let numbers = Loader::new(numbers);
+    let run = |world: unisono::World| {
+        let mut trainer = start().world(world).build(&fields()).unwrap();
+        trainer.fit(&loader(), None, 1).unwrap();
+        let all = trainer.predict_all(&Loader::new(houses())).unwrap();
+        let price = trainer.predict_outputs(&numbers, &["price"]).unwrap();
+        assert_eq!(price.iter().collect::<Vec<_>>(), [all.get("price").unwrap()]);
+        (trainer, price)
+    };
+    let (mut trainer, price) = run(unisono::World::alone());
+    let elsewhere = unisono_tests::on_ranks(2, unisono::world::Script::default(), |world| run(world).1);
+    assert!(elsewhere.iter().all(|found| *found == price));
+    let first = numbers.clone().batch(16).epoch(0).unwrap().next().unwrap().unwrap();
+    let of_batch = trainer.predict_batch_outputs(&first, &["price"]).unwrap();
+    assert_eq!(of_batch.get("price").unwrap().values, price.get("price").unwrap().values[..16]);
+    // A batch that no loader made.
+    let values = first.f32("numbers").unwrap().to_vec();
+    let own = Batch::of_fields(Sample::new().with("numbers", Field::f32([16, 3], values))).unwrap();
+    assert_eq!(trainer.predict_batch_outputs(&own, &["price"]).unwrap(), of_batch);
+    for (outputs, expected) in [
+        (&["prize"][..], "the model has no output \"prize\", only sold, price"),
+        (&[], "no output is asked for: the model has sold, price"),
+        (&["price", "sold"], "field \"city\""),
+    ] {
+        let error = trainer.predict_outputs(&numbers, outputs).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("houses.safetensors");
+    trainer.export(&path, unisono::checkpoint::WeightPrecision::F32).unwrap();
+    let mut predictor = Predictor::builder().replicas(1).open_model(model(), &fields(), &path).unwrap();
+    assert_eq!(predictor.predict_outputs(&numbers, &["price"]).unwrap(), price);
+    assert_eq!(predictor.predict_batch_outputs(&own, &["price"]).unwrap(), of_batch);
+    assert!(predictor.predict(&numbers).unwrap_err().to_string().contains("field \"city\""));
+}
+
+#[test]
+fn a_batch_of_fields_has_as_many_samples_in_each() {
+    let of = |fields: &[(&str, &[usize], usize)]| {
+        let add = |sample: Sample, (name, shape, count): &(&str, &[usize], usize)| {
+            sample.with(*name, Field::f32(*shape, vec![0.0; *count]))
+        };
+        Batch::of_fields(fields.iter().fold(Sample::new(), add))
+            .map(|batch| (batch.len(), batch.after.sample))
+    };
+    assert_eq!(of(&[("x", &[3, 2], 6), ("y", &[3], 3)]).unwrap(), (3, 3));
+    for (fields, expected) in [
+        (&[("x", &[3, 2][..], 6), ("y", &[2], 2)][..], "2 samples, and 3 of the field \"x\""),
+        (&[("x", &[3, 2], 5)], "5 values do not fill the shape [3, 2]"),
+        (&[("x", &[], 1)], "shape [] has no samples"),
+        (&[("x", &[0, 2], 0)], "shape [0, 2] has no samples"),
+        (&[], "at least one field"),
+    ] {
+        let error = of(fields).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 fn refused(builder: Builder) -> String {
     builder.build(&fields()).err().expect("it is refused").to_string()
 }
@@ -166,8 +241,8 @@ fn what_does_not_fit_is_named() {
         let city = cx.apply("city", &Dense::new(5), &x["numbers"]).reshape(&[1, 5]);
         Outputs::new().with("city", &city).with("price", &cx.apply("price", &Dense::new(1), &x["numbers"]))
     });
-    let error = refused(on(two).loss_of("city", own, 1.0).loss_of("price", MeanSquaredError, 1.0));
-    assert!(error.contains("has weights of its own"), "{error}");
+    let weighed = on(two).loss_of("city", own, 1.0).loss_of("price", MeanSquaredError, 1.0);
+    assert!(weighed.build(&fields()).is_ok(), "each of several losses has weights of its own");
     let twice = Model::new(|cx, x| {
         let y = cx.apply("out", &Dense::new(1), &x["numbers"]);
         Outputs::new().with("price", &y).with("price", &y)

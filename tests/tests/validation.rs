@@ -16,7 +16,7 @@ use unisono_graph::ops::REGISTRY;
 use unisono_graph::plan::Kernel;
 use unisono_graph::target::Machine;
 use unisono_graph::{Program, Run, Target};
-use unisono_testkit::{left_out, prepare};
+use unisono_testkit::{install, left_out, prepare};
 
 const LAYER: &str = "VK_LAYER_KHRONOS_validation";
 /// Set in the process that breaks a rule.
@@ -28,7 +28,7 @@ fn said(command: &mut Command, dir: &Path) -> Option<String> {
     let found = ["/usr/share/vulkan", "/usr/local/share/vulkan", "/etc/vulkan"]
         .map(|dir| Path::new(dir).join("explicit_layer.d/VkLayer_khronos_validation.json"));
     if !found.iter().any(|path| path.exists()) || adapters(&[Backend::Vulkan]).is_empty() {
-        left_out("Vulkan's validation layer: Debian's package is vulkan-validationlayers");
+        left_out(&format!("Vulkan's validation layer{}", install("vulkan-validationlayers")));
         return None;
     }
     let (log, settings) = (dir.join("log.txt"), dir.join("vk_layer_settings.txt"));
@@ -162,7 +162,7 @@ fn kernels() -> Vec<Kernel> {
 #[test]
 fn every_module_is_valid_spirv() {
     if Command::new("spirv-val").arg("--version").output().is_err() {
-        return left_out("spirv-val: Debian's package is spirv-tools");
+        return left_out(&format!("spirv-val{}", install("spirv-tools")));
     }
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("module.spv");

@@ -45,14 +45,27 @@ fn python(script: &str, path: &Path) -> Option<String> {
     let interpreter = std::env::var("UNISONO_PYTHON").unwrap_or_else(|_| "python3".into());
     let has = Command::new(&interpreter).args(["-c", "import numpy, safetensors.numpy"]).output();
     if !has.is_ok_and(|output| output.status.success()) {
-        // The harness catches what `eprintln!` writes.
-        let why = format!("left out: {interpreter} with the packages numpy and safetensors is not there");
-        let _ = writeln!(std::io::stderr(), "{why}");
+        left_out(&format!(
+            "{interpreter} with the packages numpy and safetensors is not there (install: pip install \
+             safetensors numpy)"
+        ));
         return None;
     }
     let output = Command::new(interpreter).args(["-c", script]).arg(path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(String::from_utf8(output.stdout).unwrap())
+}
+
+/// Says on stderr what a test leaves out, also where it passes: the harness catches what `eprintln!` writes.
+/// `cargo xtask test` lists it from the file that `UNISONO_LEFT_OUT` names.
+fn left_out(what: &str) {
+    let line = format!("left out: {what}\n");
+    // Nobody may be there to read it.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    if let Some(file) = std::env::var_os("UNISONO_LEFT_OUT") {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
+        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -30,7 +30,7 @@ fn run_trusting(replicas: &mut Replicas) -> Result<Ended, ReplicaError> {
         }
         match step(replicas, at, steps[at]) {
             Ok(outcome) => {
-                trusted = outcome.audit.map_or(trusted, |audit| (at, audit.before));
+                trusted = outcome.audit.map_or(trusted, |audit| (at, audit.before.to_vec()));
                 outputs.push(outcome.outputs);
             }
             Err(error @ (ReplicaError::Audit { lasting: false, .. } | ReplicaError::Digests { .. })) => {

@@ -21,9 +21,22 @@ pub fn adapters() -> Vec<Adapter> {
     found
 }
 
-/// Says on stderr what a test leaves out and why, also where the test passes. A test prints nothing else
-/// then, because its harness catches what `println!` and `eprintln!` write.
+/// Says on stderr what a test leaves out and why, also where the test passes, and in the file that
+/// `UNISONO_LEFT_OUT` names, from which `cargo xtask test` lists it. A test prints nothing else then, because
+/// its harness catches what `println!` and `eprintln!` write. Where the machine can have what is missing, the
+/// text says how, by [`install`]: with `--complete` the task fails then.
 pub fn left_out(what: &str) {
+    let line = format!("left out: {what}\n");
     // Nobody may be there to read it.
-    let _ = writeln!(std::io::stderr(), "left out: {what}");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    if let Some(file) = std::env::var_os("UNISONO_LEFT_OUT") {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
+        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    }
+}
+
+/// Returns what is added to a text for [`left_out`] where packages of this machine's system are missing.
+/// Debian's names stand for those of all systems on Linux. Other systems have no such packages.
+pub fn install(packages: &str) -> String {
+    if cfg!(target_os = "linux") { format!(" (install: {packages})") } else { String::new() }
 }

@@ -3,7 +3,7 @@
 use unisono_gpu::{Adapter, Backend, Device, Kind};
 use unisono_graph::{Array, Feed, Frame, Program, StateKind, Tape, Target, Type};
 use unisono_random::Draws;
-use unisono_testkit::{Ran, adapters, left_out, run_for};
+use unisono_testkit::{Ran, adapters, install, left_out, run_for};
 
 /// The number of elements from which pairs are used.
 const COUNT: usize = 1 << 16;
@@ -60,6 +60,9 @@ fn pairs_change_no_bit() {
     let software = |adapter: &Adapter| adapter.kind == Kind::Cpu && adapter.backend == Backend::Vulkan;
     match adapters().iter().any(software) {
         true => assert!(tried > 0, "a software adapter with Vulkan loads pairs"),
-        false => left_out("no pairs are loaded: this machine has no software adapter with Vulkan"),
+        false => left_out(&format!(
+            "no pairs are loaded: this machine has no software adapter with Vulkan{}",
+            install("mesa-vulkan-drivers")
+        )),
     }
 }

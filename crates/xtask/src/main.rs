@@ -10,6 +10,7 @@ mod debian13;
 mod fuzz;
 mod gpu_report;
 mod lines;
+mod peers;
 mod setup;
 #[cfg(unix)]
 mod shims;
@@ -92,6 +93,10 @@ enum Task {
         /// Install Open MPI too, and run the tests of runs on several machines, on this one
         #[arg(long)]
         world: bool,
+        /// Install what tests compare with, Python's packages in target/python, and fail if a test leaves out
+        /// what this machine can have
+        #[arg(long)]
+        complete: bool,
         #[command(flatten)]
         rest: Rest,
     },
@@ -126,7 +131,7 @@ struct Rest {
 fn main() -> ExitCode {
     let result = match Task::parse() {
         Task::Demo(rest) => demo(rest.args),
-        Task::Test { long, world, rest } => test(long, world, &rest.args),
+        Task::Test { long, world, complete, rest } => test([long, world, complete], &rest.args),
         Task::Fuzz(args) => fuzz::fuzz(&args),
         Task::Bench(rest) => bench(&rest.args),
         Task::GpuReport(flags) => gpu_report::gpu_report(&flags),
@@ -167,12 +172,31 @@ fn faults(args: &[OsString]) -> &'static [&'static str] {
     if args.iter().any(|arg| arg == "uneven") { &["--features", "faults"] } else { &[] }
 }
 
-fn test(long: bool, world: bool, args: &[OsString]) -> Result<(), String> {
+/// Runs the tests and lists what they left out.
+fn test([long, world, complete]: [bool; 3], args: &[OsString]) -> Result<(), String> {
+    let left_out = target_dir().join("left_out.txt");
+    let kept = fs::create_dir_all(target_dir()).and_then(|()| fs::write(&left_out, ""));
+    kept.map_err(|error| format!("{}: {error}", left_out.display()))?;
+    let python = if complete { Some(peers::install(&target_dir())?) } else { None };
+    let environment = peers::environment(&left_out, python.as_deref());
+    let passed = run_tests([long, world], args, &environment);
+    let listed = fs::read_to_string(&left_out).unwrap_or_default();
+    let problem = peers::report(&listed, complete);
+    passed.and(problem.map_or(Ok(()), Err))
+}
+
+/// Runs the tests with more variables in their environment.
+fn run_tests(
+    [long, world]: [bool; 2],
+    args: &[OsString],
+    environment: &[(&str, OsString)],
+) -> Result<(), String> {
     setup::adapter()?;
     if world {
         setup::mpi()?;
     }
     let mut command = cargo();
+    command.envs(environment.iter().cloned());
     if long {
         command.env("UNISONO_LONG", "1");
     }
@@ -184,7 +208,9 @@ fn test(long: bool, world: bool, args: &[OsString]) -> Result<(), String> {
     run(command.args(own).args(args))?;
     // Arguments choose some tests of those above.
     let behind_features = if long && !world && args.is_empty() { &FEATURES[..] } else { &[] };
-    behind_features.iter().try_for_each(|own| run(cargo().env("UNISONO_LONG", "1").args(*own)))
+    behind_features.iter().try_for_each(|own| {
+        run(cargo().envs(environment.iter().cloned()).env("UNISONO_LONG", "1").args(*own))
+    })
 }
 
 /// Runs the program that counts what a step is on a GPU. It needs no adapter. With `--chip NAME` it runs
@@ -221,7 +247,6 @@ fn value_of(args: &[OsString], flag: &str) -> Option<usize> {
 }
 
 /// Returns the directory that cargo builds in.
-#[cfg(unix)]
 fn target_dir() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
@@ -293,11 +318,12 @@ mod tests {
             panic!()
         };
         assert_eq!(rest.args, ["--epochs", "1", "--json"]);
-        let Task::Test { long, world, rest } = Task::parse_from(["xtask", "test", "--long", "-p", "x"])
+        let Task::Test { long, world, complete, rest } =
+            Task::parse_from(["xtask", "test", "--long", "-p", "x"])
         else {
             panic!()
         };
-        assert!(long && !world && rest.args == ["-p", "x"]);
+        assert!(long && !world && !complete && rest.args == ["-p", "x"]);
     }
 
     #[test]

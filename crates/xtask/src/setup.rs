@@ -105,6 +105,28 @@ pub fn adapter() -> Result<(), String> {
     Err(format!("{} is done, and there is still no Vulkan driver", manager.program))
 }
 
+/// Installs what tests need that look at what a driver is given, and a driver of GL beside that of Vulkan,
+/// where this machine has Debian's package manager. Elsewhere it does nothing: the tests say what is missing.
+pub fn tools() -> Result<(), String> {
+    let layer = ["/usr/share/vulkan", "/usr/local/share/vulkan", "/etc/vulkan"]
+        .map(|dir| Path::new(dir).join("explicit_layer.d/VkLayer_khronos_validation.json"));
+    let is_there = layer.iter().any(|path| path.exists()) && on_path("spirv-val") && driver_present();
+    if is_there || !cfg!(target_os = "linux") || !on_path("apt-get") {
+        return Ok(());
+    }
+    let root = output("id", &["-u"]).is_some_and(|id| id.trim() == "0");
+    if !root && output("sudo", &["-n", "true"]).is_none() {
+        return Err(format!(
+            "tests need tools that are not there; run this first: {}",
+            MANAGERS[0].shown("sudo ")
+        ));
+    }
+    for args in MANAGERS[0].steps() {
+        run(&mut command(root, MANAGERS[0].program, args))?;
+    }
+    Ok(())
+}
+
 /// Installs Open MPI with apt-get if there is no mpirun. Programs open its library when they run, so nothing
 /// else of it is needed to build them.
 pub fn mpi() -> Result<(), String> {

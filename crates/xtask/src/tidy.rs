@@ -61,8 +61,12 @@ fn check_of(path: &str) -> Option<Check> {
 }
 
 fn check_manifest(path: &str, text: &str) -> Vec<String> {
-    let readme = root().join(path).with_file_name("README.md");
-    [dependencies::check(text), metadata::check(text, readme.exists())].concat()
+    let has = |name: &str| root().join(path).with_file_name(name).exists();
+    let own = |name: &str| fs::read(root().join(path).with_file_name(name)).ok();
+    let is_licence =
+        |name: &&str| own(name).is_none_or(|text| fs::read(root().join(name)).ok() != Some(text));
+    let lacks: Vec<&str> = metadata::LICENCES.into_iter().filter(is_licence).collect();
+    [dependencies::check(text), metadata::check(text, has("README.md"), &lacks)].concat()
 }
 
 /// Adds all files below a directory to `files`, except for hidden ones and those in `target`.

@@ -44,7 +44,8 @@ fn a_wrong_kernel_is_named_by_a_report() {
     let args = ["--adapter", "vulkan:llvmpipe", "--only", "random graphs", "--plant", "division"];
     let has = unisono::gpu::select(&["vulkan:llvmpipe"]).is_ok();
     if !has {
-        return crate::left_out("a planted fault on lavapipe, which is not there");
+        let install = if cfg!(target_os = "linux") { " (install: mesa-vulkan-drivers)" } else { "" };
+        return crate::left_out(&format!("a planted fault on lavapipe, which is not there{install}"));
     }
     let (passed, json, page) = report(dir.path(), &args);
     assert!(!passed);

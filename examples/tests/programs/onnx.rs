@@ -38,7 +38,8 @@ fn onnxruntime_answers_what_the_programs_answer() {
     let python = std::env::var("UNISONO_PYTHON").unwrap_or_else(|_| "python3".into());
     let has = Command::new(&python).args(["-c", "import onnxruntime, numpy"]).stderr(Stdio::null()).status();
     if !has.is_ok_and(|status| status.success()) {
-        crate::left_out(&format!("onnxruntime: {python} does not have this package"));
+        let packages = "pip install onnxruntime numpy";
+        crate::left_out(&format!("onnxruntime: {python} does not have this package (install: {packages})"));
         return;
     }
     let is_long = std::env::var_os("UNISONO_LONG").is_some();

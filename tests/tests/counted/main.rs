@@ -2,6 +2,7 @@
 //! Where nothing was measured the number is NaN, and what decides by it passes over it.
 
 mod reference;
+mod weights;
 
 use std::sync::{Arc, Mutex};
 

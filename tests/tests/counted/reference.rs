@@ -182,7 +182,7 @@ fn mean(values: impl Iterator<Item = (f64, f64)>) -> f64 {
     sum / weight
 }
 
-fn log_softmax(logits: [f64; CLASSES], class: usize) -> f64 {
+pub fn log_softmax(logits: [f64; CLASSES], class: usize) -> f64 {
     logits[class] - logits.iter().map(|x| x.exp()).sum::<f64>().ln()
 }
 

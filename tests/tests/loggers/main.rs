@@ -372,7 +372,10 @@ fn read_by_python(dir: &Path) {
     let python = std::env::var("UNISONO_PYTHON").unwrap_or_else(|_| "python3".into());
     let has = Command::new(&python).args(["-c", "import tensorboard.backend"]).output();
     if !has.is_ok_and(|output| output.status.success()) {
-        unisono_testkit::left_out(&format!("TensorBoard's loader: {python} has no package tensorboard"));
+        let install = "(install: pip install tensorboard)";
+        unisono_testkit::left_out(&format!(
+            "TensorBoard's loader: {python} has no package tensorboard {install}"
+        ));
         return;
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("events/compare.py");

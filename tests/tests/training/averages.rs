@@ -3,8 +3,8 @@
 use unisono::checkpoint::WeightPrecision;
 use unisono::data::Loader;
 use unisono::{
-    Accuracy, AdamW, BatchNorm, Builder, Dense, EarlyStopping, ExportedModel, Influence, Optimizer,
-    PauseAfter, Phase, Relu, Sequential, Sgd, Trainer, on_epoch,
+    Accuracy, AdamW, BatchNorm, Builder, Chain, Dense, EarlyStopping, ExportedModel, Groups, Influence,
+    Optimizer, PauseAfter, Phase, Relu, Sequential, Sgd, Trainer, on_epoch,
 };
 use unisono_tests::loader;
 
@@ -14,7 +14,7 @@ fn data() -> (Loader, Loader) {
     (loader(50, 5).unwrap(), loader(20, 6).unwrap())
 }
 
-/// Has a frozen parameter and statistics, which have no averages.
+/// Has a frozen parameter, which has no average, and statistics, which have some.
 fn model() -> Sequential {
     Sequential::new().add(Dense::new(8)).add(BatchNorm::new()).add(Relu).add(Dense::new(3))
 }
@@ -78,6 +78,67 @@ fn evaluations_predictions_and_exports_use_averages_and_training_does_not() {
     assert_eq!(one.predict(&held_out).unwrap(), before);
     assert_eq!(one.tensor("3.weight").unwrap().unwrap(), reference.tensor("3.weight").unwrap().unwrap());
     assert!(!build(builder(1)).adopt_average_weights().unwrap());
+}
+
+/// Follows the averages of the statistics step by step.
+#[test]
+fn statistics_are_averaged_with_the_weights_as_timm_does() {
+    let (train, held_out) = data();
+    let mut trainer = build(builder(1).use_average_weights());
+    let names = ["1.running_mean", "1.running_var", "3.weight"];
+    let mut averages: Vec<Vec<f32>> = vec![vec![]; names.len()];
+    for (step, batch) in train.clone().batch(16).epoch(0).unwrap().enumerate() {
+        trainer.step(&batch.unwrap()).unwrap();
+        for (name, average) in names.iter().zip(&mut averages) {
+            let new = trainer.tensor(name).unwrap().unwrap();
+            if step == 0 {
+                average.clone_from(&new);
+            }
+            average.iter_mut().zip(&new).for_each(|(average, new)| *average += (new - *average) * 0.2);
+            let kept = trainer.tensor(&format!("{name}/average")).unwrap().unwrap();
+            let far = kept.iter().zip(&*average).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(far < 1e-5, "{name} in step {step}: {kept:?} and not {average:?}");
+        }
+    }
+    assert_ne!(averages[1], trainer.tensor(names[1]).unwrap().unwrap());
+    // They are used: own weights with these statistics give what the averages give.
+    let own = trainer.evaluate(&held_out).unwrap().loss;
+    assert_eq!(own, with_averages_of(&mut trainer).evaluate(&held_out).unwrap().loss);
+}
+
+#[test]
+fn a_statistic_is_averaged_where_its_group_averages_weights() {
+    let groups = |of_norm: bool| {
+        let averaging = Sgd::new(0.1).average_weights(0.5);
+        let (rest, norm): (Chain, Chain) =
+            if of_norm { (Sgd::new(0.1).into(), averaging) } else { (averaging, Sgd::new(0.1).into()) };
+        let groups = Groups::new(rest).group(|name| name.starts_with("1."), norm);
+        let mut trainer = build(Trainer::builder(model()).optimizer(groups).global_batch(16).replicas(1));
+        trainer.fit(&data().0, None, 1).unwrap();
+        ["1.running_var/average", "1.weight/average", "3.weight/average"]
+            .map(|name| trainer.tensor(name).is_some())
+    };
+    assert_eq!(groups(true), [true, true, false]);
+    assert_eq!(groups(false), [false, false, true]);
+    // A statistic that is frozen does not move, and has no average.
+    let mut frozen = build(builder(1).freeze_statistics(|_| true));
+    assert!(frozen.tensor("1.running_var/average").is_none() && frozen.tensor("1.weight/average").is_some());
+}
+
+#[test]
+fn averages_of_statistics_are_the_same_where_owners_share_the_optimizer() {
+    let (train, held_out) = data();
+    let run = |replicas: usize, owners: Option<usize>| {
+        let builder = builder(replicas).use_average_weights();
+        let builder = owners.into_iter().fold(builder, |builder, owners| builder.shard_optimizer(owners));
+        let mut trainer = build(builder);
+        trainer.fit(&train, Some(&held_out), 2).unwrap();
+        (sha256(&mut trainer), trainer.history().clone())
+    };
+    let alone = run(1, None);
+    for (replicas, owners) in [(2, 1), (3, 2)] {
+        assert_eq!(run(replicas, Some(owners)), alone, "{replicas} replicas, {owners} owners");
+    }
 }
 
 fn steered(replicas: usize) -> Builder {

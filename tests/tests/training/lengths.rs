@@ -76,6 +76,26 @@ fn buckets_train_evaluate_and_predict_with_the_same_bits_on_any_replicas() {
     assert_eq!(cut.metrics, all.metrics);
 }
 
+/// With one length beside the longest the programs of two take turns, to the same bits.
+#[test]
+fn programs_of_few_lengths_are_kept_and_the_least_recently_used_are_compiled_again() {
+    let mut all = build(1);
+    all.fit(&bucketed(), Some(&bucketed()), 2).unwrap();
+    for replicas in [1, 2] {
+        let notes = Notes::default();
+        let few = builder(replicas).lengths(1).audit_every(3).observer(notes.clone());
+        let mut few = few.build(&bucketed().fields().unwrap()).unwrap();
+        few.fit(&bucketed(), Some(&bucketed()), 2).unwrap();
+        assert_eq!((sha256(&mut few), few.history()), (sha256(&mut all), all.history()));
+        assert!(notes.all("compiled for x").len() > 4, "{:?}", notes.0);
+        assert!(notes.has("programs for 1 lengths are kept, and those for x [B, "), "{:?}", notes.0);
+        // Audits of programs that were dropped count too.
+        assert_eq!((few.audits().steps, all.audits().steps), (few.steps(), all.steps()));
+    }
+    let refused = builder(1).lengths(0).build(&bucketed().fields().unwrap());
+    assert!(refused.err().unwrap().to_string().contains("lengths: one length of samples at least"));
+}
+
 #[test]
 fn a_run_in_buckets_resumes_within_an_epoch() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,6 +2,7 @@
 //! number of replicas.
 
 mod averages;
+mod built;
 mod finder;
 mod lengths;
 mod phases;

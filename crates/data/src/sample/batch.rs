@@ -34,6 +34,56 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Creates a batch of stacked fields, each `[samples, ...]`, that come from no loader, for
+    /// `Trainer::step`, `Trainer::predict_batch` and `Predictor::predict_batch`. Its samples are the first
+    /// ones of epoch 0. For other places, set its public fields afterwards.
+    ///
+    /// # Errors
+    /// There are no fields or no samples, the fields differ in their number of samples, or a field has not as
+    /// many values as its shape says.
+    ///
+    /// ```
+    /// use unisono_data::{Batch, Field, Sample};
+    ///
+    /// let fields = Sample::new().with("x", Field::f32([2, 3], [0.5; 6])).with("y", Field::i32([2], [1, 0]));
+    /// let batch = Batch::of_fields(fields)?;
+    /// assert_eq!((batch.len(), batch.f32("x")?.len()), (2, 6));
+    /// # Ok::<(), unisono_data::DataError>(())
+    /// ```
+    #[doc(alias("from_tensors", "collate"))]
+    pub fn of_fields(stacked: Sample) -> Result<Self, DataError> {
+        let mut samples = None;
+        for (name, field) in stacked.fields() {
+            let Some(&rows) = field.shape.first().filter(|&&rows| rows > 0) else {
+                let what =
+                    format!("shape {:?} has no samples: the first axis is that of samples", field.shape);
+                return Err(DataError::field(name, what));
+            };
+            let (first, expected) = samples.get_or_insert_with(|| (name.clone(), rows));
+            if *expected != rows {
+                let what = format!("{rows} samples, and {expected} of the field {first:?}");
+                return Err(DataError::field(name, what));
+            }
+            if elements(&field.shape) != Some(field.values.len()) {
+                let what = format!("{} values do not fill the shape {:?}", field.values.len(), field.shape);
+                return Err(DataError::field(name, what));
+            }
+        }
+        let none = || DataError::field("", "a batch needs at least one field");
+        let samples = samples.ok_or_else(none)?.1 as u64;
+        Ok(Self {
+            epoch: 0,
+            first: 0,
+            index_in_epoch: 0,
+            indices: (0..samples).collect(),
+            skipped: Vec::new(),
+            gaps: Vec::new(),
+            after: Position { epoch: 0, sample: samples },
+            stacked,
+            part: None,
+        })
+    }
+
     /// Returns the rows of the batch that the stacked fields have: all of them, unless the loader fetches a
     /// part only ([`Loader::fetch_only`](crate::Loader::fetch_only)).
     pub fn rows(&self) -> Range<usize> {

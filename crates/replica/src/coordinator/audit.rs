@@ -30,6 +30,14 @@ impl Replicas {
         self.audits.ask(program);
     }
 
+    /// Asks for an audit as [`Replicas::audit_next`] does. `state` has the bytes of the state before the step
+    /// by tensor, as [`Replicas::read_states`] gives them, so that an audit need not read and keep them
+    /// again.
+    pub fn audit_next_from(&mut self, program: usize, state: Arc<Vec<Vec<u8>>>) {
+        self.audit_next(program);
+        self.audited_from = Some(state);
+    }
+
     /// Returns what is known about the audits of a program.
     pub fn audits(&self, program: usize) -> AuditReport {
         self.audits.report(program)
@@ -44,11 +52,12 @@ impl Replicas {
         &mut self,
         task: &Task,
         job: Job,
+        given: Option<State>,
         decide: &mut dyn FnMut(&Outputs) -> Verdict,
     ) -> Result<Outcome, ReplicaError> {
         let (began, gone) = (Instant::now(), self.left.len());
         let job = Job { audited: true, ..job };
-        let before = if job.changes_state { self.agreed_state()? } else { State::default() };
+        let before = if job.changes_state { self.agreed_state(given)? } else { State::default() };
         let read = began.elapsed();
         let stepping = Instant::now();
         let mut verdict = Verdict::Commit;
@@ -93,7 +102,6 @@ impl Replicas {
         }
         // A step that was skipped has no new state that anybody could trust.
         if first.committed || !job.changes_state {
-            let before = Arc::try_unwrap(before).unwrap_or_else(|shared| (*shared).clone());
             first.audit = Some(Audited { before, witnessed, ..Audited::default() });
         }
         Ok(first)
@@ -213,9 +221,13 @@ impl Replicas {
         self.ask(all, self.options.deadline, &mut |_| Request::SpoilScratch);
     }
 
-    /// Reads the state, after all replicas were seen to have the same.
-    fn agreed_state(&mut self) -> Result<State, ReplicaError> {
+    /// Returns the state, after all replicas were seen to have the same: the one that is given, or else what
+    /// replicas read.
+    fn agreed_state(&mut self, given: Option<State>) -> Result<State, ReplicaError> {
         self.check_digests()?;
+        if let Some(given) = given {
+            return Ok(given);
+        }
         let all: Vec<usize> = (0..self.ready(0)?.program.states().len()).collect();
         Ok(Arc::new(self.read_states(&all, Vec::new())?))
     }

@@ -60,6 +60,8 @@ pub struct Replicas {
     /// stays.
     pub(crate) is_diagnosing: bool,
     pub(crate) audits: AuditSchedule,
+    /// The state before the next step, if the caller has read it for an audit.
+    pub(crate) audited_from: Option<Arc<Vec<Vec<u8>>>>,
     /// The number of calls of [`Replicas::step`] so far.
     pub(crate) steps: u64,
     /// The replicas that left since the last outcome.
@@ -183,6 +185,7 @@ impl Replicas {
             programs: programs.into_iter().map(Ready::new).enumerate().collect(),
             known_answer: index,
             audits: AuditSchedule::new(options.audits),
+            audited_from: None,
             options,
             is_diagnosing: false,
             steps: 0,

@@ -42,7 +42,7 @@ pub struct Outcome {
 pub struct Audited {
     /// The state before the step by tensor, as little-endian bytes, which was the same on all replicas. It is
     /// empty for a program that changes no state.
-    pub before: Vec<Vec<u8>>,
+    pub before: Arc<Vec<Vec<u8>>>,
     /// The digests of all blocks that came to the host. They are there until the audit is over.
     pub(crate) blocks: BlockDigests,
     /// The digests of the sums over all shards, by bucket.
@@ -103,8 +103,9 @@ impl Replicas {
         job: Job,
         decide: &mut dyn FnMut(&Outputs) -> Verdict,
     ) -> Result<Outcome, ReplicaError> {
+        let given = self.audited_from.take();
         if self.audits.is_due(task.index) {
-            return self.audited_step(task, job, decide);
+            return self.audited_step(task, job, given, decide);
         }
         let began = Instant::now();
         match self.once_in_world(task, &job, decide) {

@@ -8,11 +8,12 @@ use crate::Error;
 use crate::compile::phases::Phase;
 use crate::optimizers::{AVERAGE, Scalar};
 
-/// The averages that optimizers keep, by the names of the parameters.
+/// The averages that optimizers keep, by the names of the parameters and of the statistics that training
+/// moves.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Averages(BTreeMap<String, Kept>);
 
-/// The averages of a parameter. Each phase of a run can keep one.
+/// The averages of a parameter or a statistic. Each phase of a run can keep one.
 #[derive(Clone, Debug, Default)]
 struct Kept {
     /// The numbers of the phases that train the parameter. There are none in a run without phases.
@@ -36,7 +37,8 @@ impl Averages {
             first.states.iter().any(|state| state.name == name && state.kind == StateKind::Optimizer)
         };
         let parameters = first.states.iter().enumerate();
-        for (index, state) in parameters.filter(|(_, state)| state.kind == StateKind::Parameter) {
+        let of_model = [StateKind::Parameter, StateKind::Statistic];
+        for (index, state) in parameters.filter(|(_, state)| of_model.contains(&state.kind)) {
             let name = &state.name;
             let trains = |at: &usize| graphs.get(*at).is_some_and(|graph| graph.updates.contains_key(&index));
             let trainers: Vec<usize> = (0..phases.len()).filter(trains).collect();

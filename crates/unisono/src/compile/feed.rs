@@ -108,10 +108,16 @@ pub(crate) fn check(
         check_field(batch, name, ty, names)?;
     }
     check_ids(batch, fields, names)?;
-    if let Some(at) =
-        batch.field(WEIGHT).and_then(|f| f.values.as_f32()).and_then(|w| w.iter().position(|w| *w < 0.0))
-    {
-        return Err(bad_sample(batch, at, names, "its weight is negative".into()));
+    for name in &fields.weights {
+        let weights = batch.field(name).and_then(|field| field.values.as_f32()).unwrap_or_default();
+        if let Some(at) = weights.iter().position(|w| *w < 0.0) {
+            let labels = fields.get(name).map_or(1, Type::count).max(1);
+            let problem = match name == WEIGHT {
+                true => "its weight is negative".to_owned(),
+                false => format!("a weight in the field {name:?} is negative"),
+            };
+            return Err(bad_sample(batch, at / labels, names, problem));
+        }
     }
     for (LossOn { on, loss, .. }, output) in losses {
         if let Some(Err((at, problem))) = batch.field(&on.target).map(|targets| loss.check(output, targets)) {

@@ -21,6 +21,8 @@ pub(crate) struct Fields {
     /// The upper limits of the ids that a field holds, for each of its elements, see
     /// [`crate::model::ids::limits`].
     pub ids: BTreeMap<String, Vec<usize>>,
+    /// The fields with weights: [`WEIGHT`], where there is one, and those of outputs.
+    pub weights: Vec<String>,
 }
 
 impl Fields {
@@ -51,6 +53,13 @@ impl Fields {
                 names.push(target.to_owned());
             }
         }
+        for (output, field) in &parts.weighing.fields {
+            check_weights(output, field, find(field))?;
+            if !names.contains(field) {
+                names.push(field.clone());
+            }
+        }
+        let mut weights: Vec<String> = parts.weighing.fields.values().cloned().collect();
         let mut types = Vec::new();
         for name in &names {
             let missing = || {
@@ -63,6 +72,7 @@ impl Fields {
         }
         // It weighs the samples also where the model takes it, too.
         if let Some(weight) = find(WEIGHT) {
+            weights.push(WEIGHT.to_owned());
             let expected = Type::sample(&[]);
             if weight != expected {
                 let (expected, got) = (expected.to_string(), weight.to_string());
@@ -72,19 +82,19 @@ impl Fields {
                 types.push((WEIGHT.to_owned(), weight));
             }
         }
-        Ok(Self { types, ids: BTreeMap::new() })
+        Ok(Self { types, weights, ..Self::default() })
     }
 
     /// Returns fields with these names and types, whether a model asks for them or not.
     pub fn all(specs: &[FieldSpec]) -> Self {
         let types = specs.iter().map(|spec| (spec.name.to_string(), field_type(spec))).collect();
-        Self { types, ids: BTreeMap::new() }
+        Self { types, ..Self::default() }
     }
 
     /// Returns the fields with these names, in their order.
     pub fn only(&self, names: &[String]) -> Self {
         let types = names.iter().filter_map(|name| Some((name.clone(), self.get(name)?.clone()))).collect();
-        Self { types, ids: BTreeMap::new() }
+        Self { types, ..Self::default() }
     }
 
     /// Returns names and types in order.
@@ -179,6 +189,21 @@ impl Fields {
             }
         }
         Ok(())
+    }
+}
+
+/// Checks the field with the weights of an output's samples or labels.
+///
+/// # Errors
+/// It is missing, or not f32.
+fn check_weights(output: &str, field: &str, found: Option<Type>) -> Result<(), Error> {
+    match found {
+        Some(ty) if ty.dtype == DType::F32 => Ok(()),
+        found => {
+            let expected = format!("f32, which weigh the samples or labels of the output {output:?}");
+            let got = found.map_or_else(|| "no such field".to_owned(), |ty| ty.to_string());
+            Err(Error::Field { field: field.to_owned(), expected, got })
+        }
     }
 }
 

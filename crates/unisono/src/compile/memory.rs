@@ -17,7 +17,8 @@ const NAMED: usize = 3;
 
 /// What training takes of a device's memory, on a replica with an even share of each step: all of its
 /// tensors, and buffers for the values that are alive together, which the steps of all phases and evaluations
-/// share. Staging memory of the host and the driver's own memory are not included, nor are predictions and
+/// share. Beside these, `audits` says what audits keep on the host. Staging memory of the host and the
+/// driver's own memory are not included, nor are predictions and
 /// samples of other lengths. It prints as one line.
 ///
 /// A replica runs all its shards at once where memory allows, and otherwise the largest power of two of them
@@ -34,6 +35,10 @@ pub struct MemoryEstimate {
     pub state: u64,
     /// The bytes for everything else, shared by values that are not needed at the same time.
     pub scratch: u64,
+    /// The bytes of the host's memory in which audits keep the last state that is trusted, or 0 without
+    /// audits. While a step is audited they keep the state before it too, as many bytes again; from the start
+    /// values of a run to its first audit they keep nothing.
+    pub audits: u64,
     /// The largest tensors with their bytes, the largest first.
     pub largest: Vec<(String, u64)>,
     /// The number of the replica's shards.
@@ -45,7 +50,8 @@ pub struct MemoryEstimate {
 }
 
 impl MemoryEstimate {
-    /// Returns the bytes of state and scratch together.
+    /// Returns the bytes of state and scratch together, which a device has. On a CPU they are the host's
+    /// memory, and those of [`MemoryEstimate::audits`] come on top.
     pub fn total(&self) -> u64 {
         self.state + self.scratch
     }
@@ -63,9 +69,12 @@ impl MemoryEstimate {
 
 impl fmt::Display for MemoryEstimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { global_batch, samples, state, scratch, largest, .. } = self;
+        let Self { global_batch, samples, state, scratch, audits, largest, .. } = self;
         write!(f, "{samples} of {global_batch} samples take {} of state", bytes(*state))?;
         write!(f, " and {} of scratch; largest: {}", bytes(*scratch), named(largest))?;
+        if *audits > 0 {
+            write!(f, "; audits keep {} on the host, and twice that during one", bytes(*audits))?;
+        }
         match &self.limited_by {
             Some(_) => write!(f, "; {}", self.how()),
             None => Ok(()),
@@ -87,6 +96,8 @@ pub(crate) struct Budget {
     pub limit: Option<u64>,
     /// The bytes of state that even the replica with the most of it does without, because others keep them.
     pub kept_by_others: u64,
+    /// The bytes of the host's memory in which audits keep a state.
+    pub audits: u64,
     /// The programs that share the memory of a device.
     pub programs: Vec<Arc<Program>>,
 }
@@ -160,6 +171,7 @@ impl Budget {
                         samples: sizes[..share].iter().sum(),
                         state,
                         scratch,
+                        audits: self.audits,
                         largest: self.largest_tensors(&sizes, at_once),
                         shards: share,
                         shards_at_once: at_once,

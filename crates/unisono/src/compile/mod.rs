@@ -2,6 +2,7 @@
 //! and memory.
 
 pub(crate) mod advice;
+pub(crate) mod asked;
 pub(crate) mod averages;
 pub(crate) mod carries;
 pub(crate) mod class_weights;
@@ -14,3 +15,4 @@ pub(crate) mod phases;
 pub(crate) mod plan;
 pub(crate) mod prediction;
 pub(crate) mod programs;
+pub(crate) mod weights;

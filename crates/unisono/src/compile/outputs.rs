@@ -3,9 +3,12 @@
 use unisono_graph::{Conditions, DType, OutputDecl, OutputKind, Program};
 use unisono_replica::{Outputs, Verdict};
 
-use crate::compile::programs::{LOSS, LOSS_WEIGHT, PENALTY, PENALTY_GRADIENT, WEIGHT_SUM, predicted};
-use crate::objective::running::Measured;
-use crate::{Error, Metric};
+use crate::Error;
+use crate::compile::parts::{LossOn, On, Parts};
+use crate::compile::programs::{
+    LOSS, LOSS_WEIGHT, PENALTY, PENALTY_GRADIENT, WEIGHT_SUM, predicted, weight_of_loss, weight_of_output,
+};
+use crate::objective::running::{Measured, OfMetric};
 
 /// The outputs of a program by name.
 #[derive(Clone, Copy)]
@@ -62,15 +65,31 @@ impl<'a> Reading<'a> {
 
     /// Returns what a batch measured, sample by sample. `given` has the weights of all samples where the data
     /// have any. The weights in the loss come from the loss, or else from the data.
-    pub fn measured(
-        &self,
-        metrics: &[Box<dyn Metric>],
-        given: Option<&'a [f32]>,
-        penalty: f64,
-    ) -> Measured<'a> {
-        let metrics = metrics.iter().map(|metric| self.named(metric.name()).unwrap_or_default()).collect();
-        let weights = self.named(LOSS_WEIGHT).or(given);
-        Measured { losses: self.losses(), metrics, given, weights, penalty }
+    pub fn measured(&self, parts: &Parts, given: Option<&'a [f32]>, penalty: f64) -> Measured<'a> {
+        let of_losses: Vec<Option<&[f32]>> =
+            (0..parts.losses.len()).map(|number| self.named(&weight_of_loss(number))).collect();
+        let differ = of_losses.iter().any(Option::is_some);
+        let in_loss = |at: usize, on: &On| {
+            let is_it = |other: &usize| parts.losses[*other].on == *on;
+            let number = if at < parts.measured_losses { Some(at) } else { (0..of_losses.len()).find(is_it) };
+            let own =
+                if differ { number.and_then(|number| of_losses[number]) } else { self.named(LOSS_WEIGHT) };
+            own.or(given)
+        };
+        let metrics = parts.metrics.iter().zip(&parts.measured).enumerate();
+        let metrics = metrics.map(|(at, (metric, on))| OfMetric {
+            values: self.named(metric.name()).unwrap_or_default(),
+            given: self.named(&weight_of_output(&on.output)).or(given),
+            weights: in_loss(at, on),
+        });
+        let counts = |part: &LossOn| f64::from(part.weight);
+        Measured {
+            losses: self.losses(),
+            metrics: metrics.collect(),
+            weights: self.named(LOSS_WEIGHT).or(given),
+            several: if differ { parts.losses.iter().map(counts).collect() } else { Vec::new() },
+            penalty,
+        }
     }
 
     /// Returns the row of the first sample whose loss is not finite.

@@ -7,6 +7,7 @@ use unisono_graph::{Precision, Type, Var};
 
 use crate::compile::class_weights::check as check_class_weights;
 use crate::compile::phases::Phase;
+use crate::compile::weights::Weighing;
 use crate::model::context::FrozenNames;
 use crate::model::functional::{INPUT, Model, OUTPUT};
 use crate::objective::metrics::{Better, MeanInLoss, Reduction};
@@ -28,8 +29,8 @@ pub(crate) struct Parts {
     /// The number of metrics that are losses by themselves. These are the first ones.
     pub measured_losses: usize,
     pub precision: Precision,
-    /// What samples of each class count in training.
-    pub class_weights: Option<Vec<f32>>,
+    /// What weighs the losses of outputs.
+    pub weighing: Weighing,
     /// The phases, if the run has any. The optimizer above is not used then.
     pub phases: Vec<Phase>,
     /// Accepts the statistics that keep their values.
@@ -78,7 +79,7 @@ impl Parts {
             measured: Vec::new(),
             measured_losses: 0,
             precision: Precision::F32,
-            class_weights: None,
+            weighing: Weighing::default(),
             phases: Vec::new(),
             frozen_statistics: None,
             uses_averages: false,
@@ -242,6 +243,15 @@ impl Parts {
             }
         }
         check_class_weights(self)?;
+        let weighed = self.weighing.fields.keys().chain(self.weighing.classes.keys().flatten());
+        for output in weighed {
+            if !self.all_losses().any(|part| part.on.output == *output) {
+                let losses: Vec<&str> = self.all_losses().map(|part| &*part.on.output).collect();
+                let losses = losses.join(", ");
+                let problem = format!("no loss is of the output {output:?}, only of {losses}");
+                return Err(Error::setting("weights of an output", problem));
+            }
+        }
         let wrong = self.all_losses().find(|part| !part.weight.is_finite() || part.weight < 0.0);
         wrong.map_or(Ok(()), |LossOn { on, weight, .. }| {
             let problem =

@@ -3,7 +3,7 @@
 use unisono_data::Batch;
 use unisono_gpu::{Adapter, Arithmetic};
 use unisono_graph::{InputKind, Layout, OutputDecl, OutputKind, Precision, Program};
-use unisono_replica::Feed;
+use unisono_replica::{AuditReport, Feed};
 
 use crate::Error;
 use crate::compile::feed::{self, InputMemory, Names};
@@ -23,8 +23,12 @@ pub(crate) struct Plan {
     pub fields: Fields,
     /// How values are laid out in memory.
     pub layout: Layout,
-    /// The same for samples of other lengths, in the order in which they were met.
+    /// The same for samples of other lengths, those that were used last at the end.
     pub lengths: Vec<OfLength>,
+    /// The most other lengths whose programs are kept.
+    pub most_lengths: usize,
+    /// The audits of programs that are no longer kept.
+    pub dropped: AuditReport,
     /// What a training step of the global batch takes of a device's memory.
     pub memory: MemoryEstimate,
     /// Memory for the inputs of steps.

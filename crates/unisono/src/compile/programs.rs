@@ -15,9 +15,9 @@ use unisono_graph::{
 
 use crate::compile::averages::Averages;
 use crate::compile::carries;
-use crate::compile::class_weights::weight_of_samples;
 use crate::compile::fields::{Fields, WEIGHT};
 use crate::compile::parts::{LossOn, On, Parts};
+use crate::compile::weights::{Weighed, differ};
 use crate::identity::graph::of_graph;
 use crate::identity::part::Part;
 use crate::identity::start::start_values;
@@ -34,6 +34,14 @@ use update::{of_training, phase_graphs};
 pub(crate) const LOSS: &str = "loss";
 /// The name of the output with each sample's weight, where the loss has weights of its own.
 pub(crate) const LOSS_WEIGHT: &str = "loss weight";
+/// The name of the output with each sample's weight in one of several losses, if these have other weights.
+pub(crate) fn weight_of_loss(number: usize) -> String {
+    format!("{LOSS_WEIGHT} {number}")
+}
+/// The name of the output with the weights that the data give the samples of one of the model's outputs.
+pub(crate) fn weight_of_output(output: &str) -> String {
+    format!("weight of the output {output}")
+}
 /// The name of the output with the sum of the weights.
 pub(crate) const WEIGHT_SUM: &str = "weight sum";
 /// The name of the output with the sum of the model's penalties.
@@ -297,8 +305,7 @@ struct Trace {
     cx: Context,
     inputs: Inputs,
     outputs: Outputs,
-    loss: Var,
-    weight: Option<Var>,
+    losses: Vec<Weighed>,
 }
 
 impl Trace {
@@ -317,35 +324,17 @@ impl Trace {
         fits(&tape, parts, &inputs, &outputs);
         check(&tape)?;
         let compared = |on: &On| Some((outputs.get(&on.output)?, inputs.get(&on.target)?));
-        let (mut loss, mut own) = (None, None);
-        for part in &parts.losses {
-            let Some((output, target)) = compared(&part.on) else { continue };
-            let (each, weight) = per_sample(&tape, part, output, target);
-            loss = Some(loss.map_or(each.clone(), |sum: Var| sum + each));
-            own = own.or(weight);
-            if let Some(weights) = parts.class_weights.as_ref().filter(|_| mode == Mode::Train) {
-                let classes = part.loss.classes(output.ty());
-                let of_class = tape.in_f32(|| weight_of_samples(weights, classes, target, &part.on));
-                match of_class {
-                    Ok(of_class) => own = Some(own.map_or(of_class.clone(), |own| own * of_class)),
-                    Err(problem) => tape.fail_here("class weights", problem),
-                }
-            }
-        }
-        let loss = loss.unwrap_or_else(|| tape.constant(0.0));
-        tape.output(LOSS, &loss);
+        let losses = trace_losses(parts, &parts.losses, &inputs, &outputs, mode);
+        let sum = losses.iter().map(|loss| loss.counted.clone()).reduce(|sum, loss| sum + loss);
+        tape.output(LOSS, &sum.unwrap_or_else(|| tape.constant(0.0)));
         check(&tape)?;
-        let (given, weighs) = (inputs.get(WEIGHT).cloned(), own.is_some());
-        let weight = match (given, own) {
-            (Some(given), Some(own)) => Some(given * own),
-            (given, own) => own.or(given),
-        };
-        if let Some(weight) = weight.as_ref().filter(|_| weighs) {
-            tape.output(LOSS_WEIGHT, weight);
-        }
+        declare_weights(&tape, parts, &losses, &inputs);
         for (at, (metric, on)) in parts.metrics.iter().zip(&parts.measured).enumerate() {
             let Some((output, target)) = compared(on) else { continue };
-            let each = tape.in_f32(|| metric.per_sample(output, target));
+            let each = match losses.get(at).filter(|_| at < parts.measured_losses) {
+                Some(loss) => loss.each.clone(),
+                None => tape.in_f32(|| metric.per_sample(output, target)),
+            };
             let each = measured(&tape, &**metric, each);
             // In training a layer may normalise by the batch, and a loss may compare the samples of one.
             if mode == Mode::Evaluate && at >= parts.measured_losses {
@@ -355,24 +344,43 @@ impl Trace {
         }
         carries::trace(&tape, &cx);
         check(&tape)?;
-        Ok(Self { tape, cx, inputs, outputs, loss, weight })
+        Ok(Self { tape, cx, inputs, outputs, losses })
     }
 }
 
-/// Traces a loss of each sample, as often as it counts, and the loss's own weights.
-fn per_sample(tape: &Tape, part: &LossOn, output: &Var, target: &Var) -> (Var, Option<Var>) {
-    let LossOn { loss, weight: counts, .. } = part;
-    let fail = |problem| tape.fail(GraphError::Op { scope: "loss".into(), op: loss.name().into(), problem });
-    let each = tape.scope("loss", || tape.in_f32(|| loss.per_sample(output, target)));
-    if each.ty() != &Type::sample(&[]) {
-        fail(format!("gives {}, not a number for each sample", each.ty()));
+/// Traces losses of outputs with their weights.
+fn trace_losses(
+    parts: &Parts,
+    losses: &[LossOn],
+    inputs: &Inputs,
+    outputs: &Outputs,
+    mode: Mode,
+) -> Vec<Weighed> {
+    let traced = losses.iter().filter_map(|part| {
+        let compared = [outputs.get(&part.on.output)?, inputs.get(&part.on.target)?];
+        Some(Weighed::trace(part, &parts.weighing, inputs, compared, mode == Mode::Train))
+    });
+    traced.collect()
+}
+
+/// Declares the weights of samples as outputs: those in the loss, or in each loss where they are not the
+/// same, and those that the data give for the metrics of an output.
+fn declare_weights(tape: &Tape, parts: &Parts, losses: &[Weighed], inputs: &Inputs) {
+    if !differ(losses) {
+        let weight = losses.first().filter(|loss| loss.weighs()).and_then(|loss| loss.weight(inputs));
+        weight.iter().for_each(|weight| tape.output(LOSS_WEIGHT, weight));
+    } else {
+        for (number, loss) in losses.iter().enumerate().filter(|(_, loss)| loss.weighs()) {
+            loss.weight(inputs).iter().for_each(|weight| tape.output(&weight_of_loss(number), weight));
+        }
     }
-    let weight = tape.scope("loss", || loss.weight(target));
-    if let Some(weight) = weight.as_ref().filter(|weight| weight.ty() != &Type::sample(&[])) {
-        fail(format!("weighs with {}, not a number for each sample", weight.ty()));
+    for (output, field) in &parts.weighing.fields {
+        let Some(field) = inputs.get(field).filter(|field| field.ty() == &Type::sample(&[])) else {
+            continue;
+        };
+        let weight = inputs.get(WEIGHT).map_or_else(|| field.clone(), |given| given * field);
+        tape.output(&weight_of_output(output), &weight);
     }
-    let each = if *counts == 1.0 { each } else { tape.in_f32(|| each * *counts) };
-    (each, weight)
 }
 
 /// Returns the first error of a trace so far.

@@ -387,6 +387,14 @@ impl Context {
         &self.statistics
     }
 
+    /// Returns the new values of the statistics that training moves, by their names.
+    pub(crate) fn moved_statistics(&self) -> Vec<(String, Var)> {
+        let moved = |statistic: &Parameter| {
+            Some((statistic.name.clone(), self.replaced.get(&statistic.var.id())?.clone()))
+        };
+        self.statistics.iter().filter_map(moved).collect()
+    }
+
     /// Returns the carries that layers declared so far.
     pub(crate) fn carries(&self) -> &[Carry] {
         &self.carries

@@ -12,14 +12,25 @@ use crate::objective::{Evaluation, number};
 pub(crate) struct Measured<'a> {
     /// Each sample's loss.
     pub losses: &'a [f32],
-    /// For each metric the values of all samples, `[samples, ...]`.
-    pub metrics: Vec<&'a [f32]>,
-    /// Each sample's weight as the data give it. `None` stands for 1.
-    pub given: Option<&'a [f32]>,
+    /// What each metric has.
+    pub metrics: Vec<OfMetric<'a>>,
     /// Each sample's weight in the loss. `None` stands for 1.
     pub weights: Option<&'a [f32]>,
+    /// What each loss counts, if there are several with different weights: the first metrics are these losses
+    /// then, and the loss is the sum of their means. Else it is empty.
+    pub several: Vec<f64>,
     /// The step's penalty.
     pub penalty: f64,
+}
+
+/// What a batch measured for a metric.
+pub(crate) struct OfMetric<'a> {
+    /// The values of all samples, `[samples, ...]`.
+    pub values: &'a [f32],
+    /// Each sample's weight as the data give it. `None` stands for 1.
+    pub given: Option<&'a [f32]>,
+    /// Each sample's weight in the loss of the same output. `None` stands for 1.
+    pub weights: Option<&'a [f32]>,
 }
 
 /// The sums from which an [`Evaluation`] is made, with the state of each metric.
@@ -32,6 +43,10 @@ pub(crate) struct Running {
     metrics: Vec<MetricState>,
     #[serde(with = "number")]
     weight: f64,
+    /// Of each of several losses with different weights: what it counts, the sum of the losses of samples,
+    /// and that of the weights.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    several: Vec<MetricState>,
     samples: u64,
     #[serde(with = "number")]
     penalty: f64,
@@ -65,32 +80,56 @@ impl Running {
         counts: impl Fn(MetricKind) -> bool,
     ) {
         let samples = batch.losses.len();
-        let width = |at: usize| batch.metrics[at].len() / samples.max(1);
+        let width = |at: usize| batch.metrics[at].values.len() / samples.max(1);
         for (at, metric) in metrics.iter().enumerate().skip(self.metrics.len()) {
             self.metrics.push(reduction(&**metric).start(width(at)));
         }
-        for (i, &loss) in batch.losses.iter().enumerate() {
-            let weight = batch.weights.map_or(1.0, |w| f64::from(w[i]));
-            if weight != 0.0 {
-                self.loss += f64::from(loss) * weight;
-                self.weight += weight;
-            }
-        }
+        let (loss, weight) = match batch.several.is_empty() {
+            true => weighted(batch.losses, batch.weights, (self.loss, self.weight)),
+            false => (self.loss, self.weight + self.add_several(batch)),
+        };
+        (self.loss, self.weight) = (loss, weight);
         for (at, (metric, state)) in metrics.iter().zip(&mut self.metrics).enumerate() {
             let reduction = reduction(&**metric);
             if width(at) == 0 || !counts(reduction.kind()) {
                 continue;
             }
-            for (i, values) in batch.metrics[at].chunks_exact(width(at)).enumerate() {
+            let own = &batch.metrics[at];
+            for (i, values) in own.values.chunks_exact(width(at)).enumerate() {
                 let weight = |weights: Option<&[f32]>| weights.map_or(1.0, |w| f64::from(w[i]));
-                let sample = SampleValues::new(values);
-                let sample = sample.weighted(weight(batch.given), weight(batch.weights));
+                let sample = SampleValues::new(values).weighted(weight(own.given), weight(own.weights));
                 reduction.update(state, &sample);
             }
         }
         self.samples += samples as u64;
         self.penalty += batch.penalty;
         self.steps += 1;
+    }
+
+    /// Adds the losses of a batch that have different weights. Returns the sum of all these weights.
+    fn add_several(&mut self, batch: &Measured<'_>) -> f64 {
+        let known = self.several.len();
+        for &counts in batch.several.iter().skip(known) {
+            self.several.push(MetricState { sums: vec![counts, 0.0, 0.0], ..MetricState::default() });
+        }
+        let mut all = 0.0;
+        for (state, own) in self.several.iter_mut().zip(&batch.metrics) {
+            let (loss, weight) = weighted(own.values, own.weights, (state.sum(1), state.sum(2)));
+            all += weight - state.sum(2);
+            state.sums = vec![state.sum(0), loss, weight];
+        }
+        all
+    }
+
+    /// Returns the mean loss without penalties: the weighted mean over samples, or the sum of those of
+    /// several losses, without losses for which nothing was measured.
+    fn mean_loss(&self) -> f64 {
+        let measured = self.several.iter().filter(|state| state.sum(2) != 0.0);
+        let means = measured.map(|state| state.sum(0) * ratio(state.sum(1), state.sum(2)));
+        match self.several.is_empty() {
+            true => ratio(self.loss, self.weight),
+            false => means.reduce(|a, b| a + b).unwrap_or(f64::NAN),
+        }
     }
 
     /// Returns the numbers of samples and of steps so far.
@@ -109,7 +148,7 @@ impl Running {
     }
 
     fn evaluation(&self, metrics: &[Box<dyn Metric>], counts: impl Fn(MetricKind) -> bool) -> Evaluation {
-        let mean = ratio(self.loss, self.weight);
+        let mean = self.mean_loss();
         let penalty = if self.steps == 0 { 0.0 } else { self.penalty / self.steps as f64 };
         let mut evaluation =
             Evaluation { loss: mean + penalty, samples: self.samples, ..Evaluation::default() };
@@ -169,6 +208,7 @@ impl Running {
         Self {
             metrics: self.metrics.iter().map(short).collect(),
             tensors: self.metrics.iter().enumerate().flat_map(names).collect(),
+            several: self.several.clone(),
             ..*self
         }
     }
@@ -241,6 +281,19 @@ impl Running {
             (found != expected).then(problem)
         })
     }
+}
+
+/// Adds the values of samples and their weights to two sums. A weight of 0 adds nothing, also where the value
+/// is not finite.
+fn weighted(values: &[f32], weights: Option<&[f32]>, (mut sum, mut weight): (f64, f64)) -> (f64, f64) {
+    for (i, &value) in values.iter().enumerate() {
+        let own = weights.map_or(1.0, |weights| f64::from(weights[i]));
+        if own != 0.0 {
+            sum += f64::from(value) * own;
+            weight += own;
+        }
+    }
+    (sum, weight)
 }
 
 /// Returns the name of the tensor of a metric's `sums` or `kept`.

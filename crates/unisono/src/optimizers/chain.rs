@@ -96,7 +96,10 @@ macro_rules! transforms {
         /// decay) weight after each step, and the weight itself after the first one. Default: there is
         /// none.
         ///
-        /// The average of `0.weight` is the state `0.weight/average`, which checkpoints hold and which
+        /// Statistics that training moves, such as a batch norm's running mean, are averaged with the same
+        /// decay (as timm's `ModelEma` does): those of the weights themselves do not fit the averages. Of
+        /// [`Groups`](crate::Groups), the one that accepts the statistic's name decides. The average of
+        /// `0.weight` is the state `0.weight/average`, which checkpoints hold and which
         /// [`Trainer::tensor`](crate::Trainer::tensor) returns. Training does not use it;
         /// [`Builder::use_average_weights`](crate::Builder::use_average_weights) lets all else use it.
         #[doc(alias("AveragedModel", "use_ema"))]
@@ -276,6 +279,14 @@ impl Chain {
         };
         self.transforms.iter().for_each(|transform| transform.follow(cx, &new));
         new
+    }
+
+    /// Traces what follows from the new value of a statistic: its average, where weights are averaged.
+    pub(super) fn follow_statistic(&self, cx: &mut Update, new: &Var) {
+        self.transforms.iter().for_each(|transform| transform.follow(cx, new));
+        if let Rule::Groups(groups) = &self.rule {
+            groups.follow_statistic(cx, new);
+        }
     }
 }
 

@@ -116,6 +116,12 @@ impl Groups {
         let index = self.index(cx.parameter());
         cx.in_group(&prefix(index), |cx| self.optimizers[index].update(cx, weight, gradient))
     }
+
+    /// Traces what follows from the new value of a statistic in the group that accepts its name.
+    pub(super) fn follow_statistic(&self, cx: &mut Update, new: &Var) {
+        let index = self.index(cx.parameter());
+        cx.in_group(&prefix(index), |cx| self.optimizers[index].follow_statistic(cx, new));
+    }
 }
 
 /// Returns the scalars of a group under their full names.

@@ -120,18 +120,34 @@ impl Update {
 ///
 /// Errors: [`Chain::check`] fails, or a scalar of step 0 is not finite.
 pub fn trace_update(tape: &Tape, optimizer: &Chain, gradients: Vec<Gradient>) {
-    trace_update_of(tape, optimizer, gradients, "");
+    trace_update_of(tape, optimizer, gradients, &[], "");
 }
 
 /// Traces a step as [`trace_update`] does. What is kept for a parameter is saved as `parameter/phase/name` if
-/// the phase is not empty.
-pub(crate) fn trace_update_of(tape: &Tape, optimizer: &Chain, gradients: Vec<Gradient>, phase: &str) {
+/// the phase is not empty. `statistics` are the new values of statistics by their names: where the optimizer
+/// averages weights, it averages them alike.
+pub(crate) fn trace_update_of(
+    tape: &Tape,
+    optimizer: &Chain,
+    gradients: Vec<Gradient>,
+    statistics: &[(String, Var)],
+    phase: &str,
+) {
     let first = match optimizer.check().and_then(|()| optimizer.finite_scalars(0)) {
         Ok(first) => first,
         Err(problem) => return tape.fail_here("optimizer", problem),
     };
     let scalars: Vec<(String, Var)> =
         first.into_iter().map(|s| (s.name.clone(), tape.input(&s.name, Type::global(&[])))).collect();
+    let phase = if phase.is_empty() { String::new() } else { format!("{phase}/") };
+    let of = |parameter: &str| Update {
+        tape: tape.clone(),
+        parameter: parameter.to_owned(),
+        scalars: scalars.clone(),
+        group: String::new(),
+        phase: phase.clone(),
+        decays: true,
+    };
     let mut gradients: Vec<Gradient> = gradients.into_iter().filter(|g| optimizer.trains(&g.name)).collect();
     let order: Vec<String> = gradients.iter().map(|g| g.name.clone()).collect();
     gradients.sort_by(|a, b| a.name.cmp(&b.name));
@@ -146,12 +162,11 @@ pub(crate) fn trace_update_of(tape: &Tape, optimizer: &Chain, gradients: Vec<Gra
             return;
         };
         let scope = format!("{} of {name}", optimizer.name());
-        let scalars = scalars.clone();
-        let phase = if phase.is_empty() { String::new() } else { format!("{phase}/") };
-        let (tape_of, group) = (tape.clone(), String::new());
-        let mut cx = Update { tape: tape_of, parameter: name, scalars, group, phase, decays: true };
-        let new = tape.scope(&scope, || optimizer.update(&mut cx, weight, gradient));
+        let new = tape.scope(&scope, || optimizer.update(&mut of(&name), weight, gradient));
         tape.update(weight, &new);
+    }
+    for (name, new) in statistics {
+        optimizer.follow_statistic(&mut of(name), new);
     }
 }
 

@@ -20,15 +20,13 @@ use crate::model::functional::INPUT;
 use crate::predictor::Predictor;
 use crate::predictor::report::Clock;
 use crate::run::carries::Carries;
-use crate::run::settings::SHARDS;
+use crate::run::settings::{LENGTHS, SHARDS};
 use crate::saving::tensors::info;
 use crate::trainer::build::{check_batch, check_shards, spread};
 use crate::{Error, ExportedModel};
 
 /// The name of a run's final model.
 const MODEL: &str = "model.safetensors";
-/// The default number of lengths of samples whose programs are kept.
-const LENGTHS: usize = 64;
 
 /// The settings of a [`Predictor`]. Made by [`Predictor::builder`].
 #[derive(Clone, Debug)]
@@ -196,7 +194,8 @@ impl PredictorBuilder {
         }
         let adapters = spread(&chosen, self.replicas, shards, 1);
         let (limit, programs) = (self.memory_limit, vec![Arc::clone(&program.program)]);
-        let budget = Budget { adapters, shards, at_once: None, limit, kept_by_others: 0, programs };
+        let budget =
+            Budget { adapters, shards, at_once: None, limit, kept_by_others: 0, audits: 0, programs };
         let (memory, at_once) = budget.memory(&program.program, batch)?;
         let options = Options::default().with(|options| {
             (options.global_batch, options.shards, options.shards_at_once) = (batch, shards, at_once);

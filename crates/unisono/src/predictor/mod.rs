@@ -9,10 +9,11 @@ use std::path::Path;
 use std::time::Instant;
 
 use unisono_checkpoint::{Info, Tensor, Tensors};
-use unisono_data::{Batch, FieldDType, FieldSpec, Loader, Position, Sample, Values};
+use unisono_data::{Batch, FieldDType, FieldSpec, Loader, Sample, Values};
 use unisono_graph::{Precision, RandomKey};
 use unisono_replica::{Replicas, Verdict};
 
+use crate::compile::asked::Asked;
 use crate::compile::feed::{self, InputMemory};
 use crate::compile::outputs::Reading;
 use crate::compile::prediction::PredictionProgram;
@@ -95,11 +96,24 @@ impl Predictor {
     /// behind it would stand for other samples; outputs of several lengths, which
     /// [`Predictor::predict_batch`] takes; an error of the replicas.
     pub fn predict(&mut self, loader: &Loader) -> Result<Predictions, Error> {
+        self.predict_of(loader, None)
+    }
+
+    /// Returns some outputs for every sample of a loader, in its order. The samples need only the fields that
+    /// these outputs depend on. What the model carries to the next batch counts as one of them.
+    ///
+    /// # Errors
+    /// Those of [`Predictor::predict`]; the model has no such output.
+    pub fn predict_outputs(&mut self, loader: &Loader, outputs: &[&str]) -> Result<Predictions, Error> {
+        self.predict_of(loader, Some(outputs))
+    }
+
+    fn predict_of(&mut self, loader: &Loader, outputs: Option<&[&str]>) -> Result<Predictions, Error> {
         self.carries.reset();
         let mut all = Predictions::default();
         let mut batches = loader.clone().batch(self.batch).epoch(0)?;
         for batch in &mut batches {
-            all.extend(self.predict_batch(&batch?)?)?;
+            all.extend(self.predict_batch_of(&batch?, outputs)?)?;
         }
         all_predicted(&batches)?;
         Ok(all)
@@ -135,7 +149,7 @@ impl Predictor {
         for part in values.chunks(self.batch * row) {
             let shape = [&[part.len() / row], &field.shape[..]].concat();
             let stacked = Sample::new().with(field.name.clone(), unisono_data::Field::f32(shape, part));
-            all.extend(self.predict_batch(&batch_of(stacked, part.len() / row))?)?;
+            all.extend(self.predict_batch(&Batch::of_fields(stacked)?)?)?;
         }
         all.0.pop().ok_or_else(|| wrong("the model has no output".into()))
     }
@@ -146,6 +160,19 @@ impl Predictor {
     /// # Errors
     /// A batch that does not fit the model; an error of the replicas.
     pub fn predict_batch(&mut self, batch: &Batch) -> Result<Predictions, Error> {
+        self.predict_batch_of(batch, None)
+    }
+
+    /// Returns some outputs for a batch, which needs only the fields that these depend on, as
+    /// [`Predictor::predict_outputs`] does.
+    ///
+    /// # Errors
+    /// Those of [`Predictor::predict_batch`]; the model has no such output.
+    pub fn predict_batch_outputs(&mut self, batch: &Batch, outputs: &[&str]) -> Result<Predictions, Error> {
+        self.predict_batch_of(batch, Some(outputs))
+    }
+
+    fn predict_batch_of(&mut self, batch: &Batch, outputs: Option<&[&str]>) -> Result<Predictions, Error> {
         let began = Instant::now();
         if batch.len() > self.batch || batch.len() == 0 {
             let problem = format!("{} samples in batches of up to {}", batch.len(), self.batch);
@@ -153,6 +180,11 @@ impl Predictor {
         }
         let at = self.program_for(batch)?;
         let (program, index) = &self.programs[at];
+        let asked = match outputs {
+            None => Asked::all(&program.outputs),
+            Some(outputs) => Asked::some(&program.program, &program.fields, &program.outputs, outputs)?,
+        };
+        let batch = &*asked.fill(batch);
         program.check(batch)?;
         let batch = self.carries.with(batch)?;
         let mut feed = feed::feed(&program.program, &batch, &[], 0, &self.inputs)?;
@@ -160,7 +192,7 @@ impl Predictor {
         let outcome = self.replicas.step(*index, &feed, &mut |_| Verdict::Commit)?;
         self.carries.take(&program.program, &outcome.outputs);
         let reading = Reading::new(&program.program, &outcome.outputs);
-        let predictions = Predictions::read(&program.outputs, reading, batch.len())?;
+        let predictions = Predictions::read(&asked.outputs, reading, batch.len())?;
         self.clock.batch(batch.len(), began.elapsed());
         Ok(predictions)
     }
@@ -227,21 +259,6 @@ impl Predictor {
     }
 }
 
-/// Returns a batch of stacked samples that come from no loader.
-fn batch_of(stacked: Sample, samples: usize) -> Batch {
-    Batch {
-        epoch: 0,
-        first: 0,
-        index_in_epoch: 0,
-        indices: (0..samples as u64).collect(),
-        skipped: Vec::new(),
-        gaps: Vec::new(),
-        after: Position { epoch: 0, sample: samples as u64 },
-        stacked,
-        part: None,
-    }
-}
-
 /// Stacks samples of the same fields into a batch.
 ///
 /// # Errors
@@ -282,5 +299,5 @@ fn stack(fields: &[FieldSpec], samples: &[Sample]) -> Result<Batch, Error> {
         let shape = [&[samples.len()], &first.shape[..]].concat();
         stacked.set(name.clone(), unisono_data::Field { shape, values });
     }
-    Ok(batch_of(stacked, samples.len()))
+    Ok(Batch::of_fields(stacked)?)
 }

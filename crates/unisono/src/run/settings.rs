@@ -8,6 +8,8 @@ use crate::run::section::{Difference, Section};
 
 /// The default number of samples in a step over all replicas together.
 pub const GLOBAL_BATCH: usize = unisono_replica::DEFAULT_GLOBAL_BATCH;
+/// The default number of lengths of samples, beside the longest, whose programs are kept.
+pub(crate) const LENGTHS: usize = 64;
 /// The default number of shards that a global batch is cut into.
 pub const SHARDS: usize = unisono_replica::DEFAULT_SHARDS;
 

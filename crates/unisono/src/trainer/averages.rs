@@ -19,9 +19,10 @@ impl Builder {
     ///
     /// A parameter that no optimizer averages, such as a frozen one, and all parameters before the first
     /// step, are used as they are. Where several phases train a parameter, the average is that of the one
-    /// which did so last, without those whose epochs are over. So are statistics, such as a batch norm's
-    /// running mean. Where the model is given other weights, by a file or by a callback that restores some,
-    /// the averages become these. Checkpoints hold both.
+    /// which did so last, without those whose epochs are over. Statistics, such as a batch norm's running
+    /// mean, are averaged with the weights that they belong to (as in timm). Where the model is given other
+    /// weights, by a file or by a callback that restores some, the averages become these. Checkpoints hold
+    /// both.
     ///
     /// ```
     /// use unisono::{AdamW, Dense, Optimizer, Trainer};

@@ -8,7 +8,7 @@ use std::thread::{self, ScopedJoinHandle};
 use unisono_data::{Categories, FieldSpec};
 use unisono_gpu::{Adapter, Backend, Kind};
 use unisono_graph::{Layout, MAX_SHARDS, Precision, Program, StateKind};
-use unisono_replica::{describe_classes, is_one_class};
+use unisono_replica::{AuditReport, describe_classes, is_one_class};
 
 use crate::compile::advice::advice;
 use crate::compile::feed::InputMemory;
@@ -28,7 +28,7 @@ use crate::run::state::RunState;
 use crate::trainer::Trainer;
 use crate::trainer::builder::Builder;
 use crate::trainer::identity::DataHash;
-use crate::trainer::start::largest_step;
+use crate::trainer::start::{is_audited, largest_step};
 use crate::trainer::together::{compare_start, replicas_of_ranks, together};
 use crate::trainer::trust::Trust;
 use crate::{Epoch, Error, MemoryEstimate, Reduction, Scaling};
@@ -140,8 +140,13 @@ impl Builder {
         let kept_by_others =
             self.options.owners.map_or(0, |copies| kept_by_others(&programs.all(), replicas, copies));
         let (shards, limit) = (self.settings.shards, self.memory_limit);
+        let states = programs.train().states().iter();
+        let audits = match is_audited(self.options.audits) {
+            true => states.map(|state| 4 * state.ty.count() as u64).sum(),
+            false => 0,
+        };
         let programs = programs.trains().chain([programs.get(ProgramId::Evaluate)]).cloned().collect();
-        Budget { adapters, shards, at_once, limit, kept_by_others, programs }
+        Budget { adapters, shards, at_once, limit, kept_by_others, audits, programs }
     }
 
     /// Traces the model for data with these fields (those that it and its losses ask for, `x` and `y` for a
@@ -173,6 +178,9 @@ impl Builder {
         let weights = replicas_of_ranks(&self.world, adapters.len())?;
         let settings = self.settled(weights.iter().sum());
         check_batch("global batch", settings.global_batch)?;
+        if self.most_lengths == 0 {
+            return Err(Error::setting("lengths", "one length of samples at least must be ready"));
+        }
         let is_mixed = settings.precision == Precision::Mixed;
         let loss_scale = is_mixed.then(|| Scaling::new(self.loss_scale));
         let mut notes = self.notes(&programs, &settings, weights.iter().sum());
@@ -184,13 +192,15 @@ impl Builder {
         compare_start(&self.world, &settings, &identity, &budget.adapters)?;
         let (mut crew, memory) = self.crew(&programs, budget, &settings, mixed, &weights)?;
         self.start_witness(&mut crew, &chosen)?;
-        let Self { parts, callbacks, observers, world, .. } = self;
+        let Self { parts, callbacks, observers, world, most_lengths, .. } = self;
         let mut plan = Plan {
             parts,
             programs,
             fields,
             layout,
             lengths: Vec::new(),
+            most_lengths,
+            dropped: AuditReport::default(),
             memory,
             inputs: InputMemory::default(),
         };
@@ -208,7 +218,7 @@ impl Builder {
             watch: Watch { observers, notes, forwards: !world.is_first(), ..Watch::default() },
             callbacks,
             data_hash: DataHash::default(),
-            trust: Trust::default(),
+            trust: Trust::New,
             categories: Categories::new(),
             doubted: None,
         })

@@ -11,7 +11,7 @@ use unisono_world::World;
 use crate::compile::parts::{LossOn, Named, On, Parts};
 use crate::model::Model;
 use crate::observe::observer::Observer;
-use crate::run::settings::RunSettings;
+use crate::run::settings::{LENGTHS, RunSettings};
 use crate::trainer::Trainer;
 use crate::trainer::callback::{Callback, Callbacks};
 use crate::trainer::witness::Witness;
@@ -43,6 +43,8 @@ pub struct Builder {
     pub(super) memory_limit: Option<u64>,
     /// The number of parts of a step that a replica computes one after another, if that was set.
     pub(super) accumulated: Option<usize>,
+    /// The most lengths of samples, beside the longest, whose programs are kept.
+    pub(super) most_lengths: usize,
     pub(super) observers: Vec<Box<dyn Observer>>,
     pub(super) callbacks: Callbacks,
     pub(super) world: World,
@@ -75,6 +77,7 @@ impl Builder {
             loss_scale: LossScale::default(),
             memory_limit: None,
             accumulated: None,
+            most_lengths: LENGTHS,
             observers: vec![],
             callbacks: Callbacks::default(),
             world: World::alone(),
@@ -265,7 +268,8 @@ impl Builder {
     /// Sets how often a step is audited: made again by other replicas, which must give the same bytes. This
     /// finds a GPU that computes wrongly; the run then goes back to the last state that is trusted, without
     /// it. The last step of a fit is audited too. The bytes of the state that is trusted are kept in the
-    /// host's memory. Default: audits aim at 1.5 % of the time ([`Audits::Share`]).
+    /// host's memory ([`MemoryEstimate::audits`](crate::MemoryEstimate::audits)). Default: audits aim at 1.5
+    /// % of the time ([`Audits::Share`]).
     ///
     /// A run on a mixture of numeric classes ([`Builder::mixed`]) audits nothing, nor does one on several
     /// machines, which refuses audits that are set here.

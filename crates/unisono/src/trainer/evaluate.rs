@@ -4,6 +4,7 @@ use unisono_data::{Batch, Batches, Loader};
 use unisono_graph::Type;
 use unisono_replica::{Outcome, Verdict};
 
+use crate::compile::asked::Asked;
 use crate::compile::outputs::Reading;
 use crate::compile::programs::{ProgramId, Programs};
 use crate::objective::running::Running;
@@ -113,12 +114,12 @@ impl Trainer {
             self.plan.check(&batch, Some(loader.source()))?;
             let batch = self.using.with(&batch)?;
             let gathered = self.gather_weights(&batch)?;
-            let outcome = self.use_model(ProgramId::Evaluate, &batch)?;
+            let outcome = self.use_model(ProgramId::Evaluate, &batch, &Asked::default())?;
             let program = self.plan.programs_of(&batch).get(ProgramId::Evaluate);
             let reading = Reading::new(program, &outcome.outputs);
             let given = self.weights_of(&batch, gathered.as_deref());
-            let metrics = &self.plan.parts.metrics;
-            running.add(metrics, &reading.measured(metrics, given, 0.0));
+            let parts = &self.plan.parts;
+            running.add(&parts.metrics, &reading.measured(parts, given, 0.0));
         }
         if let [first, others @ ..] = batches.skip_reasons() {
             let others =
@@ -150,17 +151,28 @@ impl Trainer {
     /// # Errors
     /// As [`Trainer::predict`], but for any number of outputs.
     pub fn predict_all(&mut self, loader: &Loader) -> Result<Predictions, Error> {
-        let predicted = self.predict_here(loader);
+        let predicted = self.predict_here(loader, None);
         self.together(predicted)
     }
 
-    fn predict_here(&mut self, loader: &Loader) -> Result<Predictions, Error> {
+    /// Returns some outputs of the model for every sample of a loader, in its order. The samples need only
+    /// the fields that these outputs depend on. What the model carries to the next batch counts as one of
+    /// them.
+    ///
+    /// # Errors
+    /// As [`Trainer::predict_all`]; the model has no such output.
+    pub fn predict_outputs(&mut self, loader: &Loader, outputs: &[&str]) -> Result<Predictions, Error> {
+        let predicted = self.predict_here(loader, Some(outputs));
+        self.together(predicted)
+    }
+
+    fn predict_here(&mut self, loader: &Loader, outputs: Option<&[&str]>) -> Result<Predictions, Error> {
         let mut all = Predictions::default();
         self.prepare(ProgramId::Predict, self.samples_of(loader))?;
         self.using.reset();
         let mut batches = self.reader(loader).epoch(0)?;
         for batch in &mut batches {
-            all.extend(self.predict_batch_all(&batch?)?)?;
+            all.extend(self.predict_batch_of(&batch?, outputs)?)?;
         }
         all_predicted(&batches)?;
         self.check_after_use()?;
@@ -184,13 +196,34 @@ impl Trainer {
     /// # Errors
     /// As [`Trainer::predict_batch`], but for any number of outputs.
     pub fn predict_batch_all(&mut self, batch: &Batch) -> Result<Predictions, Error> {
+        self.predict_batch_of(batch, None)
+    }
+
+    /// Returns some outputs of the model for a batch, which needs only the fields that these depend on, as
+    /// [`Trainer::predict_outputs`] does.
+    ///
+    /// # Errors
+    /// As [`Trainer::predict_batch_all`]; the model has no such output.
+    pub fn predict_batch_outputs(&mut self, batch: &Batch, outputs: &[&str]) -> Result<Predictions, Error> {
+        self.predict_batch_of(batch, Some(outputs))
+    }
+
+    fn predict_batch_of(&mut self, batch: &Batch, outputs: Option<&[&str]>) -> Result<Predictions, Error> {
         self.compile_for(batch)?;
+        let programs = self.plan.programs_of(batch);
+        let asked = match outputs {
+            None => Asked::all(&programs.outputs),
+            Some(outputs) => {
+                let (program, fields) = (programs.get(ProgramId::Predict), self.plan.fields_of(batch));
+                Asked::some(program, fields, &programs.outputs, outputs)?
+            }
+        };
+        let batch = &*asked.fill(batch);
         self.plan.check_input(batch)?;
         let batch = self.using.with(batch)?;
-        let outcome = self.use_model(ProgramId::Predict, &batch)?;
-        let programs = self.plan.programs_of(&batch);
-        let reading = Reading::new(programs.get(ProgramId::Predict), &outcome.outputs);
-        Predictions::read(&programs.outputs, reading, batch.len())
+        let outcome = self.use_model(ProgramId::Predict, &batch, &asked)?;
+        let program = self.plan.programs_of(&batch).get(ProgramId::Predict);
+        Predictions::read(&asked.outputs, Reading::new(program, &outcome.outputs), batch.len())
     }
 
     /// Checks that the model has one output.
@@ -211,7 +244,7 @@ impl Trainer {
     }
 
     /// Runs a program that changes no state, and takes what samples carry from this batch to the next.
-    fn use_model(&mut self, id: ProgramId, batch: &Batch) -> Result<Outcome, Error> {
+    fn use_model(&mut self, id: ProgramId, batch: &Batch, asked: &Asked) -> Result<Outcome, Error> {
         if self.watch.stop.is_asked() {
             return Err(Error::Stopped);
         }
@@ -219,7 +252,7 @@ impl Trainer {
         self.crew.check_state()?;
         let flags = self.average_flags();
         let feed = self.plan.feed(id, batch, &flags, self.state.settings.seed)?;
-        let feed = self.with_rest(feed, self.plan.programs_of(batch).get(id), batch, &flags, true);
+        let feed = self.with_rest(feed, self.plan.programs_of(batch).get(id), batch, &flags, (true, asked));
         let outcome = self.crew.replicas.step(self.plan.index_of(id, batch), &feed, &mut |_| Verdict::Commit);
         let outcome = self.heard(outcome)?;
         self.using.take(self.plan.programs_of(batch).get(id), &outcome.outputs);

@@ -68,8 +68,9 @@ impl Trainer {
     /// what they took.
     pub fn audits(&self) -> AuditReport {
         let mut all = self.crew.replicas.audits(ProgramId::Train.index());
-        for number in self.plan.train_indices().into_iter().skip(1) {
-            let more = self.crew.replicas.audits(number);
+        let numbers = self.plan.train_indices().into_iter().skip(1);
+        let others = numbers.map(|number| self.crew.replicas.audits(number));
+        for more in others.chain([self.plan.dropped]) {
             all.interval = if more.steps > all.steps { more.interval } else { all.interval };
             (all.steps, all.passed) = (all.steps + more.steps, all.passed + more.passed);
             (all.stepping, all.auditing) = (all.stepping + more.stepping, all.auditing + more.auditing);

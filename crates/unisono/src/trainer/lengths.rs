@@ -2,6 +2,7 @@
 
 use unisono_data::Batch;
 use unisono_graph::{InputKind, Program};
+use unisono_replica::AuditReport;
 
 use crate::compile::fields::Fields;
 use crate::compile::plan::OfLength;
@@ -12,13 +13,18 @@ use crate::{Error, Trainer};
 impl Trainer {
     /// Compiles the programs for samples such as those of a batch, if they are shorter than those that the
     /// trainer was built for and not compiled yet. Batches that fit no such program are left to the checks
-    /// that every batch goes through.
+    /// that every batch goes through. Where there are then more lengths than are kept, drops the one that was
+    /// not used for the longest time.
     ///
     /// # Errors
     /// A model of this length cannot be traced, or has other parameters, other carries, or metrics that keep
     /// other sums.
     pub(super) fn compile_for(&mut self, batch: &Batch) -> Result<(), Error> {
-        if self.plan.is_compiled_for(batch) {
+        if self.plan.fields.fit(batch) {
+            return Ok(());
+        }
+        if let Some(at) = self.plan.lengths.iter().position(|length| length.fields.fit(batch)) {
+            self.plan.lengths[at..].rotate_left(1);
             return Ok(());
         }
         let Ok(mut fields) = self.plan.fields.of_length(batch) else { return Ok(()) };
@@ -35,6 +41,31 @@ impl Trainer {
         let first = self.crew.replicas.add_programs(programs.all())?;
         self.watch.note(&format!("note: compiled for {}", differing(&self.plan.fields, &fields)));
         self.plan.lengths.push(OfLength { programs, fields, first });
+        if self.plan.lengths.len() > self.plan.most_lengths { self.drop_a_length() } else { Ok(()) }
+    }
+
+    /// Drops the programs for the length that was not used for the longest time. What is known of their
+    /// audits is kept.
+    fn drop_a_length(&mut self) -> Result<(), Error> {
+        let oldest = &self.plan.lengths[0];
+        let (first, count) = (oldest.first, oldest.programs.all().len());
+        let what = differing(&self.plan.fields, &oldest.fields);
+        let phases = self.plan.parts.phases.len().max(1);
+        let steps = (0..phases).map(|phase| first + Programs::number_in(phase));
+        let reports: Vec<AuditReport> = steps.map(|number| self.crew.replicas.audits(number)).collect();
+        self.crew.replicas.forget_programs(first..first + count)?;
+        let dropped = &mut self.plan.dropped;
+        for report in reports {
+            (dropped.steps, dropped.passed) = (dropped.steps + report.steps, dropped.passed + report.passed);
+            dropped.stepping += report.stepping;
+            dropped.auditing += report.auditing;
+        }
+        self.plan.lengths.remove(0);
+        self.watch.note(&format!(
+            "note: programs for {} lengths are kept, and those for {what} were dropped: pad to fewer lengths, or see \
+             Builder::lengths",
+            self.plan.most_lengths
+        ));
         Ok(())
     }
 

@@ -51,6 +51,7 @@ impl Trainer {
         if self.callbacks.keeps_before && self.callbacks.before.is_none() {
             self.callbacks.before = Some(self.read_states()?);
         }
+        self.state_was_written();
         for index in own {
             if let Some(tensor) = tensors.get(&self.plan.programs.train().states()[index].name) {
                 let written = self.crew.replicas.write_state(index, tensor.bytes());
@@ -71,6 +72,7 @@ impl Trainer {
 
     /// Writes tensors of the state to all replicas, from the first on.
     pub(super) fn write_states(&mut self, tensors: &[Vec<u8>]) -> Result<(), Error> {
+        self.state_was_written();
         for (index, tensor) in tensors.iter().enumerate() {
             let written = self.crew.replicas.write_state(index, tensor);
             self.heard(written)?;

@@ -8,6 +8,7 @@ use unisono_replica::can_run_few_at_once;
 
 use crate::Error;
 use crate::compile::phases::Phase;
+use crate::model::functional::OUTPUT;
 use crate::trainer::builder::Builder;
 
 impl Builder {
@@ -15,11 +16,13 @@ impl Builder {
     /// PyTorch's `CrossEntropyLoss(weight=...)` without label smoothing, whose parts it weighs by their own
     /// classes). Default: all count alike.
     ///
-    /// The labels are those of the loss: one for each sample, `[B]` or `[B, 1]`. A loss of one logit has the
-    /// classes 0 and 1, pairs too, and a hinge -1 and 1. The loss is the mean by these weights, times those
-    /// in the field [`w`](crate::WEIGHT). Evaluations and metrics, in training too, count all samples alike.
-    /// Building the trainer refuses them where there are losses of several outputs or labels, those of
-    /// [`Phase`](crate::Phase)s included.
+    /// The labels are those of the loss, such as one for each sample, `[B]` or `[B, 1]`. A loss of one logit
+    /// has the classes 0 and 1, pairs too, and a hinge -1 and 1. The loss is the mean by these weights, times
+    /// those in the field [`w`](crate::WEIGHT). Evaluations and metrics, in training too, count all samples
+    /// alike. A sample may also have several labels, `[B, ...]` for logits `[B, ..., classes]`: each label
+    /// then has the weight of its class. Where there are losses of several outputs or labels, those of
+    /// [`Phase`](crate::Phase)s included, building the trainer refuses them; [`Builder::class_weights_of`]
+    /// sets those of one output.
     ///
     /// ```
     /// use unisono::{Dense, Trainer, balanced_class_weights};
@@ -30,7 +33,56 @@ impl Builder {
     /// ```
     #[doc(alias = "class_weight")]
     pub fn class_weights(mut self, weights: impl Into<Vec<f32>>) -> Self {
-        self.parts.class_weights = Some(weights.into());
+        self.parts.weighing.classes.insert(None, weights.into());
+        self
+    }
+
+    /// Sets the weights of the classes of one of several outputs, as [`Builder::class_weights`] does for the
+    /// only one. They weigh all losses of the output, and no loss of another.
+    pub fn class_weights_of(mut self, output: &str, weights: impl Into<Vec<f32>>) -> Self {
+        self.parts.weighing.classes.insert(Some(output.to_owned()), weights.into());
+        self
+    }
+
+    /// Weighs the samples or labels of a model with one output, which is a [`Layer`](crate::Layer), by a
+    /// field. See [`Builder::sample_weights_of`].
+    pub fn sample_weights(self, field: &str) -> Self {
+        self.sample_weights_of(OUTPUT, field)
+    }
+
+    /// Weighs the losses of an output by a field of the data, in training and in evaluations (Keras's
+    /// `sample_weight` by name). Default: samples count alike, or as the field [`w`](crate::WEIGHT) says,
+    /// which weighs all outputs; where both are there, their product counts.
+    ///
+    /// The field is f32: `[B]` has a weight of each sample, and `[B, T]` one of each label of a sample, such
+    /// as of each token; `[B, T]` for a loss of `[B, T, D]` elements has one for each D. Weights must not be
+    /// negative. A weight of 0 leaves a sample or a label out, such as one that is missing. Weights of
+    /// samples weigh the metrics of the output too; those of labels do not.
+    ///
+    /// **Each loss is divided by its own sum of weights.** With several losses that have different weights,
+    /// a device needs these sums before it computes gradients: a replica then runs all its shards at once, as
+    /// with batch norm. A loss whose weights are all 0 in a batch adds nothing to the step.
+    ///
+    /// Building the trainer refuses an output without a loss, a field that is not f32, and weights of labels
+    /// for a loss of whole samples ([`Loss::per_label`](crate::Loss::per_label)).
+    ///
+    /// ```
+    /// use unisono::{CrossEntropy, Dense, MeanSquaredError, Model, Outputs, Trainer};
+    ///
+    /// let model = Model::new(|cx, x| {
+    ///     let tag = cx.apply("tag", &Dense::new(5), &x["x"]);
+    ///     Outputs::new().with("tag", &tag).with("age", &cx.apply("age", &Dense::new(1), &x["x"]))
+    /// });
+    /// // Some samples have no age: "has_age" is 0 there, and "age" any number.
+    /// let builder = Trainer::builder(model)
+    ///     .loss_of("tag", CrossEntropy::new().ignore_index(-1), 1.0)
+    ///     .loss_of("age", MeanSquaredError, 0.1)
+    ///     .class_weights_of("tag", [1.0, 2.0, 1.0, 5.0, 1.0])
+    ///     .sample_weights_of("age", "has_age");
+    /// ```
+    #[doc(alias("sample_weight", "sample_weights", "loss_mask"))]
+    pub fn sample_weights_of(mut self, output: &str, field: &str) -> Self {
+        self.parts.weighing.fields.insert(output.to_owned(), field.to_owned());
         self
     }
 
@@ -40,10 +92,20 @@ impl Builder {
     /// answer. Default: 1, or more where memory is short.
     ///
     /// A part has at least one shard, so a step on R replicas has up to [`Builder::shards`] / R parts. A
-    /// model with batch norm needs all samples of a step at once, and has one part.
+    /// model with batch norm needs all samples of a step at once, and has one part. So have several losses
+    /// with different weights ([`Builder::sample_weights_of`]).
     #[doc(alias("accumulate_grad_batches", "gradient_accumulation_steps"))]
     pub fn gradient_accumulation(mut self, parts: usize) -> Self {
         self.accumulated = Some(parts);
+        self
+    }
+
+    /// Sets the number of lengths of samples that are ready at the same time, beside the longest. The
+    /// programs of a length are compiled when its first batch comes, and take memory of the host and of each
+    /// device. When there is one too many, the length that was not used for the longest time is dropped, with
+    /// a note, and compiled anew if it comes again. Never changes the answer. Default: 64.
+    pub fn lengths(mut self, most: usize) -> Self {
+        self.most_lengths = most;
         self
     }
 
@@ -111,7 +173,7 @@ impl Builder {
         let parts = self.accumulated.filter(|parts| *parts > 1 && !can_run_few_at_once(program))?;
         Some(format!(
             "a step is not computed in {parts} parts: the model sums over the samples of the whole global batch on the \
-             way, as batch norm does"
+             way, as batch norm does, and several losses with different weights"
         ))
     }
 }

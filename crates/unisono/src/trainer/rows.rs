@@ -9,6 +9,7 @@ use unisono_graph::Program;
 use unisono_replica::{Feed, Held};
 use unisono_world::{Records, WorldError};
 
+use crate::compile::asked::Asked;
 use crate::compile::feed::{self, InputMemory};
 use crate::compile::fields::WEIGHT;
 use crate::optimizers::Scalar;
@@ -25,20 +26,21 @@ impl Trainer {
     }
 
     /// Adds to a feed of some rows of a batch what brings others. `uses` says whether the carries are those
-    /// of an evaluation or a prediction.
+    /// of an evaluation or a prediction, and `asked` what samples need not have.
     pub(super) fn with_rest(
         &self,
         mut feed: Feed,
         program: &Arc<Program>,
         batch: &Batch,
         scalars: &[Scalar],
-        uses: bool,
+        (uses, asked): (bool, &Asked),
     ) -> Feed {
         let Some(part) = batch.part.clone() else { return feed };
         let carries = if uses { self.using.clone() } else { self.state.carries.clone() };
-        let (program, scalars) = (Arc::clone(program), scalars.to_vec());
+        let (program, scalars, asked) = (Arc::clone(program), scalars.to_vec(), asked.clone());
         feed.held = Some(Held::new(part.rows(), move |rows: Range<usize>| {
             let mut fetched = part.fetch(rows.clone()).map_err(|error| error.to_string())?;
+            asked.fill_in(&mut fetched.stacked, rows.len());
             carries.add_to(&mut fetched.stacked, rows);
             feed::inputs(&program, &fetched, &scalars, &InputMemory::default())
                 .map_err(|error| error.to_string())

@@ -30,13 +30,17 @@ impl Builder {
             self.options.fault_scope = format!("rank-{}:{}", self.world.rank(), self.options.fault_scope);
         }
         self.options.audits = audits(&self.world, self.options.audits)?;
-        let (mut replicas, memory) = self.start(programs, &mut budget, settings, mixed, weights)?;
+        let (mut replicas, mut memory) = self.start(programs, &mut budget, settings, mixed, weights)?;
         give_start_values(programs, &mut replicas, settings.seed)?;
+        let is_audited = !mixed && is_audited(self.options.audits);
+        if !is_audited {
+            memory.audits = 0;
+        }
         let crew = Crew {
             replicas,
             classes: Classes::new(budget.adapters),
             mixed,
-            is_audited: !mixed && is_audited(self.options.audits),
+            is_audited,
             digest_every: self.digest_every,
             compared: None,
             left_told: 0,
@@ -102,7 +106,7 @@ pub(super) fn largest_step<'a>(
 }
 
 /// Returns whether a rule audits any step.
-fn is_audited(rule: Audits) -> bool {
+pub(super) fn is_audited(rule: Audits) -> bool {
     match rule {
         Audits::Never | Audits::Every(0) => false,
         Audits::Share(share) => share > 0.0,
@@ -119,6 +123,23 @@ fn give_start_values(programs: &Programs, replicas: &mut Replicas, seed: u64) ->
         let values = initializer.values(seed, &state.name, &state.ty.dims);
         let values = values.map_err(|problem| Error::setting("initializer", problem))?;
         replicas.write_state(index, bytemuck::cast_slice(&values))?;
+    }
+    Ok(())
+}
+
+/// Writes the start values of all states, zeros too, to replicas that have other values.
+///
+/// # Errors
+/// Of the replicas.
+pub(super) fn write_start_values(
+    programs: &Programs,
+    replicas: &mut Replicas,
+    seed: u64,
+) -> Result<(), Error> {
+    give_start_values(programs, replicas, seed)?;
+    let states = programs.train().states().iter().enumerate();
+    for (index, state) in states.filter(|(index, _)| programs.initializers[*index].is_none()) {
+        replicas.write_state(index, &vec![0; 4 * state.ty.count()])?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use unisono_data::{Batch, Position};
 use unisono_graph::{NodeId, Program};
 use unisono_replica::{Outcome, ReplicaError};
 
+use crate::compile::asked::Asked;
 use crate::compile::feed::{self, Names};
 use crate::compile::outputs::Reading;
 use crate::compile::programs::SCALE;
@@ -13,7 +14,6 @@ use crate::observe::events;
 use crate::optimizers::Scalar;
 use crate::run::loss_scale::Scaling;
 use crate::run::state::RunState;
-use crate::trainer::trust::Trust;
 use crate::{Error, Step, Trainer};
 
 /// A step that was started.
@@ -88,7 +88,7 @@ impl Trainer {
         let carried = self.state.carries.with(batch)?;
         let feed = self.plan.feed_train(number, &carried, &scalars, self.state.settings.seed)?;
         let traced = self.plan.programs_of(batch).train_in(number);
-        let feed = self.with_rest(feed, traced, &carried, &scalars, false);
+        let feed = self.with_rest(feed, traced, &carried, &scalars, (false, &Asked::default()));
         let program = self.plan.train_index(batch, number);
         let begun = self.crew.replicas.begin(program, &feed);
         let made = match self.heard(begun)? {
@@ -106,7 +106,7 @@ impl Trainer {
     /// Starts the step after one that is in flight. Returns `None`, and nothing has happened, if it has to
     /// wait for that one's end, or if something is wrong with it, which is found again when its turn comes.
     pub(super) fn start_ahead(&mut self, batch: &Batch, names: Names<'_>) -> Option<Started> {
-        let is_audited_later = !self.crew.is_audited || !matches!(self.trust, Trust::Begins);
+        let is_audited_later = !self.crew.is_audited || !self.trust.begins();
         if !is_audited_later || !self.plan.is_compiled_for(batch) {
             return None;
         }
@@ -295,7 +295,7 @@ impl Trainer {
         let program = self.plan.programs_of(batch).train_in(phase);
         let reading = Reading::new(program, &outcome.outputs);
         let metrics = &self.plan.parts.metrics;
-        let measured = reading.measured(metrics, given, reading.penalty());
+        let measured = reading.measured(&self.plan.parts, given, reading.penalty());
         let state = &mut self.state;
         match (outcome.committed, overflowed) {
             (true, _) => {

@@ -1,11 +1,13 @@
 //! The last state that is trusted, and the way back to it when replicas were found to be wrong.
 //!
 //! ```text
-//! start of the run, or a checkpoint that is trusted --> trusted
+//! start of the run, or a checkpoint that is trusted --> trusted (start values are computed again, not kept)
 //! step N --> passes its audit --> the state before it is trusted, and checkpoints up to N + 1 are
 //!        --> does not pass, or the replicas' states differ --> replicas that are wrong leave
 //!        --> back to the trusted state; later checkpoints are set aside --> the steps are made again
 //! ```
+
+use std::sync::Arc;
 
 use unisono_data::Batch;
 use unisono_replica::{Audited, ReplicaError};
@@ -13,6 +15,7 @@ use unisono_replica::{Audited, ReplicaError};
 use crate::compile::outputs::Reading;
 use crate::run::state::{RunState, SavedRun};
 use crate::saving::tensors::in_order;
+use crate::trainer::start::write_start_values;
 use crate::{Error, Trainer};
 
 /// A state of the run that is trusted.
@@ -20,8 +23,8 @@ pub(super) struct Trusted {
     /// The step up to which checkpoints are trusted with it.
     until: u64,
     state: RunState,
-    /// The tensors in the order of the training program's states.
-    tensors: Vec<Vec<u8>>,
+    /// The tensors in the order of the training program's states. `None` stands for their start values.
+    tensors: Option<Arc<Vec<Vec<u8>>>>,
 }
 
 /// How far a run is trusted.
@@ -30,6 +33,8 @@ pub(super) enum Trust {
     /// The state at hand is where trust begins: nothing was computed yet, or the caller has set it.
     #[default]
     Begins,
+    /// The state at hand is the start values: nothing was computed, set or loaded yet.
+    New,
     /// This state is trusted.
     State(Box<Trusted>),
     /// The run was resumed from a checkpoint that no audit has confirmed.
@@ -38,7 +43,21 @@ pub(super) enum Trust {
     Lost(String),
 }
 
+impl Trust {
+    /// Returns whether the state at hand is where trust begins.
+    pub(super) fn begins(&self) -> bool {
+        matches!(self, Self::Begins | Self::New)
+    }
+}
+
 impl Trainer {
+    /// Notes that a part of the state was written: it is no longer the start values.
+    pub(super) fn state_was_written(&mut self) {
+        if matches!(self.trust, Trust::New) {
+            self.trust = Trust::Begins;
+        }
+    }
+
     /// Notes that the state was set from outside: trust begins anew.
     pub(super) fn state_was_set(&mut self) {
         self.trust = Trust::Begins;
@@ -75,10 +94,14 @@ impl Trainer {
             return Ok(None);
         }
         self.hear_witness(false)?;
-        if matches!(self.trust, Trust::Begins) {
+        if self.trust.begins() {
             // Each replica gives a part of what is kept.
             self.check_replicas()?;
-            let (tensors, state) = (self.read_states()?, self.state.clone());
+            let tensors = match self.trust {
+                Trust::New => None,
+                _ => Some(Arc::new(self.read_states()?)),
+            };
+            let state = self.state.clone();
             self.trust = Trust::State(Box::new(Trusted { until: self.steps(), state, tensors }));
         }
         let due = self.crew.replicas.is_audit_due(program);
@@ -91,7 +114,7 @@ impl Trainer {
         if self.doubted.is_some_and(|doubted| step >= doubted) {
             self.doubted = None;
         }
-        self.trust = Trust::State(Box::new(Trusted { until: step + 1, state, tensors: audit.before }));
+        self.trust = Trust::State(Box::new(Trusted { until: step + 1, state, tensors: Some(audit.before) }));
         self.saver.iter_mut().for_each(|saver| saver.confirm(step + 1));
     }
 
@@ -117,14 +140,15 @@ impl Trainer {
             return Ok(());
         }
         self.check_replicas()?;
-        let tensors = self.read_states()?;
+        let tensors = Arc::new(self.read_states()?);
         let phase = self.phase_for(batch.epoch)?;
         let batch = self.state.carries.with(batch)?;
         let scalars = self.scalars(phase, 0)?;
         let number = phase.unwrap_or(0);
         let feed = self.plan.feed_train(number, &batch, &scalars, self.state.settings.seed)?;
         let program = self.plan.train_index(&batch, number);
-        self.crew.replicas.audit_next(program);
+        // The audit and what is trusted afterwards share these bytes.
+        self.crew.replicas.audit_next_from(program, Arc::clone(&tensors));
         let trained = self.plan.programs_of(&batch).train_in(number).clone();
         let verdict = &mut |outputs: &_| Reading::new(&trained, outputs).verdict();
         let made = self.crew.replicas.step(program, &feed, verdict);
@@ -141,7 +165,7 @@ impl Trainer {
         };
         if witnessed {
             let state = self.state.clone();
-            self.trust = Trust::State(Box::new(Trusted { until: step, state, tensors }));
+            self.trust = Trust::State(Box::new(Trusted { until: step, state, tensors: Some(tensors) }));
             self.saver.iter_mut().for_each(|saver| saver.confirm(step));
         }
         Ok(())
@@ -186,10 +210,10 @@ impl Trainer {
             Trust::State(trusted) => *trusted,
             Trust::Resumed => self.trusted_on_disk()?,
             Trust::Lost(why) => return Err(why),
-            Trust::Begins if !self.crew.is_audited => {
+            Trust::Begins | Trust::New if !self.crew.is_audited => {
                 return Err("without audits there is no state to go back to: resume from a checkpoint".into());
             }
-            Trust::Begins => return Err("there is no state to go back to".into()),
+            Trust::Begins | Trust::New => return Err("there is no state to go back to".into()),
         };
         let may_go_on = !(nobody && self.doubted.is_some());
         if nobody {
@@ -197,9 +221,18 @@ impl Trainer {
             self.doubted = Some(self.doubted.map_or(found, |before| before.max(found)));
         }
         let mut state = trusted.state.clone();
-        for (index, tensor) in trusted.tensors.iter().enumerate() {
-            let written = self.crew.replicas.write_state(index, tensor);
-            written.map_err(|error| error.to_string())?;
+        match &trusted.tensors {
+            Some(tensors) => {
+                for (index, tensor) in tensors.iter().enumerate() {
+                    let written = self.crew.replicas.write_state(index, tensor);
+                    written.map_err(|error| error.to_string())?;
+                }
+            }
+            None => {
+                let (programs, seed) = (&self.plan.programs, self.state.settings.seed);
+                let written = write_start_values(programs, &mut self.crew.replicas, seed);
+                written.map_err(|error| error.to_string())?;
+            }
         }
         // What the run is does not change, and is better known than then.
         state.identity.clone_from(&self.state.identity);
@@ -264,6 +297,6 @@ impl Trainer {
         let tensors = tensors.into_iter().map(|tensor| tensor.bytes().to_vec()).collect();
         let mut state = self.state.clone();
         state.resume(run.state);
-        Ok(Trusted { until: step, state, tensors })
+        Ok(Trusted { until: step, state, tensors: Some(Arc::new(tensors)) })
     }
 }

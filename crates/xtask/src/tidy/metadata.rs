@@ -2,12 +2,15 @@
 
 /// Keys that `[package]` must have, each with a value or from the workspace.
 const REQUIRED: [&str; 5] = ["description", "keywords", "categories", "license", "repository"];
+/// The files beside the manifest with the licences, which are the root's. Both licences want it in each copy.
+pub const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 /// The most keywords, and the most categories, that crates.io takes.
 const MOST: usize = 5;
 
 /// Returns the violations of a manifest. A manifest without a package, or with `publish = false`, has none.
-/// Cargo finds a README.md beside the manifest by itself.
-pub fn check(manifest: &str, has_readme: bool) -> Vec<String> {
+/// Cargo finds a README.md beside the manifest by itself. `lacks` are the files with licences that are not
+/// there, or are not the root's.
+pub fn check(manifest: &str, has_readme: bool, lacks: &[&str]) -> Vec<String> {
     let keys = package(manifest);
     if keys.is_empty() || value(&keys, "publish") == Some("false") {
         return Vec::new();
@@ -16,6 +19,7 @@ pub fn check(manifest: &str, has_readme: bool) -> Vec<String> {
     if !has_readme && value(&keys, "readme").is_none() {
         violations.push(": is published without a README.md".to_owned());
     }
+    violations.extend(lacks.iter().map(|file| format!(": is published without the root's {file}")));
     for key in REQUIRED {
         match value(&keys, key) {
             None => violations.push(format!(": is published without {key}")),
@@ -50,27 +54,30 @@ mod tests {
 
     #[test]
     fn a_published_package_says_what_it_is() {
-        assert_eq!(check(WHOLE, true), [""; 0]);
-        assert_eq!(check(WHOLE, false), [": is published without a README.md"]);
+        assert_eq!(check(WHOLE, true, &[]), [""; 0]);
+        assert_eq!(check(WHOLE, false, &[]), [": is published without a README.md"]);
+        let licence = check(WHOLE, true, &LICENCES[1..]);
+        assert_eq!(licence, [": is published without the root's LICENSE-MIT"]);
+        assert_eq!(check("[package]\npublish = false\n", true, &LICENCES), [""; 0]);
         for key in REQUIRED {
             let without: Vec<&str> = WHOLE.lines().filter(|line| !line.starts_with(key)).collect();
-            assert_eq!(check(&without.join("\n"), true), [format!(": is published without {key}")]);
+            assert_eq!(check(&without.join("\n"), true, &[]), [format!(": is published without {key}")]);
         }
     }
 
     #[test]
     fn limits_of_the_registry_are_kept() {
         let many = WHOLE.replace("[\"a\", \"b\"]", "[\"a\", \"b\", \"c\", \"d\", \"e\", \"f\"]");
-        assert_eq!(check(&many, true), [": has more than 5 keywords"]);
-        assert_eq!(check(&WHOLE.replace("[\"science\"]", "[]"), true), [": has an empty categories"]);
+        assert_eq!(check(&many, true, &[]), [": has more than 5 keywords"]);
+        assert_eq!(check(&WHOLE.replace("[\"science\"]", "[]"), true, &[]), [": has an empty categories"]);
     }
 
     #[test]
     fn what_is_not_published_need_not_say_it() {
-        assert_eq!(check("[package]\nname = \"x\"\npublish = false\n", false), [""; 0]);
-        assert_eq!(check("[workspace]\nmembers = []\n", false), [""; 0]);
+        assert_eq!(check("[package]\nname = \"x\"\npublish = false\n", false, &[]), [""; 0]);
+        assert_eq!(check("[workspace]\nmembers = []\n", false, &[]), [""; 0]);
         assert_eq!(
-            check("[package]\nname = \"x\"\n\n[dependencies]\nkeywords = \"1\"\n", true).len(),
+            check("[package]\nname = \"x\"\n\n[dependencies]\nkeywords = \"1\"\n", true, &[]).len(),
             REQUIRED.len()
         );
     }

@@ -2,9 +2,16 @@
 
 use unisono_graph::{GraphError, Tape};
 
-use super::{LOSS, LOSS_WEIGHT, PENALTY, PENALTY_GRADIENT, WEIGHT_SUM};
+use super::{LOSS, LOSS_WEIGHT, PENALTY, PENALTY_GRADIENT, WEIGHT_SUM, weight_of_loss, weight_of_output};
 use crate::compile::parts::{LossOn, On, Parts};
 use crate::model::{Inputs, Outputs};
+
+/// Returns whether a name is that of a value that a trainer measures by itself.
+fn is_own_name(parts: &Parts, name: &str) -> bool {
+    [LOSS, LOSS_WEIGHT, WEIGHT_SUM, PENALTY, PENALTY_GRADIENT].contains(&name)
+        || (0..parts.losses.len()).any(|number| weight_of_loss(number) == name)
+        || parts.weighing.fields.keys().any(|output| weight_of_output(output) == name)
+}
 
 /// Reports what does not fit together: the model's outputs, the losses, the metrics and their names.
 pub(super) fn fits(tape: &Tape, parts: &Parts, inputs: &Inputs, outputs: &Outputs) {
@@ -29,15 +36,12 @@ pub(super) fn fits(tape: &Tape, parts: &Parts, inputs: &Inputs, outputs: &Output
         if let Err(problem) = loss.accepts(output.ty(), target.ty()) {
             fail(loss.name(), problem);
         }
-        if parts.all_losses().count() > 1 && loss.weight(target).is_some() {
-            fail(loss.name(), "has weights of its own, which only the only loss of a model can have".into());
-        }
     }
     for (at, (metric, on)) in parts.metrics.iter().zip(&parts.measured).enumerate() {
         let name = metric.name();
         if parts.metrics[..at].iter().any(|other| other.name() == name) {
             fail_in("metrics", name, "two metrics have this name".into());
-        } else if [LOSS, LOSS_WEIGHT, WEIGHT_SUM, PENALTY, PENALTY_GRADIENT].contains(&name) {
+        } else if is_own_name(parts, name) {
             fail_in(
                 "metrics",
                 name,

@@ -1,13 +1,14 @@
 //! The training step behind the forward pass: gradients and the optimizer, for the whole model or for a
 //! phase.
 
-use unisono_graph::{Graph, Precision, StateDecl, Type, Var, simplify};
+use unisono_graph::{Graph, Lead, Precision, StateDecl, Type, Var, simplify};
 
-use super::{INVERSE, PENALTY, PENALTY_GRADIENT, Programs, SCALE, Trace, WEIGHT_SUM, per_sample};
+use super::{INVERSE, PENALTY, PENALTY_GRADIENT, Programs, SCALE, Trace, WEIGHT_SUM, trace_losses};
 use crate::Error;
 use crate::compile::fields::Fields;
 use crate::compile::parts::Parts;
 use crate::compile::phases::Phase;
+use crate::compile::weights::{Group, groups};
 use crate::identity::graph::of_graph;
 use crate::identity::part::Part;
 use crate::model::context::{Mode, Parameter};
@@ -30,13 +31,7 @@ impl Trace {
         longest: Option<&Graph>,
     ) -> Result<Graph, Error> {
         let tape = &self.tape;
-        let ones = tape.constant(1.0).expand(self.loss.ty().lead, &[]);
-        let weight = self.weight.clone().unwrap_or(ones);
-        let weight_sum = weight.sum_shards();
-        tape.output(WEIGHT_SUM, &weight_sum);
-        let own = phase.filter(|phase| !phase.losses.is_empty());
-        let loss = own.map_or_else(|| self.loss.clone(), |phase| self.loss_of(phase));
-        let total = (&loss * &weight).sum_shards();
+        let (total, weight_sum) = self.total(parts, phase);
         let is_trained = |p: &&Parameter| phase.is_none_or(|phase| (phase.trains)(&p.name));
         let parameters: Vec<Parameter> = self.cx.parameters().iter().filter(is_trained).cloned().collect();
         let vars: Vec<Var> = parameters.iter().map(|p| p.var.clone()).collect();
@@ -77,7 +72,8 @@ impl Trace {
         declare(before);
         let (optimizer, name) = phase.map_or((&parts.optimizer, ""), |phase| (&phase.optimizer, &phase.name));
         self.check_names_of_scalars(optimizer);
-        tape.in_f32(|| trace_update_of(tape, optimizer, gradients.collect(), name));
+        let statistics = self.cx.moved_statistics();
+        tape.in_f32(|| trace_update_of(tape, optimizer, gradients.collect(), &statistics, name));
         declare(after);
         Ok(tape.finish()?)
     }
@@ -93,13 +89,47 @@ impl Trace {
         }
     }
 
-    /// Returns the sum of a phase's losses of each sample.
-    fn loss_of(&self, phase: &Phase) -> Var {
-        let parts = phase.losses.iter().filter_map(|part| {
-            let (output, target) = (self.outputs.get(&part.on.output)?, self.inputs.get(&part.on.target)?);
-            Some(per_sample(&self.tape, part, output, target).0)
-        });
-        parts.reduce(|a, b| a + b).unwrap_or_else(|| self.loss.clone())
+    /// Returns what is minimised, as a sum over all samples, and the number that this sum is divided by: the
+    /// sum of the weights.
+    ///
+    /// Losses that have other weights than others are divided by their own sums. These are known before the
+    /// gradients are computed, so each loss is multiplied by the number of samples over its sum, and the sum
+    /// over all losses is divided by the number of samples. The numbers on the way back, which mixed
+    /// precision rounds to f16, are then as large as those of a loss without weights. A loss whose weights
+    /// are all 0 adds nothing.
+    fn total(&self, parts: &Parts, phase: Option<&Phase>) -> (Var, Var) {
+        let (tape, inputs) = (&self.tape, &self.inputs);
+        let own = phase.filter(|phase| !phase.losses.is_empty());
+        let groups = match own {
+            Some(phase) => {
+                let losses = trace_losses(parts, &phase.losses, inputs, &self.outputs, Mode::Train);
+                groups(&losses, inputs)
+            }
+            None => groups(&self.losses, inputs),
+        };
+        let ones = tape.constant(1.0).expand(Lead::Sample, &[]);
+        let sum = |group: &Group| group.weight.as_ref().unwrap_or(&ones).sum_shards();
+        if let [group] = &groups[..] {
+            let weight = group.weight.as_ref().unwrap_or(&ones);
+            let weight_sum = sum(group);
+            tape.output(WEIGHT_SUM, &weight_sum);
+            return ((&group.loss * weight).sum_shards(), weight_sum);
+        }
+        tape.in_f32(|| {
+            let samples = ones.sum_shards();
+            let [zero, one] = [0.0, 1.0].map(|x| tape.constant(x));
+            let (mut total, mut all) = (zero.expand(Lead::Sample, &[]), zero.clone());
+            for group in &groups {
+                let weights = sum(group);
+                let has_any = weights.greater(&zero);
+                let scale = has_any.select(&(&samples / has_any.select(&weights, &one)), &zero);
+                let weight = group.weight.as_ref().unwrap_or(&ones);
+                total = total + &group.loss * (weight * scale);
+                all = all + weights;
+            }
+            tape.output(WEIGHT_SUM, &all);
+            (total.sum_shards(), samples)
+        })
     }
 }
 

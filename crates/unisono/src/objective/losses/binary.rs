@@ -3,7 +3,7 @@
 use unisono_data::{Field, Values};
 use unisono_graph::{DType, Type, Var};
 
-use super::{Loss, mean_of_sample, other_target};
+use super::{Loss, mean_of_labels, mean_of_sample, other_target};
 
 /// Binary cross-entropy of the sigmoids of logits (PyTorch's `BCEWithLogitsLoss`, Keras's
 /// `BinaryCrossentropy(from_logits=True)`): the mean over a sample's elements of max(x, 0) - x y + ln(1 +
@@ -67,6 +67,13 @@ impl Default for BinaryFocal {
     }
 }
 
+impl BinaryCrossEntropyWithLogits {
+    /// Traces the loss of each label.
+    fn each(&self, output: &Var, target: &Var) -> Var {
+        cross_entropy(output, &as_output(output, target))
+    }
+}
+
 impl Loss for BinaryCrossEntropyWithLogits {
     fn name(&self) -> &str {
         "binary cross-entropy"
@@ -80,12 +87,26 @@ impl Loss for BinaryCrossEntropyWithLogits {
         binary_target(self, output, target)
     }
 
-    fn per_sample(&self, output: &Var, target: &Var) -> Var {
-        mean_of_sample(&cross_entropy(output, &as_output(output, target)))
-    }
+    mean_of_labels!();
 
     fn check(&self, output: &Type, targets: &Field) -> Result<(), (usize, String)> {
         within(output, targets, "in [0, 1]", |y| (0.0..=1.0).contains(&y))
+    }
+}
+
+impl BinaryFocal {
+    /// Traces the loss of each label.
+    fn each(&self, output: &Var, target: &Var) -> Var {
+        let y = as_output(output, target);
+        let (p, no) = (output.sigmoid(), 1.0 - &y);
+        let wrong = &p * &no + (1.0 - &p) * &y;
+        // Where nothing is wrong, the logarithm that a power may need stays finite.
+        let least = output.tape().constant(1e-30);
+        let mut loss = cross_entropy(output, &y) * wrong.maximum(&least).pow(self.gamma);
+        if let Some(alpha) = self.alpha {
+            loss = loss * (&y * alpha + &no * (1.0 - alpha));
+        }
+        loss
     }
 }
 
@@ -106,18 +127,7 @@ impl Loss for BinaryFocal {
         binary_target(self, output, target)
     }
 
-    fn per_sample(&self, output: &Var, target: &Var) -> Var {
-        let y = as_output(output, target);
-        let (p, no) = (output.sigmoid(), 1.0 - &y);
-        let wrong = &p * &no + (1.0 - &p) * &y;
-        // Where nothing is wrong, the logarithm that a power may need stays finite.
-        let least = output.tape().constant(1e-30);
-        let mut loss = cross_entropy(output, &y) * wrong.maximum(&least).pow(self.gamma);
-        if let Some(alpha) = self.alpha {
-            loss = loss * (&y * alpha + &no * (1.0 - alpha));
-        }
-        mean_of_sample(&loss)
-    }
+    mean_of_labels!();
 
     fn check(&self, output: &Type, targets: &Field) -> Result<(), (usize, String)> {
         within(output, targets, "in [0, 1]", |y| (0.0..=1.0).contains(&y))

@@ -57,6 +57,17 @@ impl CrossEntropy {
         self
     }
 
+    /// Traces the loss of each label, also of those that are ignored.
+    fn each(&self, output: &Var, target: &Var) -> Var {
+        let logs = output.log_softmax();
+        let expected = if self.probabilities { (&logs * target).sum(&[-1]) } else { logs.take(target) };
+        if self.smoothing == 0.0 {
+            -expected
+        } else {
+            -(expected * (1.0 - self.smoothing) + logs.mean(&[-1]) * self.smoothing)
+        }
+    }
+
     /// Traces 1 where a label counts and 0 where it is ignored. Returns `None` if no label is ignored.
     fn counts(&self, target: &Var) -> Option<Var> {
         let label = self.ignored.filter(|_| !self.probabilities)?;
@@ -94,13 +105,7 @@ impl Loss for CrossEntropy {
     }
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
-        let logs = output.log_softmax();
-        let expected = if self.probabilities { (&logs * target).sum(&[-1]) } else { logs.take(target) };
-        let loss = if self.smoothing == 0.0 {
-            -expected
-        } else {
-            -(expected * (1.0 - self.smoothing) + logs.mean(&[-1]) * self.smoothing)
-        };
+        let loss = self.each(output, target);
         match (self.counts(target), self.weight(target)) {
             (Some(counts), Some(count)) => {
                 let sum = counts.select(&loss, &loss.tape().constant(0.0)).flatten().sum(&[-1]);
@@ -112,6 +117,14 @@ impl Loss for CrossEntropy {
 
     fn weight(&self, target: &Var) -> Option<Var> {
         Some(self.counts(target)?.flatten().sum(&[-1]))
+    }
+
+    fn per_label(&self, output: &Var, target: &Var) -> Option<Var> {
+        Some(self.each(output, target))
+    }
+
+    fn label_weight(&self, target: &Var) -> Option<Var> {
+        self.counts(target)
     }
 
     fn check(&self, output: &Type, targets: &Field) -> Result<(), (usize, String)> {

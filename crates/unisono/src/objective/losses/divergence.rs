@@ -6,7 +6,7 @@ use unisono_data::{Field, Values};
 use unisono_graph::{Type, Var};
 
 use super::hinge::positive;
-use super::{Loss, mean_of_sample};
+use super::{Loss, mean_of_labels, mean_of_sample};
 
 /// The least number whose logarithm is taken of a target. 0 ln 0 is so 0.
 const LEAST: f32 = 1e-30;
@@ -89,6 +89,15 @@ impl Default for PoissonNll {
     }
 }
 
+impl KlDivergence {
+    /// Traces the loss of each label.
+    fn each(&self, output: &Var, target: &Var) -> Var {
+        let logs = if self.logs { output.clone() } else { output.log_softmax() };
+        let own = target.maximum(&target.tape().constant(LEAST)).log();
+        (target * (own - logs)).sum(&[-1])
+    }
+}
+
 impl Loss for KlDivergence {
     fn name(&self) -> &str {
         "kl divergence"
@@ -101,14 +110,28 @@ impl Loss for KlDivergence {
         Ok(output.clone())
     }
 
-    fn per_sample(&self, output: &Var, target: &Var) -> Var {
-        let logs = if self.logs { output.clone() } else { output.log_softmax() };
-        let own = target.maximum(&target.tape().constant(LEAST)).log();
-        mean_of_sample(&(target * (own - logs)).sum(&[-1]))
-    }
+    mean_of_labels!();
 
     fn check(&self, output: &Type, targets: &Field) -> Result<(), (usize, String)> {
         not_negative(output, targets)
+    }
+}
+
+impl PoissonNll {
+    /// Traces the loss of each label.
+    fn each(&self, output: &Var, target: &Var) -> Var {
+        let mut loss = if self.rates {
+            output - target * (output + self.epsilon).log()
+        } else {
+            output.exp() - target * output
+        };
+        if self.full {
+            let [zero, one] = [0.0, 1.0].map(|x| target.tape().constant(x));
+            let many = target.maximum(&one);
+            let stirling = &many * many.log() - &many + (&many * TAU).log() * 0.5;
+            loss = loss + target.greater(&one).select(&stirling, &zero);
+        }
+        loss
     }
 }
 
@@ -122,20 +145,7 @@ impl Loss for PoissonNll {
         Ok(output.clone())
     }
 
-    fn per_sample(&self, output: &Var, target: &Var) -> Var {
-        let mut loss = if self.rates {
-            output - target * (output + self.epsilon).log()
-        } else {
-            output.exp() - target * output
-        };
-        if self.full {
-            let [zero, one] = [0.0, 1.0].map(|x| target.tape().constant(x));
-            let many = target.maximum(&one);
-            let stirling = &many * many.log() - &many + (&many * TAU).log() * 0.5;
-            loss = loss + target.greater(&one).select(&stirling, &zero);
-        }
-        mean_of_sample(&loss)
-    }
+    mean_of_labels!();
 
     fn check(&self, output: &Type, targets: &Field) -> Result<(), (usize, String)> {
         not_negative(output, targets)

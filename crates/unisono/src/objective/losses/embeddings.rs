@@ -5,7 +5,7 @@ use unisono_graph::{Type, Var};
 
 use super::binary::{binary_target, within};
 use super::hinge::positive;
-use super::{Loss, mean_of_sample};
+use super::{Loss, mean_of_labels, mean_of_sample};
 
 /// What is added to each difference of a distance, as in PyTorch's `pairwise_distance`, so that the root
 /// has a gradient where two vectors are equal.
@@ -117,6 +117,13 @@ impl Default for TripletMargin {
     }
 }
 
+impl CosineDistance {
+    /// Traces the loss of each label.
+    fn each(&self, output: &Var, target: &Var) -> Var {
+        1.0 - cosine(output, target)
+    }
+}
+
 impl Loss for CosineDistance {
     fn name(&self) -> &str {
         "cosine distance"
@@ -129,9 +136,7 @@ impl Loss for CosineDistance {
         Ok(output.clone())
     }
 
-    fn per_sample(&self, output: &Var, target: &Var) -> Var {
-        mean_of_sample(&(1.0 - cosine(output, target)))
-    }
+    mean_of_labels!();
 }
 
 impl Loss for CosineEmbedding {

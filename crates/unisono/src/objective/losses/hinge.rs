@@ -4,7 +4,7 @@ use unisono_data::Field;
 use unisono_graph::{DType, Type, Var};
 
 use super::binary::{as_output, binary_target, within};
-use super::{CrossEntropy, Loss, mean_of_sample};
+use super::{CrossEntropy, Loss, mean_of_labels, mean_of_sample};
 
 /// Hinge loss of scores (Keras's `Hinge`): the mean over a sample's elements of max(margin - x y, 0). With
 /// [`squared`](Self::squared) it is the mean of the squares (Keras's `SquaredHinge`).
@@ -74,6 +74,13 @@ macro_rules! margins {
 margins!(Hinge);
 margins!(MultiMargin);
 
+impl Hinge {
+    /// Traces the loss of each label.
+    fn each(&self, output: &Var, target: &Var) -> Var {
+        self.of(&(self.margin - output * as_output(output, target)))
+    }
+}
+
 impl Loss for Hinge {
     fn name(&self) -> &str {
         "hinge"
@@ -88,12 +95,21 @@ impl Loss for Hinge {
         binary_target(self, output, target)
     }
 
-    fn per_sample(&self, output: &Var, target: &Var) -> Var {
-        mean_of_sample(&self.of(&(self.margin - output * as_output(output, target))))
-    }
+    mean_of_labels!();
 
     fn check(&self, output: &Type, targets: &Field) -> Result<(), (usize, String)> {
         within(output, targets, "-1 or 1", |y| y.abs() == 1.0)
+    }
+}
+
+impl MultiMargin {
+    /// Traces the loss of each label.
+    fn each(&self, output: &Var, target: &Var) -> Var {
+        let classes = output.dims().last().copied().unwrap_or(1);
+        let right = output.take(target).add_axis();
+        let each = self.of(&(output - right + self.margin));
+        let others = target.one_hot(classes).select(&output.tape().constant(0.0), &each);
+        others.mean(&[-1])
     }
 }
 
@@ -110,13 +126,7 @@ impl Loss for MultiMargin {
         }
     }
 
-    fn per_sample(&self, output: &Var, target: &Var) -> Var {
-        let classes = output.dims().last().copied().unwrap_or(1);
-        let right = output.take(target).add_axis();
-        let each = self.of(&(output - right + self.margin));
-        let others = target.one_hot(classes).select(&output.tape().constant(0.0), &each);
-        mean_of_sample(&others.mean(&[-1]))
-    }
+    mean_of_labels!();
 
     fn check(&self, output: &Type, targets: &Field) -> Result<(), (usize, String)> {
         CrossEntropy::new().check(output, targets)

@@ -74,6 +74,21 @@ pub trait Loss: Send + Sync {
         None
     }
 
+    /// Traces the loss of each label before it is averaged, an f32 `[B, ...]` (PyTorch's
+    /// `reduction="none"`), where labels may have weights of their own
+    /// ([`Builder::sample_weights_of`](crate::Builder::sample_weights_of), and
+    /// [`Builder::class_weights_of`](crate::Builder::class_weights_of) with several labels a sample).
+    /// Default: `None`, which stands for a loss of a whole sample, such as [`Ctc`] and [`Dice`].
+    fn per_label(&self, _output: &Var, _target: &Var) -> Option<Var> {
+        None
+    }
+
+    /// Traces the weight of each label, an f32 in the shape of [`Loss::per_label`], where [`Loss::weight`] is
+    /// its sum over a sample: 0 for a label that is ignored. Default: `None`, which stands for 1.
+    fn label_weight(&self, _target: &Var) -> Option<Var> {
+        None
+    }
+
     /// Returns how many classes the labels of such outputs tell apart, for
     /// [`Builder::class_weights`](crate::Builder::class_weights). Default: the length of the last axis, or 2
     /// where that is 1 or there is no axis.
@@ -109,6 +124,12 @@ impl Loss for Box<dyn Loss> {
     fn weight(&self, target: &Var) -> Option<Var> {
         (**self).weight(target)
     }
+    fn per_label(&self, output: &Var, target: &Var) -> Option<Var> {
+        (**self).per_label(output, target)
+    }
+    fn label_weight(&self, target: &Var) -> Option<Var> {
+        (**self).label_weight(target)
+    }
     fn classes(&self, output: &Type) -> usize {
         (**self).classes(output)
     }
@@ -128,6 +149,20 @@ fn other_target(output: &Type, expected: &Type, target: &Type) -> String {
 pub(crate) fn mean_of_sample(x: &Var) -> Var {
     if x.dims().is_empty() { x.clone() } else { x.flatten().mean(&[-1]) }
 }
+
+/// Implements the two methods of a loss that is the mean of what `Self::each` gives for each label.
+macro_rules! mean_of_labels {
+    () => {
+        fn per_sample(&self, output: &Var, target: &Var) -> Var {
+            mean_of_sample(&self.each(output, target))
+        }
+
+        fn per_label(&self, output: &Var, target: &Var) -> Option<Var> {
+            Some(self.each(output, target))
+        }
+    };
+}
+use mean_of_labels;
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use std::f32::consts::LN_2;
 
 use unisono_graph::{Type, Var};
 
-use super::{Loss, mean_of_sample};
+use super::{Loss, mean_of_labels, mean_of_sample};
 
 /// Mean squared error: the mean of (x - y)^2 over a sample's elements (PyTorch's `MSELoss`, Keras's
 /// `MeanSquaredError`).
@@ -67,6 +67,13 @@ impl Default for Huber {
     }
 }
 
+impl MeanSquaredError {
+    /// Traces the loss of each label.
+    fn each(&self, output: &Var, target: &Var) -> Var {
+        (output - target).square()
+    }
+}
+
 impl Loss for MeanSquaredError {
     fn name(&self) -> &str {
         "mean squared error"
@@ -76,8 +83,13 @@ impl Loss for MeanSquaredError {
         Ok(output.clone())
     }
 
-    fn per_sample(&self, output: &Var, target: &Var) -> Var {
-        mean_of_sample(&(output - target).square())
+    mean_of_labels!();
+}
+
+impl MeanAbsoluteError {
+    /// Traces the loss of each label.
+    fn each(&self, output: &Var, target: &Var) -> Var {
+        (output - target).abs()
     }
 }
 
@@ -90,8 +102,15 @@ impl Loss for MeanAbsoluteError {
         Ok(output.clone())
     }
 
-    fn per_sample(&self, output: &Var, target: &Var) -> Var {
-        mean_of_sample(&(output - target).abs())
+    mean_of_labels!();
+}
+
+impl LogCosh {
+    /// Traces |d| + ln(1 + e^(-2 |d|)) - ln 2, in which nothing overflows.
+    fn each(&self, output: &Var, target: &Var) -> Var {
+        let distance = (output - target).abs();
+        let rest = ((&distance * -2.0).exp() + 1.0).log();
+        distance + (rest - LN_2)
     }
 }
 
@@ -104,11 +123,15 @@ impl Loss for LogCosh {
         Ok(output.clone())
     }
 
-    /// Traces |d| + ln(1 + e^(-2 |d|)) - ln 2, in which nothing overflows.
-    fn per_sample(&self, output: &Var, target: &Var) -> Var {
+    mean_of_labels!();
+}
+
+impl Huber {
+    /// Traces c (|d| - c / 2) with c = min(|d|, delta), which is the same without a branch.
+    fn each(&self, output: &Var, target: &Var) -> Var {
         let distance = (output - target).abs();
-        let rest = ((&distance * -2.0).exp() + 1.0).log();
-        mean_of_sample(&(distance + (rest - LN_2)))
+        let near = distance.minimum(&distance.tape().constant(self.delta));
+        &near * &(&distance - &near * 0.5)
     }
 }
 
@@ -122,10 +145,5 @@ impl Loss for Huber {
         valid.then(|| output.clone()).ok_or_else(|| format!("delta {} is not above 0", self.delta))
     }
 
-    /// Traces c (|d| - c / 2) with c = min(|d|, delta), which is the same without a branch.
-    fn per_sample(&self, output: &Var, target: &Var) -> Var {
-        let distance = (output - target).abs();
-        let near = distance.minimum(&distance.tape().constant(self.delta));
-        mean_of_sample(&(&near * &(&distance - &near * 0.5)))
-    }
+    mean_of_labels!();
 }

@@ -281,7 +281,7 @@ impl MetricState {
     }
 
     /// Returns a sum, or 0 if there is none of this number.
-    pub(super) fn sum(&self, index: usize) -> f64 {
+    pub(crate) fn sum(&self, index: usize) -> f64 {
         self.sums.get(index).copied().unwrap_or_default()
     }
 }

@@ -4,7 +4,7 @@
 use unisono_graph::{Array, DType, Feed, Frame, Tape, Type, interpret};
 
 use super::*;
-use crate::objective::running::{Measured, Running};
+use crate::objective::running::{Measured, OfMetric, Running};
 use crate::{MeanAbsoluteError, MeanSquaredError};
 
 /// A value by its axes and elements.
@@ -210,14 +210,16 @@ fn batches_do_not_show_and_steps_have_no_areas() {
     let weights: Vec<f32> = (0..samples).map(|i| (i % 3) as f32).collect();
     let measured = |from: usize, to: usize| Measured {
         losses: &losses[from..to],
-        metrics: vec![
+        metrics: [
             &pairs[2 * from..2 * to],
             &labels[2 * from..2 * to],
             &labels[2 * from..2 * to],
             &losses[from..to],
-        ],
-        given: Some(&weights[from..to]),
+        ]
+        .map(|values| OfMetric { values, given: Some(&weights[from..to]), weights: None })
+        .into(),
         weights: None,
+        several: vec![],
         penalty: 0.0,
     };
     let run = |cuts: &[usize]| {

@@ -5,7 +5,7 @@ use unisono_graph::Precision;
 
 use super::*;
 use crate::identity::part::Part;
-use crate::objective::running::Measured;
+use crate::objective::running::{Measured, OfMetric};
 use crate::run::ancestry::Ancestor;
 use crate::run::classes::SavedClass;
 use crate::run::content::DataContent;
@@ -34,8 +34,8 @@ fn metrics() -> Vec<Box<dyn Metric>> {
 }
 
 fn measured() -> Measured<'static> {
-    let metrics = vec![&[1.0, 0.0][..]];
-    Measured { losses: &[1.5, 0.3], metrics, given: None, weights: None, penalty: 0.25 }
+    let metrics = vec![OfMetric { values: &[1.0, 0.0], given: None, weights: None }];
+    Measured { losses: &[1.5, 0.3], metrics, weights: None, several: vec![], penalty: 0.25 }
 }
 
 fn fill(state: &mut RunState) {
