@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
+use unisono::checkpoint::write_whole;
 use unisono::data::{Batch, Field, Loader, Values};
 use unisono::{Prediction, Trainer};
 
@@ -29,8 +30,8 @@ pub(crate) fn write(trainer: &mut Trainer, held_out: &Loader, dir: &Path) -> Res
     let outputs: Map<String, Value> =
         outputs.iter().map(|found| (found.name.clone(), output(found))).collect();
     let path = dir.join("model.json");
-    let written = fs::write(&path, json!({ "inputs": inputs, "outputs": outputs }).to_string());
-    Ok(written.map_err(|error| format!("{}: {error}", path.display()))?)
+    let text = json!({ "inputs": inputs, "outputs": outputs }).to_string();
+    Ok(write_whole(path, &[text.as_bytes()])?)
 }
 
 /// Returns the first batch of samples of the longest length: the file takes no others.

@@ -1,9 +1,12 @@
 //! Trains a model from the settings of a run to its last line of output.
 
+use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, stdout};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use unisono::checkpoint::check_replaceable;
 use unisono::data::{Loader, Source};
 use unisono::{
     BestBy, Builder, CsvLog, EarlyStopping, Identity, JsonLines, Precision, Progress, Saving, TensorBoard,
@@ -123,24 +126,51 @@ impl Run {
         Ok(trainer.state_sha256()?)
     }
 
-    /// Refuses the places of `--trace` and `--onnx` if nothing can be written there. A run learns of it
-    /// before it starts, not when it is done.
+    /// Refuses the places of files that are written beside checkpoints if nothing can be written there, or two
+    /// files would have one place. A run learns of it before it starts, not when it is done.
     fn try_places(&self) -> Result<(), Error> {
-        let RunFlags { trace, onnx, .. } = &self.flags;
+        let RunFlags { trace, onnx, csv, .. } = &self.flags;
         if !self.world.is_first() {
             return Ok(());
         }
-        if let Some(path) = trace {
-            let refused = |error| Refused(format!("--trace {}: {error}", path.display()));
+        for (flag, path) in [("--trace", trace), ("--csv", csv)] {
+            let Some(path) = path else { continue };
+            let refused = |error: &dyn Display| Refused(format!("{flag} {}: {error}", path.display()));
             match path.is_dir() {
-                true => Err(refused(io::ErrorKind::IsADirectory.into()))?,
-                false => try_dir(path.parent().unwrap_or(path)).map_err(refused)?,
+                true => Err(refused(&io::Error::from(io::ErrorKind::IsADirectory)))?,
+                false => try_dir(path.parent().unwrap_or(path)).map_err(|error| refused(&error))?,
             }
         }
         if let Some(dir) = onnx {
             try_dir(dir).map_err(|error| Refused(format!("--onnx {}: {error}", dir.display())))?;
         }
+        let mut taken: BTreeMap<PathBuf, String> = BTreeMap::new();
+        for (flag, path) in self.files() {
+            // A run's directory is its own, and what somebody planted there is replaced.
+            if flag != "--out" {
+                check_replaceable(&path).map_err(|error| Refused(format!("{flag}: {error}")))?;
+            }
+            if let Some(other) = taken.insert(place(&path), flag.to_owned()) {
+                let what = format!("{other} and {flag} both write {}", path.display());
+                Err(Refused(format!("{what}: give one of them another place")))?;
+            }
+        }
         Ok(())
+    }
+
+    /// Returns the files that the flags name, each with its flag.
+    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        let RunFlags { trace, onnx, csv, out, .. } = &self.flags;
+        let beside = |dir: &Option<PathBuf>, names: [&str; 2]| {
+            dir.iter().flat_map(|dir| names.map(|name| dir.join(name))).collect::<Vec<_>>()
+        };
+        let mut files: Vec<(&'static str, PathBuf)> = Vec::new();
+        files
+            .extend(beside(out, ["model.safetensors", "model.json"]).into_iter().map(|path| ("--out", path)));
+        files.extend(beside(onnx, ["model.onnx", "model.json"]).into_iter().map(|path| ("--onnx", path)));
+        files.extend(trace.iter().map(|path| ("--trace", path.clone())));
+        files.extend(csv.iter().map(|path| ("--csv", path.clone())));
+        files
     }
 
     /// Writes the trace that `--trace` asks for.
@@ -253,6 +283,13 @@ impl Run {
         }
         Ok(())
     }
+}
+
+/// Returns a path under the real name of its directory, so that two ways to one file are equal.
+fn place(path: &Path) -> PathBuf {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    path.file_name().map_or_else(|| dir.clone(), |name| dir.join(name))
 }
 
 /// Creates a directory, and writes and removes a file in it.

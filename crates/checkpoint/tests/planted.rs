@@ -313,3 +313,23 @@ fn a_broken_checkpoint_is_moved_past_what_is_planted() {
     assert_eq!(names(path.parent().unwrap()), there);
     elsewhere.check("broken");
 }
+
+#[test]
+fn a_file_takes_the_place_of_a_file_or_a_link_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("pipe");
+    pipe(&at);
+    for path in [&*at, Path::new("/dev/null"), dir.path()] {
+        let named = |error: Error| assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+        named(check_replaceable(path).unwrap_err());
+        named(write_whole(path, &[b"text"]).unwrap_err());
+        named(write_model(path, &contents(1).model).unwrap_err());
+        assert!(!fs::symlink_metadata(path).unwrap().is_file());
+    }
+    let elsewhere = Elsewhere::new();
+    let link = dir.path().join("link");
+    symlink(elsewhere.precious(), &link).unwrap();
+    write_whole(&link, &[b"text"]).unwrap();
+    elsewhere.check("a link");
+    assert_eq!(fs::read_to_string(&link).unwrap(), "text");
+}

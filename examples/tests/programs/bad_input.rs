@@ -94,3 +94,38 @@ fn data_that_is_not_there_is_named() {
     let empty = csv(dir.path(), &[]);
     refused(&["--data", empty.to_str().unwrap()], &["data.csv", "no samples"]);
 }
+
+#[test]
+fn two_files_of_one_place_are_refused_before_training() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (out, file) = (path("out"), path("file"));
+    std::fs::create_dir(&out).unwrap();
+    let model = path("out/model.safetensors");
+    refused(&["--csv", &file, "--trace", &file], &["--trace and --csv both write", &file]);
+    refused(&["--out", &out, "--onnx", &out], &["--out and --onnx both write", "model.json"]);
+    refused(&["--out", &out, "--csv", &model], &["--out and --csv both write", &model]);
+    // By another way to the same place.
+    let other = path("out/../file");
+    refused(&["--csv", &file, "--trace", &other], &["both write"]);
+    assert!(std::fs::read_dir(&out).unwrap().next().is_none());
+}
+
+#[cfg(unix)]
+#[test]
+fn devices_and_pipes_are_not_replaced_by_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let onnx = dir.path().join("onnx");
+    std::fs::create_dir(&onnx).unwrap();
+    std::fs::rename(&pipe, onnx.join("model.json")).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for (flag, path) in [("--trace", "/dev/full"), ("--csv", "/dev/null"), ("--trace", pipe.to_str().unwrap())] {
+        refused(&[flag, path], &[flag, path, "which is not replaced"]);
+    }
+    refused(&["--onnx", onnx.to_str().unwrap()], &["--onnx", "model.json", "which is not replaced"]);
+    for path in [std::path::Path::new("/dev/full"), &pipe, &onnx.join("model.json")] {
+        assert!(!std::fs::symlink_metadata(path).unwrap().is_file(), "{}", path.display());
+    }
+}

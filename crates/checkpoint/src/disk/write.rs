@@ -26,22 +26,41 @@ const LARGE: usize = 1 << 20;
 /// needs it.
 ///
 /// # Errors
-/// The path names no file; a tensor is called `__metadata__`, or the header would be longer than readers
+/// The path names no file, or something else than a regular file or a link is there
+/// ([`check_replaceable`]); a tensor is called `__metadata__`, or the header would be longer than readers
 /// accept; the file cannot be written, moved to its place or made durable.
 pub fn write_model(path: impl AsRef<Path>, tensors: &Tensors) -> Result<()> {
     let path = path.as_ref();
+    check_replaceable(path)?;
     replace_model(&*beside(path)?, path, EXPORT, tensors)
 }
 
-/// Writes a file as a whole, as [`write_model`] does: a link or a pipe at the path is replaced, neither
-/// followed nor waited for, and the file that was there stays until the new one is durable. The bytes are
+/// Writes a file as a whole, as [`write_model`] does: a link at the path is replaced and not followed, and the
+/// file that was there stays until the new one is durable. The bytes are
 /// those of the parts, one behind the other.
 ///
 /// # Errors
-/// The file cannot be written, with its path.
+/// The file cannot be written, or something else than a regular file or a link is there, with its path.
 pub fn write_whole(path: impl AsRef<Path>, parts: &[&[u8]]) -> Result<()> {
     let path = path.as_ref();
+    check_replaceable(path)?;
     replace_file(&*beside(path)?, path, EXPORT, parts.iter().copied()).map(drop)
+}
+
+/// Checks that a file may be written at a path: that nothing is there, or a regular file or a link, which is
+/// replaced. A device, a pipe, a socket or a directory stays as it is.
+///
+/// # Errors
+/// Something else is there, with its path.
+pub fn check_replaceable(path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() || found.is_symlink() => Ok(()),
+        Ok(found) if found.is_dir() => Err(broken(path, "is a directory, not a file to be replaced")),
+        Ok(_) => Err(broken(path, "is a device, a pipe or a socket, which is not replaced by a file")),
+        // What keeps it from being looked at keeps it from being written.
+        Err(_) => Ok(()),
+    }
 }
 
 /// Returns the disk that keeps to the directory which a path is in.
