@@ -62,32 +62,3 @@ fn a_bad_sample_is_told_to_be_one_of_those_held_out() {
     let error = build(&train).fit(&train, Some(&held_out), 1).unwrap_err().to_string();
     assert_eq!(error, "validation data: sample 3 (epoch 1, position 3): field \"x\" holds NaN");
 }
-
-/// Features and labels of three classes, with these names.
-fn named(names: &[&str]) -> Loader {
-    let labels = Values::I32((0..24).map(|i| i % names.len() as i32).collect());
-    let x = Values::F32(vec![0.5; 24 * FEATURES]);
-    let data = Memory::new("x", [FEATURES], x).unwrap().with("y", [], labels).unwrap();
-    Loader::new(data.with_categories("y", names.iter().copied()).unwrap())
-}
-
-/// As from folders of pictures, one of which lacks a class.
-#[test]
-fn held_out_data_whose_labels_stand_for_other_classes_are_refused() {
-    let train = named(&["cat", "dog", "fox"]);
-    let held_out = named(&["cat", "fox"]);
-    let expected = "1 of \"y\" is \"dog\" in one, and \"fox\" in the other";
-    let message = refused(&train, held_out.clone());
-    assert!(message.starts_with("validation data: categories: ") && message.contains(expected), "{message}");
-    // An evaluation by itself as well, and parts of the data, which know what the whole does.
-    let mut trainer = build(&train);
-    trainer.fit(&train, Some(&named(&["cat", "dog"])), 1).unwrap();
-    let (part, _) = held_out.validation_split(0.5).unwrap();
-    for loader in [held_out, part] {
-        let message = trainer.evaluate(&loader).unwrap_err().to_string();
-        assert!(message.contains(expected), "{message}");
-    }
-    trainer.evaluate(&train).unwrap();
-    // Data that say nothing are believed.
-    trainer.evaluate(&loader(10, 2).unwrap()).unwrap();
-}

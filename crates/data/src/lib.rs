@@ -18,7 +18,6 @@ pub use loading::seen::{Seen, StageTime};
 pub use order::buckets::Buckets;
 pub use sample::Sample;
 pub use sample::batch::Batch;
-pub use sample::categories::{Categories, differing_category};
 pub use sample::content::{ContentHash, Coverage};
 pub use sample::error::{BoxError, DataError};
 pub use sample::field::{Field, FieldDType, FieldSpec, Values};

@@ -271,7 +271,7 @@ fn a_label_that_is_no_whole_number_among_others_is_an_error() {
     let files = Files::new();
     let labels = |text: &str| Csv::new(files.file(text)).numbers(["a"]).label("y");
     let (_, schema) = labels("y,a\n0,1\n2,1\n10,1\n").read_with_schema().unwrap();
-    for odd in ["3.5", "3000000000", "1e3"] {
+    for odd in ["3.0", "3000000000", "1e3"] {
         let error = labels(&format!("y,a\n0,1\n{odd},1\n10,1\n")).read().unwrap_err().to_string();
         assert!(error.contains(&format!("{odd:?} is no whole number of 32 bits")), "{error}");
     }
@@ -297,82 +297,4 @@ fn columns_that_cannot_be_chosen_are_errors() {
     assert!(error(csv().numbers(["price"]).most_bytes(20)).contains("Csv::most_bytes"));
     let ragged = Csv::new(files.file("a,b\n1,2\n3\n")).numbers(["a"]);
     assert!(error(ragged).contains("line 3: 1 columns, expected 2"));
-}
-
-/// Three times a second apart, which f32 holds as one number.
-const TIMES: &str = "at,y\n1700000001,0\n1700000002,1\n1700000050,0\n";
-
-#[test]
-fn numbers_that_f32_cannot_tell_apart_are_refused_by_line_and_column() {
-    let files = Files::new();
-    let named = |csv: Csv| csv.numbers(["at"]).label("y");
-    let plain = |csv: Csv| csv.header(true).label(Column::Last);
-    for (text, line) in [
-        (TIMES, 2),
-        ("at,y\n5,1\n-16777217,0\n", 3),
-        ("at,y\n1700000000.25,1\n", 2),
-        ("at,y\n123456789e1,1\n", 2),
-    ] {
-        for error in [files.error(text, named), files.error(text, plain)] {
-            assert!(error.contains(&format!("line {line}: column 1")), "{error}");
-            assert!(error.contains("the nearest f32") && error.contains("`scaled`"), "{error}");
-        }
-    }
-    // Rounded numbers of few digits, and those that f32 has.
-    let fine = Csv::new(files.file("16777216,6.02214e23,45123460,0.123456789012,1.7e9\n")).read().unwrap();
-    let expected = [16_777_216.0, 6.02214e23, 45_123_460.0, 0.123_456_79, 1.7e9];
-    assert_eq!(fine.array("x").unwrap().as_f32(), Some(&expected[..]));
-
-    // What may be meant.
-    let times = |set: fn(Csv) -> Csv| {
-        let table = set(Csv::new(files.file(TIMES))).read().unwrap();
-        table.array("x").unwrap().as_f32().unwrap().to_vec()
-    };
-    assert_eq!(times(|csv| csv.numbers(["at"]).scaled("at", 1.7e9, 0.5)), [0.5, 1.0, 25.0]);
-    assert_eq!(times(|csv| csv.label("y").scaled(0, 1.7e9, 1.0)), [1.0, 2.0, 50.0]);
-    assert_eq!(times(|csv| csv.numbers(["at"]).rounded()), [1.7e9; 3]);
-    let keys = Csv::new(files.file(TIMES)).category("at").label("y").read().unwrap();
-    assert_eq!(keys.array("at").unwrap().as_i32(), Some(&[0, 1, 2][..]));
-    assert!(
-        files
-            .error(TIMES, |csv| csv.numbers(["y"]).scaled("day", 0.0, 1.0))
-            .contains("no column named \"day\"")
-    );
-}
-
-#[test]
-fn files_of_other_programs_are_read_or_refused_by_name() {
-    let files = Files::new();
-    // Old line ends, and mixed ones, also where the reader's buffers end.
-    let expected: Vec<f32> = (0..40_000).map(|i| i as f32).collect();
-    for ends in [&["\r"][..], &["\r\n"], &["\n", "\r", "\r\n"]] {
-        let text: String = (0..40_000).map(|i| format!("{i}{}", ends[i % ends.len()])).collect();
-        let table = Csv::new(files.file(&text)).read().unwrap();
-        assert_eq!(table.array("x").unwrap().as_f32(), Some(&expected[..]), "{ends:?}");
-    }
-    assert!(files.error("a,b\r1,x\r", |csv| csv.header(true)).contains("line 2: column 2"));
-    // A header that comes again, as where files were put together.
-    let again =
-        files.error("city,area\nBern,1\ncity,area\nRome,2\n", |csv| csv.category("city").numbers(["area"]));
-    assert!(again.contains("line 3: the header once more"), "{again}");
-    let twice = files.error("a,a,y\n1,2,0\n", |csv| csv.numbers(["a"]).label("y"));
-    assert!(twice.contains("columns 1 and 2 are both named \"a\""), "{twice}");
-    // Whole labels that a program kept as floats are the same labels, whichever way they are asked for.
-    for set in [|csv: Csv| csv.header(true).label(Column::Last), |csv: Csv| csv.numbers(["x"]).label("y")] {
-        let table = set(Csv::new(files.file("x,y\n1,0.0\n2,2.\n3,1\n"))).read().unwrap();
-        assert_eq!(table.array("y").unwrap().as_i32(), Some(&[0, 2, 1][..]));
-        assert!(files.error("x,y\n1,0\n2,0.5\n", set).contains("0.5"));
-    }
-}
-
-#[test]
-fn a_table_knows_what_its_ids_stand_for() {
-    let files = Files::new();
-    let read = |text: &str| Csv::new(files.file(text)).category("city").label("kind").read().unwrap();
-    let train = read("city,kind\nBern,cat\nRome,dog\nOslo,fox\n");
-    let held = read("city,kind\nRome,cat\nRome,fox\n");
-    let expected = "0 of \"city\" is \"Bern\" in one, and \"Rome\" in the other";
-    let differing = unisono_data::differing_category(&train.categories(), &held.categories());
-    assert_eq!(differing.as_deref(), Some(expected));
-    assert_eq!(train.categories()["y"], ["cat", "dog", "fox"]);
 }

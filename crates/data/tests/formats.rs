@@ -2,14 +2,13 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
 use unisono_data::{
-    Array, Arrays, Cifar, Concat, DataError, Element, Field, FieldDType, ImageFolder, Interleave, Loader,
-    Source, Tokens, Values, Width, augment, differing_category,
+    Array, Arrays, Cifar, DataError, Element, Field, FieldDType, ImageFolder, Loader, Source, Tokens, Values,
+    Width, augment,
 };
 
 /// A file written by another program.
@@ -205,88 +204,6 @@ fn distance(image: &[f32], channels: usize) -> f32 {
     (squares / image.len() as f32).sqrt()
 }
 
-/// Returns the classes of all pictures, by the ends of their paths.
-fn labels(folder: &ImageFolder) -> Vec<(String, i32)> {
-    let label = |i| folder.fetch(i).unwrap().field("y").unwrap().values.as_i32().unwrap()[0];
-    let name = |i| folder.describe(i).replace('\\', "/").rsplit_once("data/").unwrap().1.to_owned();
-    (0..folder.len()).map(|i| (name(i), label(i))).collect()
-}
-
-#[test]
-fn folders_of_one_data_set_number_classes_alike() {
-    let dir = TempDir::new().unwrap();
-    let picture = std::fs::read(given("pal.png")).unwrap();
-    for name in [
-        "train/data/cat/1.png",
-        "train/data/dog/1.png",
-        "train/data/fox/1.png",
-        "held/data/cat/1.png",
-        "held/data/fox/old/deep/2.png",
-        "held/data/fox/3.jfif",
-        "held/data/fox/__MACOSX/4.png",
-        "held/data/__MACOSX/fox/5.png",
-    ] {
-        written(&dir, name, picture.clone());
-    }
-    for name in ["held/data/fox/scan.picture", "held/data/fox/notes.txt", "held/data/empty/.keep"] {
-        written(&dir, name, "none");
-    }
-    let train = ImageFolder::open(dir.path().join("train/data")).unwrap();
-    let held = ImageFolder::open(dir.path().join("held/data")).unwrap();
-    // By itself the folder has no dogs, so a fox is 1 in it.
-    assert_eq!(held.class_names(), ["cat", "fox"]);
-    let differing = differing_category(&train.categories(), &held.categories());
-    assert_eq!(differing.as_deref(), Some("1 of \"y\" is \"dog\" in one, and \"fox\" in the other"));
-    let both: Vec<Arc<dyn Source>> = vec![Arc::new(train.clone()), Arc::new(held.clone())];
-    assert!(message(Concat::new(both.clone())).contains("\"fox\" in the other"));
-    assert!(
-        message(Interleave::new(both.into_iter().map(|source| (source, 1)))).contains("\"fox\" in the other")
-    );
-    let notes = held.notes();
-    assert!(
-        notes[0].ends_with(
-            "2 files that are no pictures by their names were passed over: fox/notes.txt, fox/scan.picture"
-        ),
-        "{notes:?}"
-    );
-    assert!(
-        notes[1].ends_with(
-            "3 directories without pictures or of the system were passed over: __MACOSX, empty, fox/__MACOSX"
-        ),
-        "{notes:?}"
-    );
-    assert!(train.notes().is_empty());
-
-    let expected = [("cat/1.png", 0), ("fox/3.jfif", 2), ("fox/old/deep/2.png", 2)];
-    let expected: Vec<(String, i32)> = expected.map(|(name, class)| (name.to_owned(), class)).to_vec();
-    let like = held.clone().like(&train).unwrap();
-    let named = held.clone().classes(["cat", "dog", "fox"]).unwrap();
-    assert_eq!((labels(&like), labels(&named)), (expected.clone(), expected));
-    assert_eq!(differing_category(&train.categories(), &like.categories()), None);
-    assert!(Concat::new([Arc::new(train.clone()) as Arc<dyn Source>, Arc::new(like)]).is_ok());
-
-    // Two of three classes, in another order.
-    let two = train.clone().classes(["fox", "cat"]).unwrap();
-    assert_eq!(labels(&two), [("fox/1.png".to_owned(), 0), ("cat/1.png".to_owned(), 1)]);
-    assert!(two.notes()[0].ends_with("1 directories that are none of the classes were passed over: dog"));
-    let lacks = train.clone().like(&held).unwrap_err().to_string();
-    assert!(lacks.contains("the class \"dog\" is not in"), "{lacks}");
-    assert!(message(train.clone().classes(["cat", "cat"])).contains("named twice"));
-    assert!(message(train.classes(["wolf"])).contains("no pictures in directories of classes"));
-}
-
-#[cfg(unix)]
-#[test]
-fn links_in_an_image_folder_end() {
-    let dir = TempDir::new().unwrap();
-    written(&dir, "data/cat/1.png", std::fs::read(given("pal.png")).unwrap());
-    std::os::unix::fs::symlink(dir.path().join("data"), dir.path().join("data/cat/up")).unwrap();
-    std::os::unix::fs::symlink(dir.path().join("data/cat"), dir.path().join("data/kitten")).unwrap();
-    let folder = ImageFolder::open(dir.path().join("data")).unwrap();
-    assert_eq!(folder.class_names(), ["cat", "kitten"]);
-    assert!(folder.notes().iter().any(|note| note.contains("cat/up")), "{:?}", folder.notes());
-}
-
 #[test]
 fn an_image_folder() {
     let dir = TempDir::new().unwrap();
@@ -303,7 +220,7 @@ fn an_image_folder() {
     }
     written(&dir, "dog/notes.txt", "not a picture");
     let folder = ImageFolder::open(dir.path()).unwrap();
-    assert_eq!(folder.class_names(), ["Dog", "cat", "dog"]);
+    assert_eq!(folder.classes(), ["Dog", "cat", "dog"]);
     let files: Vec<_> = (0..folder.len()).map(|i| folder.describe(i)).collect();
     let expected = ["Dog/1.jpg", "cat/a.jpeg", "cat/b.JPG", "dog/1.png"];
     assert!(
@@ -385,31 +302,6 @@ fn names_that_are_not_utf_8() {
     );
     std::fs::create_dir(dir.path().join(odd)).unwrap();
     assert!(message(ImageFolder::open(dir.path())).ends_with("the name is not UTF-8"));
-}
-
-#[test]
-fn elements_that_f32_cannot_tell_apart_are_refused() {
-    let dir = TempDir::new().unwrap();
-    let npy = |name: &str, kind: &str, bytes: Vec<u8>| {
-        let header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': (2, 1), }}");
-        let header = format!("{header:<117}\n");
-        let start = [b"\x93NUMPY\x01\x00".to_vec(), (header.len() as u16).to_le_bytes().to_vec()].concat();
-        written(&dir, name, [start, header.into_bytes(), bytes].concat())
-    };
-    let times = [1_700_000_001i64, 1_700_000_002];
-    let files = [
-        npy("i64.npy", "<i8", times.iter().flat_map(|t| t.to_le_bytes()).collect()),
-        npy("u32.npy", "<u4", times.iter().flat_map(|t| (*t as u32).to_le_bytes()).collect()),
-        npy("f64.npy", "<f8", times.iter().flat_map(|t| (*t as f64).to_le_bytes()).collect()),
-    ];
-    for file in files {
-        let open = || Array::npy(&file).unwrap().cast(FieldDType::F32).unwrap();
-        let error = Arrays::new("x", open()).fetch(1).unwrap_err().to_string();
-        assert!(error.contains("1700000002 would become 1700000000, the nearest f32"), "{error}");
-        let first = |array: Array| array.row(0).unwrap();
-        assert_eq!(first(open().scaled(1.7e9, 2.0)), Values::F32(vec![2.0]));
-        assert_eq!(first(open().rounded()), Values::F32(vec![1.7e9]));
-    }
 }
 
 #[test]

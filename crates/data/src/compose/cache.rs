@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Categories, ContentHash, Coverage, DataError, FieldSpec, Sample, Source};
+use crate::{ContentHash, Coverage, DataError, FieldSpec, Sample, Source};
 
 /// A source whose samples are kept, within a budget of bytes, the first time they are fetched. Those that do
 /// not fit are fetched each time.
@@ -75,14 +75,6 @@ impl<S: Source> Source for Cache<S> {
 
     fn fingerprint(&self) -> u64 {
         self.source.fingerprint()
-    }
-
-    fn categories(&self) -> Categories {
-        self.source.categories()
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.source.notes()
     }
 
     fn coverage(&self) -> Coverage {

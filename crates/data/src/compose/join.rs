@@ -4,8 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::compose::subset::{hash_part, part_coverage};
-use crate::sample::categories::differing_category;
-use crate::{Categories, ContentHash, Coverage, DataError, FieldSpec, Fingerprint, Sample, Source};
+use crate::{ContentHash, Coverage, DataError, FieldSpec, Fingerprint, Sample, Source};
 
 /// A source made of several, one after another.
 #[doc(alias = "ConcatDataset")]
@@ -117,17 +116,12 @@ fn one_turn(weights: &[u64], total: u64) -> Vec<(usize, u64)> {
 fn same_fields(setting: &'static str, sources: &[Arc<dyn Source>]) -> Result<(), DataError> {
     let wrong = |what: String| Err(DataError::Setting { setting, what });
     let Some(first) = sources.first() else { return wrong("no sources".into()) };
-    if let Some(at) = sources.iter().position(|source| source.fields() != first.fields()) {
-        let what =
-            format!("source {at} has fields {:?}, source 0 {:?}", sources[at].fields(), first.fields());
-        return wrong(what);
+    match sources.iter().position(|source| source.fields() != first.fields()) {
+        Some(at) => {
+            wrong(format!("source {at} has fields {:?}, source 0 {:?}", sources[at].fields(), first.fields()))
+        }
+        None => Ok(()),
     }
-    let categories = first.categories();
-    let differing = sources.iter().enumerate().find_map(|(at, source)| {
-        let differing = differing_category(&categories, &source.categories())?;
-        Some(format!("sources 0 and {at} number the same field differently: {differing}"))
-    });
-    differing.map_or(Ok(()), wrong)
 }
 
 macro_rules! joined_source {
@@ -158,15 +152,6 @@ macro_rules! joined_source {
                 let $own = self;
                 let hash = $extra.iter().fold(hash, |hash, &word| hash.word(word));
                 self.sources.iter().fold(hash, |hash, source| hash.word(source.fingerprint())).finish()
-            }
-
-            fn categories(&self) -> Categories {
-                // Those that all sources name are the same ([`same_fields`]).
-                self.sources.iter().flat_map(|source| source.categories()).collect()
-            }
-
-            fn notes(&self) -> Vec<String> {
-                self.sources.iter().flat_map(|source| source.notes()).collect()
             }
 
             fn coverage(&self) -> Coverage {

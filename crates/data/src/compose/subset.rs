@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use unisono_random::Permutation;
 
-use crate::{Categories, ContentHash, Coverage, DataError, FieldSpec, Fingerprint, Sample, Source};
+use crate::{ContentHash, Coverage, DataError, FieldSpec, Fingerprint, Sample, Source};
 
 /// Some samples of a source, in a given order.
 #[derive(Clone, Debug)]
@@ -134,14 +134,6 @@ impl<S: Source> Source for Subset<S> {
                 first.fold(hash.word(*start), Fingerprint::word).finish()
             }
         }
-    }
-
-    fn categories(&self) -> Categories {
-        self.source.categories()
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.source.notes()
     }
 
     fn coverage(&self) -> Coverage {

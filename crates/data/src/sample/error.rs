@@ -1,6 +1,5 @@
 //! The errors of this crate.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use crate::FieldDType;
@@ -34,7 +33,7 @@ pub enum DataError {
         /// The text found there.
         value: String,
         /// The kind of value expected, such as "a number".
-        expected: Cow<'static, str>,
+        expected: &'static str,
     },
     /// A line of a CSV file has another number of columns than the first.
     #[error("{}: line {line}: {found} columns, expected {expected}", path.display())]

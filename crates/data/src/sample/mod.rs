@@ -1,7 +1,6 @@
 //! Samples, their fields, and the trait of their sources: what the rest of the crate is made of.
 
 pub(crate) mod batch;
-pub(crate) mod categories;
 pub(crate) mod check;
 pub(crate) mod content;
 pub(crate) mod error;

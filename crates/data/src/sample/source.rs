@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::sample::tree::hash_fetched;
-use crate::{Categories, ContentHash, Coverage, DataError, FieldSpec, Fingerprint, Sample};
+use crate::{ContentHash, Coverage, DataError, FieldSpec, Fingerprint, Sample};
 
 /// A data set: a length, and samples by index.
 ///
@@ -65,19 +65,6 @@ pub trait Source: Send + Sync {
         Fingerprint::new().source(self.len(), self.fields()).finish()
     }
 
-    /// Returns what the whole numbers of fields stand for: for a field's name the names of 0, 1 and so on, such
-    /// as the classes of labels. A trainer compares those of training and validation data. Default: nothing is
-    /// known.
-    fn categories(&self) -> Categories {
-        Categories::new()
-    }
-
-    /// Returns what a user should know of the data, in sentences: for instance which files were passed over. A
-    /// trainer tells it when a fit begins. Default: nothing.
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
-
     /// Returns how the content takes part in a run's identity. Default: [`Coverage::Unknown`].
     ///
     /// A source whose samples may be read once more returns [`Coverage::Hashed`]. One that computes them
@@ -118,12 +105,6 @@ macro_rules! source_behind_a_pointer {
             }
             fn fingerprint(&self) -> u64 {
                 (**self).fingerprint()
-            }
-            fn categories(&self) -> Categories {
-                (**self).categories()
-            }
-            fn notes(&self) -> Vec<String> {
-                (**self).notes()
             }
             fn coverage(&self) -> Coverage {
                 (**self).coverage()

@@ -4,9 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::sample::field::elements;
-use crate::{
-    Categories, ContentHash, Coverage, DataError, Field, FieldSpec, Fingerprint, Sample, Source, Values,
-};
+use crate::{ContentHash, Coverage, DataError, Field, FieldSpec, Fingerprint, Sample, Source, Values};
 
 /// Arrays in memory: one contiguous array a field, sample after sample.
 ///
@@ -24,7 +22,6 @@ pub struct Memory {
     specs: Vec<FieldSpec>,
     /// The array of each field.
     arrays: Vec<Values>,
-    categories: Categories,
 }
 
 impl Memory {
@@ -39,7 +36,7 @@ impl Memory {
     ) -> Result<Self, DataError> {
         let spec = FieldSpec { name: name.into(), dtype: values.dtype(), shape: shape.into() };
         let len = sample_count(&spec, &values)?;
-        Ok(Self { len, specs: vec![spec], arrays: vec![values], categories: Categories::new() })
+        Ok(Self { len, specs: vec![spec], arrays: vec![values] })
     }
 
     /// Adds a field with as many samples.
@@ -78,28 +75,6 @@ impl Memory {
         Self::new("x", shape, Values::F32(features.into()))?.with("y", [], Values::I32(labels.into()))
     }
 
-    /// Names what the whole numbers of a field stand for, in their order from 0: the classes of labels. A trainer
-    /// refuses validation data that number them differently.
-    ///
-    /// # Errors
-    /// There is no such field of i32, or it has a number beyond the names or below 0.
-    pub fn with_categories<N: Into<String>>(
-        mut self,
-        field: &str,
-        names: impl IntoIterator<Item = N>,
-    ) -> Result<Self, DataError> {
-        let names: Vec<String> = names.into_iter().map(Into::into).collect();
-        let numbers = self.array(field).and_then(Values::as_i32);
-        let numbers = numbers.ok_or_else(|| DataError::field(field, "there is no such field of i32"))?;
-        let is_named = |number: &&i32| usize::try_from(**number).is_ok_and(|at| at < names.len());
-        if let Some(beyond) = numbers.iter().find(|number| !is_named(number)) {
-            let what = format!("{beyond} is the number of none of {} categories", names.len());
-            return Err(DataError::field(field, what));
-        }
-        self.categories.insert(field.to_owned(), names);
-        Ok(self)
-    }
-
     /// Returns the whole array of a field.
     pub fn array(&self, name: &str) -> Option<&Values> {
         let at = self.specs.iter().position(|spec| *spec.name == *name)?;
@@ -129,10 +104,6 @@ impl Source for Memory {
             sample.set(spec.name.clone(), Field { shape: spec.shape.clone(), values });
         }
         Ok(sample)
-    }
-
-    fn categories(&self) -> Categories {
-        self.categories.clone()
     }
 
     /// Covers the contents as well.

@@ -10,7 +10,6 @@ pub(crate) mod csv;
 pub(crate) mod files;
 mod gzip;
 pub(crate) mod memory;
-pub(crate) mod narrow;
 pub(crate) mod sequences;
 #[cfg(feature = "tokenizers")]
 pub(crate) mod tokenizer;

@@ -6,10 +6,6 @@
 //! documentation says otherwise. It computes with `+ - * /`, `sqrt` and the `libm` crate alone, so its bits
 //! are the same on every platform.
 //!
-//! A transform that moves pixels takes one field or several: `flip_horizontal(["x", "mask"], 0.5)` draws once
-//! and does the same to all of them, which must be of one height and width. Fields of i32 are labels of pixels:
-//! they stay whole numbers, and where pixels are resampled they take the nearest one.
-//!
 //! Layers take [channels, height, width], so [`channels_first`](crate::channels_first) comes after all of
 //! these.
 //!
@@ -50,56 +46,15 @@ use unisono_random::Draws;
 
 use crate::{BoxError, DataError, Sample, Transform, Values};
 
-/// The names of the fields that a transform changes alike: `"x"`, or `["x", "mask"]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fields(Vec<String>);
-
-impl From<&str> for Fields {
-    fn from(name: &str) -> Self {
-        Self(vec![name.to_owned()])
-    }
-}
-
-impl From<&String> for Fields {
-    fn from(name: &String) -> Self {
-        Self(vec![name.clone()])
-    }
-}
-
-impl<const N: usize> From<[&str; N]> for Fields {
-    fn from(names: [&str; N]) -> Self {
-        Self(names.map(str::to_owned).to_vec())
-    }
-}
-
-impl From<&[&str]> for Fields {
-    fn from(names: &[&str]) -> Self {
-        Self(names.iter().map(|&name| name.to_owned()).collect())
-    }
-}
-
-impl From<Vec<String>> for Fields {
-    fn from(names: Vec<String>) -> Self {
-        Self(names)
-    }
-}
-
 /// An image being changed. Its `pixels` always fill its extents.
 struct Image {
     height: usize,
     width: usize,
     channels: usize,
     pixels: Vec<f32>,
-    /// Whether the pixels are labels, between which nothing lies.
-    labels: bool,
 }
 
 impl Image {
-    /// Returns an image without pixels of as many channels, of the same kind.
-    fn like(&self) -> Image {
-        Image { height: 0, width: 0, channels: self.channels, pixels: Vec::new(), labels: self.labels }
-    }
-
     /// Returns the channels of a pixel.
     fn at(&self, y: usize, x: usize) -> &[f32] {
         let start = (y * self.width + x) * self.channels;
@@ -113,79 +68,38 @@ impl Image {
             let start = (y * self.width + left) * self.channels;
             pixels.extend_from_slice(&self.pixels[start..start + width * self.channels]);
         }
-        Image { height, width, pixels, ..self.like() }
+        Image { height, width, channels: self.channels, pixels }
     }
 }
 
-/// Returns a transform of the values of one image field.
+/// Returns a transform of one image field.
 fn on_image(
     field: &str,
     change: impl Fn(&mut Image, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static,
 ) -> impl Transform {
     let name = field.to_owned();
-    move |sample: &mut Sample, draws: &mut Draws| changed(sample, &name, draws, false, &change)
-}
-
-/// Returns a transform of the places of pixels, which does the same to several fields.
-fn on_images(
-    fields: impl Into<Fields>,
-    change: impl Fn(&mut Image, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static,
-) -> impl Transform {
-    let Fields(names) = fields.into();
     move |sample: &mut Sample, draws: &mut Draws| {
-        let Some((first, others)) = names.split_first() else { return Err("it names no field".into()) };
-        let size =
-            |name: &String| sample.field(name).map(|field| field.shape.get(..2).unwrap_or_default().to_vec());
-        if let Some(other) = others.iter().find(|other| size(other) != size(first)) {
-            let what = format!("height and width {:?}, but '{first}' has {:?}", size(other), size(first));
-            return Err(DataError::field(other, what).into());
+        let wrong = |what: String| DataError::field(&name, what);
+        let field = sample.field_mut(&name).ok_or_else(|| wrong("no such field".into()))?;
+        field.check_length(&name)?;
+        let (height, width, channels) = match *field.shape.as_slice() {
+            [height, width] => (height, width, 1),
+            [height, width, channels] => (height, width, channels),
+            _ => return Err(wrong(format!("shape {:?} is not an image's", field.shape)).into()),
+        };
+        let Values::F32(values) = &mut field.values else {
+            return Err(wrong("dtype i32, expected f32".into()).into());
+        };
+        if values.is_empty() {
+            return Err(wrong(format!("shape {:?} is empty", field.shape)).into());
         }
-        let before = draws.clone();
-        changed(sample, first, draws, true, &change)?;
-        others.iter().try_for_each(|other| changed(sample, other, &mut before.clone(), true, &change))
+        let mut image = Image { height, width, channels, pixels: std::mem::take(values) };
+        change(&mut image, draws)?;
+        *values = image.pixels;
+        field.shape[0] = image.height;
+        field.shape[1] = image.width;
+        Ok(())
     }
-}
-
-/// Changes a field of a sample. `labels`: whether it may be one of labels.
-fn changed(
-    sample: &mut Sample,
-    name: &str,
-    draws: &mut Draws,
-    labels: bool,
-    change: &dyn Fn(&mut Image, &mut Draws) -> Result<(), BoxError>,
-) -> Result<(), BoxError> {
-    let wrong = |what: String| DataError::field(name, what);
-    let field = sample.field_mut(name).ok_or_else(|| wrong("no such field".into()))?;
-    field.check_length(name)?;
-    let (height, width, channels) = match *field.shape.as_slice() {
-        [height, width] => (height, width, 1),
-        [height, width, channels] => (height, width, channels),
-        _ => return Err(wrong(format!("shape {:?} is not an image's", field.shape)).into()),
-    };
-    let pixels = match &mut field.values {
-        Values::F32(values) => std::mem::take(values),
-        Values::I32(values) if labels => {
-            let large = values.iter().find(|label| label.unsigned_abs() > 1 << 24);
-            if let Some(large) = large {
-                return Err(wrong(format!("the label {large} is beyond 2^24")).into());
-            }
-            values.iter().map(|&label| label as f32).collect()
-        }
-        Values::I32(_) => return Err(wrong("dtype i32, expected f32".into()).into()),
-    };
-    if pixels.is_empty() {
-        return Err(wrong(format!("shape {:?} is empty", field.shape)).into());
-    }
-    let labels = matches!(field.values, Values::I32(_));
-    let mut image = Image { height, width, channels, pixels, labels };
-    change(&mut image, draws)?;
-    match &mut field.values {
-        Values::F32(values) => *values = image.pixels,
-        Values::I32(values) => *values = image.pixels.into_iter().map(|label| label.round() as i32).collect(),
-    }
-    field.shape[0] = image.height;
-    field.shape[1] = image.width;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! The observers of a run, and the stop that may end it.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use unisono_data::Seen;
@@ -40,8 +39,6 @@ pub(crate) struct Watch {
     pub told_batch: bool,
     /// Whether observers were told that a model with carries is trained on rows that are drawn anew.
     pub told_carries: bool,
-    /// What data said of themselves. Observers were told each of it once.
-    pub told_of_data: BTreeSet<String>,
     /// Notes about values for which nothing was measured. Observers were told each of them once.
     pub told_unmeasured: Vec<String>,
 }

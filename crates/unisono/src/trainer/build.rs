@@ -5,7 +5,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 
-use unisono_data::{Categories, FieldSpec};
+use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Backend, Kind};
 use unisono_graph::{Layout, MAX_SHARDS, Precision, Program, StateKind};
 use unisono_replica::{AuditReport, describe_classes, is_one_class};
@@ -219,7 +219,6 @@ impl Builder {
             callbacks,
             data_hash: DataHash::default(),
             trust: Trust::New,
-            categories: Categories::new(),
             doubted: None,
         })
     }

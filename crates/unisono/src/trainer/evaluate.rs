@@ -104,7 +104,6 @@ impl Trainer {
 
     fn evaluate_here(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
         let mut running = Running::default();
-        self.check_categories(loader)?;
         self.prepare(ProgramId::Evaluate, self.samples_of(loader))?;
         self.using.reset();
         let mut batches = self.reader(loader).epoch(0)?;

@@ -135,7 +135,6 @@ impl Trainer {
         if let Some(validation) = validation {
             self.can_evaluate(validation).map_err(Error::of_validation)?;
         }
-        self.note_data(train, validation)?;
         [Some(train), validation].into_iter().flatten().for_each(|loader| self.note_batch(loader));
         self.note_carries(train);
         (self.callbacks.save, self.callbacks.pause) = (false, None);

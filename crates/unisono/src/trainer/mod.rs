@@ -17,7 +17,6 @@ mod averages;
 pub(crate) mod build;
 pub(crate) mod builder;
 pub(crate) mod callback;
-mod categories;
 pub(crate) mod control;
 mod crew;
 mod data_together;
@@ -42,8 +41,6 @@ mod tensors;
 mod together;
 mod trust;
 pub(crate) mod witness;
-
-use unisono_data::Categories;
 
 use crate::compile::plan::Plan;
 use crate::observe::watch::Watch;
@@ -75,8 +72,6 @@ pub struct Trainer {
     data_hash: DataHash,
     /// How far the run is trusted.
     trust: Trust,
-    /// What the whole numbers of the training data's fields stand for, as far as they say.
-    categories: Categories,
     /// The step at which replicas were last found to differ without it being known which is wrong. Only an
     /// audit of a later step clears it.
     doubted: Option<u64>,

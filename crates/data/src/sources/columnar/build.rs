@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use arrow_array::{Array, RecordBatch};
 
 use super::cells;
-use super::chunk::{Make, Number, column};
+use super::chunk::{Make, column};
 use super::file::{File, Part};
 use super::source::{ColumnarSource, Kept};
 use super::{Columnar, Columns};
@@ -292,11 +292,10 @@ fn makes(
     let fills = !matches!(table.missing, Missing::Error | Missing::LeaveOut);
     let type_of = |name: &str| files[0].schema.field_with_name(name).map(|field| field.data_type().clone());
     let mut all = Vec::new();
-    let number = |name: &String, fill| Number { name: name.clone(), fill, narrow: table.narrow(name) };
     let ids = |texts: &[String]| texts.iter().cloned().zip(0..).collect::<BTreeMap<String, i32>>();
     if !numbers.is_empty() {
         let fill = |name: &String| schema.fills.get(name).copied().filter(|_| fills);
-        let columns = numbers.iter().map(|name| number(name, fill(name))).collect();
+        let columns = numbers.iter().map(|name| (name.clone(), fill(name))).collect();
         all.push(("x".to_owned(), vec![numbers.len()], Make::Numbers(columns)));
     }
     for name in categories {
@@ -309,11 +308,7 @@ fn makes(
         let none = || DataError::format(files[0].path(), format!("column {name:?} is not of lists"));
         let whole = cells::is_whole(&element.ok_or_else(none)?);
         let len = first_length(name, files, parts, budget)?;
-        all.push((
-            name.clone(),
-            vec![len],
-            Make::List { column: name.clone(), len, whole, narrow: table.narrow(name) },
-        ));
+        all.push((name.clone(), vec![len], Make::List { column: name.clone(), len, whole }));
     }
     for text in texts {
         if !type_of(&text.column).is_ok_and(|of| cells::is_text(&of)) {
@@ -331,11 +326,11 @@ fn makes(
         all.push(("y".to_owned(), vec![], make));
     }
     if !targets.is_empty() {
-        let columns = targets.iter().map(|name| number(name, None)).collect();
+        let columns = targets.iter().map(|name| (name.clone(), None)).collect();
         all.push(("y".to_owned(), vec![targets.len()], Make::Numbers(columns)));
     }
     if let Some(name) = weight {
-        all.push(("w".to_owned(), vec![], Make::Numbers(vec![number(name, None)])));
+        all.push(("w".to_owned(), vec![], Make::Numbers(vec![(name.clone(), None)])));
     }
     Ok(all)
 }

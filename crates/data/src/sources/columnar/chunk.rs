@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use arrow_array::{Array, RecordBatch};
 
 use super::{Text, cells};
-use crate::sources::narrow::Narrow;
 use crate::{Field, FieldDType, FieldSpec, Values};
 
 /// How a field is made of columns.
 #[derive(Clone, Debug)]
 pub(super) enum Make {
     /// Numbers of several columns, each with what takes the place of one that is missing.
-    Numbers(Vec<Number>),
+    Numbers(Vec<(String, Option<f32>)>),
     /// The id of a text.
     Ids { column: String, ids: BTreeMap<String, i32>, empty: bool },
     /// A whole number.
@@ -20,15 +19,7 @@ pub(super) enum Make {
     /// The ids of a text.
     Text(Text),
     /// A list of numbers of this length.
-    List { column: String, len: usize, whole: bool, narrow: Narrow },
-}
-
-/// A column of numbers, what takes the place of those that are missing, and how they become f32.
-#[derive(Clone, Debug)]
-pub(super) struct Number {
-    pub name: String,
-    pub fill: Option<f32>,
-    pub narrow: Narrow,
+    List { column: String, len: usize, whole: bool },
 }
 
 /// Decoded rows: for each field its values, row after row.
@@ -115,11 +106,10 @@ fn add(
     match (make, values) {
         (Make::Numbers(columns), Values::F32(values)) => {
             let mut all: Vec<Vec<f32>> = Vec::with_capacity(columns.len());
-            for Number { name, fill, narrow } in columns {
+            for (name, fill) in columns {
                 let numbers = cells::numbers(of(name)?).map_err(|problem| in_column(name, &problem))?;
-                let float = |(row, x): (usize, Option<f64>)| {
-                    kept(row, name, float(x.or(fill.map(f64::from)), *narrow), tell)
-                };
+                let float =
+                    |(row, x): (usize, Option<f64>)| kept(row, name, float(x.or(fill.map(f64::from))), tell);
                 all.push(numbers.into_iter().enumerate().map(float).collect());
             }
             values.extend((0..batch.num_rows()).flat_map(|row| all.iter().map(move |column| column[row])));
@@ -151,9 +141,7 @@ fn add(
                 values.extend(ids);
             }
         }
-        (Make::List { column, len, narrow, .. }, values) => {
-            add_lists(of(column)?, (column, *narrow), *len, values, tell)?;
-        }
+        (Make::List { column, len, .. }, values) => add_lists(of(column)?, column, *len, values, tell)?,
         _ => {}
     }
     Ok(())
@@ -162,7 +150,7 @@ fn add(
 /// Adds the lists of a column to a field.
 fn add_lists(
     of: &dyn Array,
-    (name, narrow): (&str, Narrow),
+    name: &str,
     len: usize,
     values: &mut Values,
     tell: &mut dyn FnMut(usize, String),
@@ -176,7 +164,7 @@ fn add_lists(
         };
         match values {
             Values::F32(values) => {
-                let floats = numbers.and_then(|all| all.into_iter().map(|x| float(x, narrow)).collect());
+                let floats = numbers.and_then(|all| all.into_iter().map(float).collect());
                 let mut floats: Vec<f32> = kept(row, name, floats, tell);
                 floats.resize(len, 0.0);
                 values.extend(floats);
@@ -217,9 +205,9 @@ fn in_column(name: &str, problem: &str) -> String {
 const MISSING: &str = "the value is missing";
 
 /// Returns a number as an f32, if it is there and finite.
-fn float(number: Option<f64>, narrow: Narrow) -> Result<f32, String> {
+fn float(number: Option<f64>) -> Result<f32, String> {
     let number = number.ok_or(MISSING)?;
-    let float = narrow.of(number)?;
+    let float = number as f32;
     if float.is_finite() { Ok(float) } else { Err(format!("{number} is not finite as an f32")) }
 }
 

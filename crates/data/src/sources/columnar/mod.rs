@@ -7,13 +7,11 @@ mod file;
 mod source;
 mod thrift;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::sources::budget::DECODED_BYTES;
-use crate::sources::narrow::Narrow;
 use crate::{DataError, Missing, TableSchema};
 
 pub use source::ColumnarSource;
@@ -49,10 +47,6 @@ pub struct Columnar {
     missing: Missing,
     like: Option<TableSchema>,
     most: u64,
-    /// How the numbers of columns become f32, where that was said.
-    scaled: BTreeMap<String, Narrow>,
-    /// Whether numbers may be rounded.
-    rounds: bool,
 }
 
 /// The columns that are read.
@@ -118,8 +112,6 @@ impl Columnar {
             missing: Missing::Error,
             like: None,
             most: DECODED_BYTES,
-            scaled: BTreeMap::new(),
-            rounds: false,
         }
     }
 
@@ -225,25 +217,6 @@ impl Columnar {
     pub fn like(mut self, schema: &TableSchema) -> Self {
         self.like = Some(schema.clone());
         self
-    }
-
-    /// Reads the numbers of a column less `offset` and then times `scale`, computed in f64: such as seconds since
-    /// 1970, which f32 cannot tell apart, as days since a date.
-    pub fn scaled(mut self, column: &str, offset: f64, scale: f64) -> Self {
-        self.scaled.insert(column.to_owned(), Narrow { offset, scale, rounds: false });
-        self
-    }
-
-    /// Lets large numbers be rounded to the nearest f32. Default: a number above 2^24 in size that f32 does not
-    /// have is an error when its row is read, since its neighbours would be the same number.
-    pub fn rounded(mut self) -> Self {
-        self.rounds = true;
-        self
-    }
-
-    /// Returns how the numbers of a column become f32.
-    fn narrow(&self, column: &str) -> Narrow {
-        Narrow { rounds: self.rounds, ..self.scaled.get(column).copied().unwrap_or_default() }
     }
 
     /// Sets the most bytes that decoded rows take while they are kept, and that decoding a part may take.

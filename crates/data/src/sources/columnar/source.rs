@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::chunk::{Chunk, Make};
 use super::file::{File, Part};
 use crate::sources::budget::Budget;
-use crate::{Categories, Coverage, DataError, FieldSpec, Fingerprint, Sample, Source, TableSchema};
+use crate::{Coverage, DataError, FieldSpec, Fingerprint, Sample, Source, TableSchema};
 
 /// Rows of Parquet or Arrow files, which [`Columnar::open`](crate::Columnar::open) opens.
 pub struct ColumnarSource {
@@ -140,14 +140,6 @@ impl Source for ColumnarSource {
 
     fn fingerprint(&self) -> u64 {
         Fingerprint::new().word(self.fingerprint).source(self.len(), &self.specs).finish()
-    }
-
-    fn categories(&self) -> Categories {
-        let mut all = self.schema.categories.clone();
-        if !self.schema.classes.is_empty() {
-            all.insert("y".to_owned(), self.schema.classes.clone());
-        }
-        all
     }
 
     fn coverage(&self) -> Coverage {

@@ -1,6 +1,5 @@
 //! Chosen columns of a CSV file: numbers, categories, several targets, a weight, and what is missing.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use super::texts::Texts;
 use super::{Answer, Column, Csv};
 use crate::sources::budget::{Budget, reserve};
-use crate::sources::narrow::Narrow;
 use crate::{DataError, Memory, Values};
 
 /// The texts that stand for a value that is missing.
@@ -166,8 +164,6 @@ pub(super) struct ChosenTable {
 struct Number {
     at: usize,
     name: String,
-    /// How its numbers become f32.
-    narrow: Narrow,
     values: Vec<f32>,
     /// The rows in which it is missing.
     missing: Vec<usize>,
@@ -191,11 +187,9 @@ impl ChosenTable {
         }
         let width = names.len();
         let at = |column: &Column| csv.index_of(column, width, names);
-        let narrows = csv.narrows(width, names)?;
         let number = |column: &Column| {
             let at = at(column)?;
-            let (name, narrow) = (names[at].clone(), narrows[at]);
-            Ok(Number { at, name, narrow, values: Vec::new(), missing: Vec::new() })
+            Ok(Number { at, name: names[at].clone(), values: Vec::new(), missing: Vec::new() })
         };
         let texts = |column: &Column| {
             let at = at(column)?;
@@ -258,14 +252,15 @@ impl ChosenTable {
             return Ok(());
         }
         let row = self.rows;
-        let parsed = |Number { at, name, narrow, .. }: &Number, may_be_missing: bool| {
-            let wrong = |expected: String| wrong(csv, record, line, (*at, name), expected);
-            match super::number(&record[*at], *narrow) {
-                Ok(number) => Ok(number),
-                Err(_) if may_be_missing && is_missing(*at) => {
-                    Err(wrong("a number, and Csv::missing does not say what takes its place".into()))
+        let parsed = |Number { at, name, .. }: &Number, may_be_missing: bool| {
+            let wrong = |expected| wrong(csv, record, line, (*at, name), expected);
+            match record[*at].parse::<f32>() {
+                Ok(number) if number.is_finite() => Ok(number),
+                _ if may_be_missing && is_missing(*at) => {
+                    Err(wrong("a number, and Csv::missing does not say what takes its place"))
                 }
-                Err(expected) => Err(wrong(expected)),
+                Ok(_) => Err(wrong("a finite number")),
+                Err(_) => Err(wrong("a number")),
             }
         };
         for number in &mut self.numbers {
@@ -365,14 +360,7 @@ impl ChosenTable {
             add("w", Vec::new(), Values::F32(weight.values))?;
         }
         let none = || csv.table_error("no columns of features");
-        let mut memory = memory.ok_or_else(none)?;
-        for (field, names) in &schema.categories {
-            memory = memory.with_categories(field, names.iter().cloned())?;
-        }
-        if !schema.classes.is_empty() {
-            memory = memory.with_categories("y", schema.classes.iter().cloned())?;
-        }
-        Ok((memory, schema))
+        Ok((memory.ok_or_else(none)?, schema))
     }
 }
 
@@ -409,7 +397,7 @@ fn wrong(
     record: &::csv::StringRecord,
     line: u64,
     (at, name): (usize, &str),
-    expected: impl Into<Cow<'static, str>>,
+    expected: &'static str,
 ) -> DataError {
     DataError::CsvValue {
         path: csv.path.clone(),
@@ -417,6 +405,6 @@ fn wrong(
         column: at + 1,
         name: Some(name.to_owned()),
         value: record[at].chars().take(40).collect(),
-        expected: expected.into(),
+        expected,
     }
 }

@@ -12,14 +12,13 @@ use self::columns::{Chosen, ChosenTable};
 use crate::sample::regular::open_regular;
 use crate::sources::budget::{Budget, DECODED_BYTES, reserve};
 use crate::sources::gzip::{is_gzipped, unpacked};
-use crate::sources::narrow::Narrow;
 use crate::{DataError, Memory, Values};
 
 /// Reads a CSV file into a [`Memory`]: the field "x" of f32 features and, if a label or target was named,
 /// "y". Needs the feature `csv`.
 ///
 /// The file may be gzipped, which its first bytes tell. Lines end with a line feed, with or without a
-/// carriage return before it, or with a carriage return alone. Blank lines are skipped. Every value must be a finite number, and every line as
+/// carriage return before it. Blank lines are skipped. Every value must be a finite number, and every line as
 /// wide as the first. An error names file, line and column.
 #[doc(alias = "read_csv")]
 #[derive(Clone, Debug)]
@@ -30,10 +29,6 @@ pub struct Csv {
     answer: Answer,
     shape: Option<Vec<usize>>,
     most: u64,
-    /// Columns whose numbers are scaled.
-    scaled: Vec<(Column, Narrow)>,
-    /// Whether numbers may be rounded.
-    rounds: bool,
     /// The columns that are read, if they were chosen.
     chosen: Option<Chosen>,
 }
@@ -82,8 +77,7 @@ impl Csv {
     pub fn new(path: impl AsRef<Path>) -> Self {
         let path = path.as_ref().to_path_buf();
         let (answer, most) = (Answer::None, DECODED_BYTES);
-        let (scaled, rounds, chosen) = (Vec::new(), false, None);
-        Self { path, header: false, delimiter: b',', answer, shape: None, most, scaled, rounds, chosen }
+        Self { path, header: false, delimiter: b',', answer, shape: None, most, chosen: None }
     }
 
     /// Sets whether the first line holds the columns' names. Default: false.
@@ -117,22 +111,6 @@ impl Csv {
     /// Sets the shape of a sample's features. Default: `[columns]`.
     pub fn shape(mut self, shape: impl Into<Vec<usize>>) -> Self {
         self.shape = Some(shape.into());
-        self
-    }
-
-    /// Reads the numbers of a column less `offset` and then times `scale`, computed in f64: such as seconds since
-    /// 1970, which f32 cannot tell apart, as days since a date.
-    pub fn scaled(mut self, column: impl Into<Column>, offset: f64, scale: f64) -> Self {
-        let column = column.into();
-        self.header |= matches!(column, Column::Name(_));
-        self.scaled.push((column, Narrow { offset, scale, rounds: false }));
-        self
-    }
-
-    /// Lets large numbers be rounded to the nearest f32. Default: a number above 2^24 in size with more than
-    /// seven digits that f32 does not have is an error, since its neighbours would be the same number.
-    pub fn rounded(mut self) -> Self {
-        self.rounds = true;
         self
     }
 
@@ -191,24 +169,9 @@ impl Csv {
                 Ok(true) if self.header && names.is_none() => {
                     names = Some(record.iter().map(str::to_owned).collect::<Vec<_>>());
                 }
-                Ok(true) if names.as_ref().is_some_and(|names| record.iter().eq(names)) => {
-                    return Err(self.table_error(format!("line {}: the header once more", line - 1)));
-                }
                 Ok(true) => each(names.as_deref().unwrap_or(&[]), &record, line - 1)?,
             }
         }
-    }
-
-    /// Returns how the numbers of each column become f32.
-    ///
-    /// # Errors
-    /// A column that is to be scaled is not there.
-    fn narrows(&self, width: usize, names: &[String]) -> Result<Vec<Narrow>, DataError> {
-        let mut all = vec![Narrow { rounds: self.rounds, ..Narrow::default() }; width];
-        for (column, narrow) in &self.scaled {
-            all[self.index_of(column, width, names)?] = Narrow { rounds: self.rounds, ..*narrow };
-        }
-        Ok(all)
     }
 
     /// Returns the index of a column.
@@ -218,18 +181,10 @@ impl Csv {
             Column::Last => Ok(width - 1),
             Column::Index(index) if *index < width => Ok(*index),
             Column::Index(index) => Err(self.table_error(format!("no column {index}: there are {width}"))),
-            Column::Name(name) => {
-                let mut named = (0..names.len()).filter(|&at| names[at] == *name);
-                match (named.next(), named.next()) {
-                    (Some(at), None) => Ok(at),
-                    (None, _) => Err(self.table_error(format!("no column named {name:?} in {names:?}"))),
-                    (Some(first), Some(second)) => {
-                        let what =
-                            format!("columns {} and {} are both named {name:?}", first + 1, second + 1);
-                        Err(self.table_error(format!("{what}: choose one by its index, which counts from 0")))
-                    }
-                }
-            }
+            Column::Name(name) => names
+                .iter()
+                .position(|own| own == name)
+                .ok_or_else(|| self.table_error(format!("no column named {name:?} in {names:?}"))),
         }
     }
 
@@ -278,28 +233,9 @@ struct LimitedLines {
     read: Rc<Cell<u64>>,
 }
 
-impl LimitedLines {
-    /// Reads, and makes a line feed of each carriage return that no line feed follows: in old files such a one
-    /// ends a line.
-    fn fill(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        // Room for the byte after the last one.
-        let most = buffer.len().saturating_sub(1).max(1).min(buffer.len());
-        let mut read = self.inner.read(&mut buffer[..most])?;
-        if read > 0 && buffer[read - 1] == b'\r' && read < buffer.len() {
-            read += self.inner.read(&mut buffer[read..=read])?;
-        }
-        for at in 0..read {
-            if buffer[at] == b'\r' && (at + 1 == read || buffer[at + 1] != b'\n') {
-                buffer[at] = b'\n';
-            }
-        }
-        Ok(read)
-    }
-}
-
 impl Read for LimitedLines {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let read = self.fill(buffer)?;
+        let read = self.inner.read(buffer)?;
         self.read.set(self.read.get().saturating_add(read as u64));
         if self.read.get() > self.most { Err(std::io::Error::other(LineTooLong)) } else { Ok(read) }
     }
@@ -315,36 +251,9 @@ struct Table {
     width: usize,
     /// The index of the label's or target's column.
     answer_at: Option<usize>,
-    /// How the numbers of each column become f32.
-    narrows: Vec<Narrow>,
     features: Vec<f32>,
     labels: Vec<i32>,
     targets: Vec<f32>,
-}
-
-/// Returns the number that a text stands for.
-///
-/// # Errors
-/// What was expected instead, or what f32 would make of it.
-fn number(text: &str, narrow: Narrow) -> Result<f32, String> {
-    let exact = text.parse::<f64>().map_err(|_| "a number".to_owned())?;
-    // A text of few digits is rounded once, as in other readers.
-    let lost = |problem| format!("a number that f32 has: {problem}");
-    let float = match narrow == (Narrow { rounds: narrow.rounds, ..Narrow::default() }) {
-        true => narrow
-            .of_text(text, exact)
-            .map_err(lost)
-            .and_then(|_| text.parse().map_err(|_| "a number".to_owned())),
-        false => narrow.of(exact).map_err(lost),
-    }?;
-    if f32::is_finite(float) { Ok(float) } else { Err("a finite number".into()) }
-}
-
-/// Returns the whole number that a text stands for, which may be written with a fraction of 0, as by programs
-/// that keep whole numbers with missing ones as floats.
-fn whole(text: &str) -> Option<i32> {
-    let plain = text.split_once('.').filter(|(_, fraction)| fraction.bytes().all(|digit| digit == b'0'));
-    plain.map_or(text, |(whole, _)| whole).parse().ok()
 }
 
 impl Table {
@@ -356,8 +265,7 @@ impl Table {
         if width == usize::from(answer_at.is_some()) {
             return Err(csv.table_error("no columns of features"));
         }
-        let (narrows, labels) = (csv.narrows(width, names)?, Vec::new());
-        Ok(Self { width, answer_at, narrows, features: Vec::new(), labels, targets: Vec::new() })
+        Ok(Self { width, answer_at, features: Vec::new(), labels: Vec::new(), targets: Vec::new() })
     }
 
     fn push(&mut self, csv: &Csv, record: &::csv::StringRecord, line: u64) -> Result<(), DataError> {
@@ -374,19 +282,22 @@ impl Table {
         reserve(&csv.path, &mut self.labels, 1, most)?;
         reserve(&csv.path, &mut self.targets, 1, most)?;
         for (column, value) in record.iter().enumerate() {
-            let wrong = |expected: String| DataError::CsvValue {
+            let wrong = |expected| DataError::CsvValue {
                 path: csv.path.clone(),
                 line,
                 column: column + 1,
                 name: None,
                 value: value.chars().take(40).collect(),
-                expected: expected.into(),
+                expected,
             };
-            let narrow = self.narrows[column];
-            let number = || number(value, narrow).map_err(wrong);
+            let number = || match value.parse::<f32>() {
+                Ok(number) if number.is_finite() => Ok(number),
+                Ok(_) => Err(wrong("a finite number")),
+                Err(_) => Err(wrong("a number")),
+            };
             match &csv.answer {
                 Answer::Label(_) if Some(column) == self.answer_at => {
-                    self.labels.push(whole(value).ok_or_else(|| wrong("a whole number".into()))?);
+                    self.labels.push(value.parse().map_err(|_| wrong("a whole number"))?);
                 }
                 Answer::Target(_) if Some(column) == self.answer_at => self.targets.push(number()?),
                 _ => self.features.push(number()?),

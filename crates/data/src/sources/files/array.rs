@@ -9,7 +9,6 @@ use super::npz;
 use super::{Bytes, Element, idx, npy, safetensors};
 use crate::sample::field::elements;
 use crate::sources::budget::{Budget, DECODED_BYTES, row_bytes};
-use crate::sources::narrow::Narrow;
 use crate::{
     ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values,
 };
@@ -23,8 +22,6 @@ pub struct Array {
     /// The first axis counts samples.
     shape: Vec<usize>,
     dtype: FieldDType,
-    /// How large numbers become f32.
-    narrow: Narrow,
     /// The most bytes that reading a row may take.
     most: u64,
 }
@@ -111,15 +108,7 @@ impl Array {
         if size.map(|size| size as u64) != Some(bytes.len()) {
             return wrong(format!("shape {shape:?} of {element:?} does not take {} bytes", bytes.len()));
         }
-        Ok(Self {
-            bytes,
-            element,
-            big_endian,
-            shape,
-            dtype: element.dtype(),
-            narrow: Narrow::default(),
-            most: DECODED_BYTES,
-        })
+        Ok(Self { bytes, element, big_endian, shape, dtype: element.dtype(), most: DECODED_BYTES })
     }
 
     /// Reads the elements as values of another type: floating-point elements only as f32, whole numbers as
@@ -134,21 +123,6 @@ impl Array {
         }
         self.dtype = dtype;
         Ok(self)
-    }
-
-    /// Reads the elements as f32, less `offset` and then times `scale`, computed in f64: such as seconds since
-    /// 1970, which f32 cannot tell apart.
-    pub fn scaled(mut self, offset: f64, scale: f64) -> Self {
-        self.dtype = FieldDType::F32;
-        self.narrow = Narrow { offset, scale, ..self.narrow };
-        self
-    }
-
-    /// Lets large numbers be rounded to the nearest f32. Default: a number above 2^24 in size that f32 does not
-    /// have is an error when it is read, since its neighbours would be the same number.
-    pub fn rounded(mut self) -> Self {
-        self.narrow.rounds = true;
-        self
     }
 
     /// Sets the most bytes that reading one row may take: its bytes in the file, and its values. Default:
@@ -184,7 +158,7 @@ impl Array {
         let budget = Budget { most: self.most, setting: "Array::most_row_bytes" };
         budget.check(self.bytes.path(), "a row", row_bytes(elements, self.element.bytes() as u64))?;
         let bytes = self.bytes.to_vec(index * size, size)?;
-        self.element.decode(&bytes, self.big_endian, self.dtype, self.narrow)
+        self.element.decode(&bytes, self.big_endian, self.dtype)
     }
 
     /// Adds the bytes of rows to a hash, and how they are read.
@@ -192,10 +166,6 @@ impl Array {
         let row = self.shape.get(1..).and_then(elements).unwrap_or(0);
         let size = (row * self.element.bytes()) as u64;
         hash.text(&format!("{:?} {} as {}", self.element, self.big_endian, self.dtype));
-        if self.narrow != Narrow::default() {
-            let Narrow { offset, scale, .. } = self.narrow;
-            hash.text(&format!("less {offset} times {scale}"));
-        }
         self.bytes.hash(rows.start.saturating_mul(size), (rows.end - rows.start).saturating_mul(size), hash)
     }
 

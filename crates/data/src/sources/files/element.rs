@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 
-use crate::sources::narrow::Narrow;
 use crate::{DataError, FieldDType, Values};
 
 /// The type of an array's elements in its file.
@@ -47,49 +46,29 @@ impl Element {
 
     /// Decodes a whole number of elements.
     ///
-    /// To f32 they are rounded to nearest, where that loses no whole numbers ([`Narrow`]). To i32 whole numbers
-    /// must fit, and floating-point values are refused.
-    pub(crate) fn decode(
-        self,
-        bytes: &[u8],
-        big_endian: bool,
-        to: FieldDType,
-        narrow: Narrow,
-    ) -> Result<Values, DataError> {
+    /// To f32 they are rounded to nearest. To i32 whole numbers must fit, and floating-point values are
+    /// refused.
+    pub(crate) fn decode(self, bytes: &[u8], big_endian: bool, to: FieldDType) -> Result<Values, DataError> {
         Ok(match to {
-            FieldDType::F32 => Values::F32(self.floats(bytes, big_endian, narrow)?),
+            FieldDType::F32 => Values::F32(self.floats(bytes, big_endian)?),
             FieldDType::I32 => Values::I32(self.integers(bytes, big_endian)?),
         })
     }
 
-    fn floats(self, bytes: &[u8], big: bool, narrow: Narrow) -> Result<Vec<f32>, DataError> {
-        if narrow.offset != 0.0 || narrow.scale != 1.0 {
-            let exact = self.exact(bytes, big)?;
-            return narrowed(exact.into_iter(), narrow);
-        }
+    fn floats(self, bytes: &[u8], big: bool) -> Result<Vec<f32>, DataError> {
         match self {
             Self::Bool | Self::U8 => each(bytes, big, |[byte]| f32::from(byte)),
             Self::I8 => each(bytes, big, |[byte]| f32::from(byte as i8)),
             Self::U16 => each(bytes, big, |b| f32::from(u16::from_le_bytes(b))),
             Self::I16 => each(bytes, big, |b| f32::from(i16::from_le_bytes(b))),
-            Self::U32 | Self::I32 | Self::U64 | Self::I64 | Self::F64 => {
-                narrowed(self.exact(bytes, big)?.into_iter(), narrow)
-            }
+            Self::U32 => each(bytes, big, |b| u32::from_le_bytes(b) as f32),
+            Self::I32 => each(bytes, big, |b| i32::from_le_bytes(b) as f32),
+            Self::U64 => each(bytes, big, |b| u64::from_le_bytes(b) as f32),
+            Self::I64 => each(bytes, big, |b| i64::from_le_bytes(b) as f32),
             Self::F16 => each(bytes, big, |b| half(u16::from_le_bytes(b))),
             Self::BF16 => each(bytes, big, |b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16)),
             Self::F32 => each(bytes, big, f32::from_le_bytes),
-        }
-    }
-
-    /// Returns the elements as f64, which whole numbers of 64 bits are rounded to.
-    fn exact(self, bytes: &[u8], big: bool) -> Result<Vec<f64>, DataError> {
-        match self {
-            Self::U32 => each(bytes, big, |b| f64::from(u32::from_le_bytes(b))),
-            Self::I32 => each(bytes, big, |b| f64::from(i32::from_le_bytes(b))),
-            Self::U64 => each(bytes, big, |b| u64::from_le_bytes(b) as f64),
-            Self::I64 => each(bytes, big, |b| i64::from_le_bytes(b) as f64),
-            Self::F64 => each(bytes, big, f64::from_le_bytes),
-            _ => Ok(self.floats(bytes, big, Narrow::default())?.into_iter().map(f64::from).collect()),
+            Self::F64 => each(bytes, big, |b| f64::from_le_bytes(b) as f32),
         }
     }
 
@@ -108,16 +87,6 @@ impl Element {
             }
         }
     }
-}
-
-/// Returns numbers as f32.
-fn narrowed(exact: impl ExactSizeIterator<Item = f64>, narrow: Narrow) -> Result<Vec<f32>, DataError> {
-    let mut values = room(exact.len())?;
-    for (at, exact) in exact.enumerate() {
-        values
-            .push(narrow.of(exact).map_err(|problem| DataError::other(format!("element {at}: {problem}")))?);
-    }
-    Ok(values)
 }
 
 /// Reads every `N` bytes, brought to little-endian order.
@@ -180,9 +149,7 @@ mod tests {
 
     #[test]
     fn values_by_type_and_byte_order() {
-        let of = |element: Element, bytes: &[u8], big, to| {
-            element.decode(bytes, big, to, Narrow::default()).unwrap()
-        };
+        let of = |element: Element, bytes: &[u8], big, to| element.decode(bytes, big, to).unwrap();
         assert_eq!(of(Element::U16, &[1, 2], false, FieldDType::I32), Values::I32(vec![513]));
         assert_eq!(of(Element::U16, &[1, 2], true, FieldDType::F32), Values::F32(vec![258.0]));
         assert_eq!(of(Element::I8, &[255, 3], false, FieldDType::I32), Values::I32(vec![-1, 3]));
@@ -192,11 +159,9 @@ mod tests {
         );
         assert_eq!(of(Element::BF16, &[0x80, 0x3f], false, FieldDType::F32), Values::F32(vec![1.0]));
         assert_eq!(of(Element::I64, &(-9i64).to_le_bytes(), false, FieldDType::I32), Values::I32(vec![-9]));
-        let far = Element::U32
-            .decode(&u32::MAX.to_le_bytes(), false, FieldDType::I32, Narrow::default())
-            .unwrap_err();
+        let far = Element::U32.decode(&u32::MAX.to_le_bytes(), false, FieldDType::I32).unwrap_err();
         assert_eq!(far.to_string(), "4294967295 does not fit an i32");
-        assert!(Element::F32.decode(&[0; 4], false, FieldDType::I32, Narrow::default()).is_err());
+        assert!(Element::F32.decode(&[0; 4], false, FieldDType::I32).is_err());
     }
 
     #[test]

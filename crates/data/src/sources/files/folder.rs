@@ -1,6 +1,5 @@
 //! Image folders: one directory a class.
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -9,21 +8,15 @@ use std::sync::OnceLock;
 use super::{Bytes, picture};
 use crate::sources::budget::{Budget, DECODED_BYTES, collect};
 use crate::transforms::augment::resize_pixels;
-use crate::{
-    Categories, ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source,
-};
+use crate::{ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source};
 
 /// Pictures in directories, JPEG and PNG files, one directory a class: "x", f32 of shape [height, width,
 /// channels] with values 0 to 255, and "y", the class as i32. Needs the feature `pictures`.
 ///
 /// Classes are numbered in the order of their directories' names, and files follow class by class in the
-/// order of theirs, compared as bytes, so the order is the same on every system. Pictures in directories below a
-/// class's are of that class, as in torchvision and Keras. So that all folders of a data set number classes
-/// alike, give the others the classes of the first: [`like`](Self::like) or [`classes`](Self::classes).
-///
-/// WebP, BMP, GIF and TIFF files need the feature `more-pictures`; without it they are an error. Files that are no
-/// pictures by their names, directories without pictures and those of the system (`__MACOSX`) are passed over;
-/// [`Source::notes`] counts and names them. Names that start with a dot are not looked at. Unless [`size`](Self::size) is given,
+/// order of theirs, compared as bytes, so the order is the same on every system. WebP, BMP, GIF and TIFF
+/// files need the feature `more-pictures`; without it they are an error. Files that are no pictures by their
+/// names, and those whose names start with a dot, are passed over. Unless [`size`](Self::size) is given,
 /// height and width vary from sample to sample ([`FieldSpec::VARIES`]), and a transform such as
 /// [`augment::resized_crop`](crate::augment::resized_crop) has to make them equal. Convolutions take
 /// [channels, height, width], so [`channels_first`](crate::channels_first) comes last.
@@ -31,13 +24,9 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct ImageFolder {
     root: PathBuf,
-    /// The pictures of each directory, by its name, by their paths under the root.
-    found: Vec<(String, Vec<PathBuf>)>,
     classes: Vec<String>,
     /// Each file's path under the root, and its class.
     files: Vec<(PathBuf, i32)>,
-    /// What was passed over.
-    passed: Passed,
     channels: usize,
     size: Option<[usize; 2]>,
     most: u64,
@@ -55,87 +44,37 @@ impl ImageFolder {
     /// that cannot be decoded is an error when it is fetched.
     pub fn open(root: impl AsRef<Path>) -> Result<Self, DataError> {
         let root = root.as_ref().to_path_buf();
-        let (mut found, mut passed) = (Vec::new(), Passed::default());
-        let own = root.canonicalize().map_err(|cause| DataError::Io { path: root.clone(), cause })?;
-        let mut above = BTreeSet::from([own]);
-        for directory in names(&root)? {
-            let path = root.join(&directory);
-            if !path.is_dir() {
-                passed.files.push(directory);
-                continue;
-            }
-            if SYSTEM.iter().any(|system| directory.as_os_str() == *system) {
-                passed.directories.push(directory);
-                continue;
-            }
-            let class = directory
-                .to_str()
-                .ok_or_else(|| DataError::format(&path, "the name is not UTF-8"))?
-                .to_owned();
-            let mut pictures = Vec::new();
-            walk(&root, &directory, &mut above, &mut pictures, &mut passed)?;
-            pictures.sort_by_cached_key(|file| portable(file));
-            match pictures.is_empty() {
-                true => passed.directories.push(directory),
-                false => found.push((class, pictures)),
-            }
-        }
-        let folder = Self {
+        let mut folder = Self {
             root,
-            classes: found.iter().map(|(class, _)| class.clone()).collect(),
-            found,
+            classes: vec![],
             files: vec![],
-            passed,
             channels: 3,
             size: None,
             most: DECODED_BYTES,
             specs: vec![],
             fingerprint: OnceLock::new(),
         };
-        folder.numbered()
-    }
-
-    /// Numbers the pictures by the classes.
-    fn numbered(mut self) -> Result<Self, DataError> {
-        self.files.clear();
-        for (number, class) in self.classes.iter().enumerate() {
-            let number = i32::try_from(number).map_err(DataError::other)?;
-            let found = self.found.iter().filter(|(name, _)| name == class);
-            self.files.extend(found.flat_map(|(_, files)| files.iter().cloned().map(|file| (file, number))));
+        for directory in names(&folder.root)? {
+            let path = folder.root.join(&directory);
+            if !path.is_dir() {
+                continue;
+            }
+            let class =
+                directory.to_str().ok_or_else(|| DataError::format(&path, "the name is not UTF-8"))?;
+            let number = i32::try_from(folder.classes.len()).map_err(DataError::other)?;
+            folder.classes.push(class.to_owned());
+            let names = names(&path)?;
+            if let Some(other) = names.iter().find(|file| !MORE && has_extension(file, &MORE_EXTENSIONS)) {
+                let what = "WebP, BMP, GIF and TIFF files need the feature more-pictures";
+                return Err(DataError::format(&path.join(other), what));
+            }
+            let files = names.into_iter().filter(|file| is_picture(Path::new(file)));
+            folder.files.extend(files.map(|file| (directory.join(file), number)));
         }
-        if self.files.is_empty() {
-            return Err(DataError::format(&self.root, "no pictures in directories of classes"));
+        if folder.files.is_empty() {
+            return Err(DataError::format(&folder.root, "no pictures in directories of classes"));
         }
-        Ok(self.with_specs())
-    }
-
-    /// Numbers the classes in this order (Keras's `class_names`). A class may have no directory here. Directories
-    /// that are none of these classes are passed over, which [`Source::notes`] tells.
-    ///
-    /// # Errors
-    /// A class is named twice; there are no pictures of these classes.
-    pub fn classes<N: Into<String>>(
-        mut self,
-        classes: impl IntoIterator<Item = N>,
-    ) -> Result<Self, DataError> {
-        self.classes = classes.into_iter().map(Into::into).collect();
-        let mut seen = BTreeSet::new();
-        if let Some(twice) = self.classes.iter().find(|class| !seen.insert(*class)) {
-            return Err(DataError::format(&self.root, format!("the class {twice:?} is named twice")));
-        }
-        self.numbered()
-    }
-
-    /// Numbers the classes as another folder does, such as validation data as the training data.
-    ///
-    /// # Errors
-    /// This folder has pictures of a class that the other one lacks.
-    pub fn like(self, other: &Self) -> Result<Self, DataError> {
-        if let Some((class, _)) = self.found.iter().find(|(class, _)| !other.classes.contains(class)) {
-            let what = format!("the class {class:?} is not in {}, whose classes count", other.root.display());
-            return Err(DataError::format(&self.root.join(class), what));
-        }
-        self.classes(other.classes.clone())
+        Ok(folder.with_specs())
     }
 
     /// Resizes every picture to a height and a width, bilinearly. Default: pictures keep their size.
@@ -158,8 +97,8 @@ impl ImageFolder {
         self
     }
 
-    /// Returns the names of the classes, which are those of their directories, in the order of their numbers.
-    pub fn class_names(&self) -> &[String] {
+    /// Returns the names of the directories, in the order of the classes' numbers.
+    pub fn classes(&self) -> &[String] {
         &self.classes
     }
 
@@ -210,76 +149,6 @@ fn names(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(names)
 }
 
-/// Directories that systems and programs make, which hold copies or nothing.
-const SYSTEM: [&str; 5] = ["__MACOSX", "lost+found", "$RECYCLE.BIN", "System Volume Information", "@eaDir"];
-/// The most names that a note shows.
-const SHOWN: usize = 3;
-
-/// What a folder's list passed over, by paths under the root.
-#[derive(Clone, Debug, Default)]
-struct Passed {
-    files: Vec<PathBuf>,
-    directories: Vec<PathBuf>,
-}
-
-impl Passed {
-    /// Says what was passed over, with the first names.
-    fn notes(&self, root: &Path, others: &[&str]) -> Vec<String> {
-        let said = |what: &str, paths: Vec<String>| {
-            let more = paths.len().saturating_sub(SHOWN);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let names = paths[..paths.len().min(SHOWN)].join(", ");
-            (!paths.is_empty())
-                .then(|| format!("{}: {} {what} passed over: {names}{more}", root.display(), paths.len()))
-        };
-        let of = |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
-        let others = others.iter().map(|&name| name.to_owned()).collect();
-        [
-            said("files that are no pictures by their names were", of(&self.files)),
-            said("directories without pictures or of the system were", of(&self.directories)),
-            said("directories that are none of the classes were", others),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
-    }
-}
-
-/// Lists the pictures in a directory under the root and in those below it. Links are followed, but into no
-/// directory that this one lies in.
-fn walk(
-    root: &Path,
-    directory: &Path,
-    above: &mut BTreeSet<PathBuf>,
-    pictures: &mut Vec<PathBuf>,
-    passed: &mut Passed,
-) -> Result<(), DataError> {
-    let path = root.join(directory);
-    let own = path.canonicalize().map_err(|cause| DataError::Io { path: path.clone(), cause })?;
-    if !above.insert(own.clone()) {
-        passed.directories.push(directory.to_owned());
-        return Ok(());
-    }
-    for name in names(&path)? {
-        let file = directory.join(&name);
-        if root.join(&file).is_dir() {
-            match SYSTEM.iter().any(|system| name.as_os_str() == *system) {
-                true => passed.directories.push(file),
-                false => walk(root, &file, above, pictures, passed)?,
-            }
-        } else if !MORE && has_extension(&file, &MORE_EXTENSIONS) {
-            let what = "WebP, BMP, GIF and TIFF files need the feature more-pictures";
-            return Err(DataError::format(&root.join(file), what));
-        } else if is_picture(&file) {
-            pictures.push(file);
-        } else {
-            passed.files.push(file);
-        }
-    }
-    above.remove(&own);
-    Ok(())
-}
-
 /// Returns the bytes of a path with `/` between names, as on Unix, whatever stands there on this system.
 fn portable(path: &Path) -> Vec<u8> {
     let names: Vec<&[u8]> = path.iter().map(OsStr::as_encoded_bytes).collect();
@@ -292,8 +161,7 @@ const MORE: bool = cfg!(feature = "more-pictures");
 const MORE_EXTENSIONS: [&str; 5] = ["webp", "bmp", "gif", "tif", "tiff"];
 
 fn is_picture(file: &Path) -> bool {
-    has_extension(file, &["jpg", "jpeg", "jpe", "jfif", "png"])
-        || MORE && has_extension(file, &MORE_EXTENSIONS)
+    has_extension(file, &["jpg", "jpeg", "png"]) || MORE && has_extension(file, &MORE_EXTENSIONS)
 }
 
 fn has_extension(file: &Path, extensions: &[&str]) -> bool {
@@ -359,17 +227,6 @@ impl Source for ImageFolder {
         };
         let hash = Fingerprint::new().source(self.len(), &self.specs);
         *self.fingerprint.get_or_init(|| self.files.iter().fold(hash, add).finish())
-    }
-
-    fn categories(&self) -> Categories {
-        Categories::from([("y".to_owned(), self.classes.clone())])
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let names = self.found.iter().map(|(name, _)| name);
-        let others: Vec<&str> =
-            names.filter(|name| !self.classes.contains(name)).map(String::as_str).collect();
-        self.passed.notes(&self.root, &others)
     }
 
     fn coverage(&self) -> Coverage {

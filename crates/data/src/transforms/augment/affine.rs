@@ -3,7 +3,7 @@
 use unisono_random::Draws;
 
 use super::resample::mix;
-use super::{Fields, Image, on_images};
+use super::{Image, on_image};
 use crate::{BoxError, Transform};
 
 /// The values that lie beyond an image's edge.
@@ -76,9 +76,9 @@ impl Affine {
         self
     }
 
-    /// Returns the transform of a field, or of several alike.
-    pub fn transform(self, fields: impl Into<Fields>) -> impl Transform {
-        on_images(fields, move |image, draws| {
+    /// Returns the transform of a field.
+    pub fn transform(self, field: &str) -> impl Transform {
+        on_image(field, move |image, draws| {
             self.check()?;
             let map = self.draw([image.height, image.width], draws);
             image.pixels = resample(image, map, self.fill);
@@ -124,11 +124,6 @@ fn resample(image: &Image, map: [f64; 6], fill: Fill) -> Vec<f32> {
             let (fy, fx) = (y as f64, x as f64);
             let from_y = map[0] * fy + map[1] * fx + map[2];
             let from_x = map[3] * fy + map[4] * fx + map[5];
-            // Of labels the nearest pixel is taken, the lower one of two as near.
-            let (from_y, from_x) = match image.labels {
-                true => ((from_y - 0.5).ceil(), (from_x - 0.5).ceil()),
-                false => (from_y, from_x),
-            };
             let (low_y, low_x) = (from_y.floor(), from_x.floor());
             let (v, u) = ((from_y - low_y) as f32, (from_x - low_x) as f32);
             let within = |place: f64, extent: usize| place >= 0.0 && place <= (extent - 1) as f64;
@@ -150,23 +145,23 @@ fn resample(image: &Image, map: [f64; 6], fill: Fill) -> Vec<f32> {
 
 /// Rotates by up to so many degrees either way, with edges extended. See [`Affine`].
 #[doc(alias = "RandomRotation")]
-pub fn rotation(fields: impl Into<Fields>, degrees: f32) -> impl Transform {
-    Affine::default().rotation(degrees).transform(fields)
+pub fn rotation(field: &str, degrees: f32) -> impl Transform {
+    Affine::default().rotation(degrees).transform(field)
 }
 
 /// Shifts by up to a share of the height and of the width either way, with edges extended. See [`Affine`].
 #[doc(alias = "RandomTranslation")]
-pub fn shift(fields: impl Into<Fields>, down: f32, right: f32) -> impl Transform {
-    Affine::default().shift(down, right).transform(fields)
+pub fn shift(field: &str, down: f32, right: f32) -> impl Transform {
+    Affine::default().shift(down, right).transform(field)
 }
 
 /// Shears by up to so many degrees either way, with edges extended. See [`Affine`].
-pub fn shear(fields: impl Into<Fields>, degrees: f32) -> impl Transform {
-    Affine::default().shear(degrees).transform(fields)
+pub fn shear(field: &str, degrees: f32) -> impl Transform {
+    Affine::default().shear(degrees).transform(field)
 }
 
 /// Magnifies by a factor from `low` to `high`, with edges extended. See [`Affine`].
 #[doc(alias = "RandomZoom")]
-pub fn zoom(fields: impl Into<Fields>, low: f32, high: f32) -> impl Transform {
-    Affine::default().zoom(low, high).transform(fields)
+pub fn zoom(field: &str, low: f32, high: f32) -> impl Transform {
+    Affine::default().zoom(low, high).transform(field)
 }

@@ -1,15 +1,15 @@
 //! Resizing: bilinear interpolation, of a whole image or of a random crop.
 
-use super::{Fields, Image, on_images};
+use super::{Image, on_image};
 use crate::{DataError, Transform};
 
 /// Resizes to [height, width], bilinearly between pixels' centres, without smoothing when it shrinks. It
 /// draws nothing.
-pub fn resize(fields: impl Into<Fields>, size: [usize; 2]) -> impl Transform {
-    on_images(fields, move |image, _| {
+pub fn resize(field: &str, size: [usize; 2]) -> impl Transform {
+    on_image(field, move |image, _| {
         positive(size)?;
-        let pixels = resize_of(image, [0, 0], [image.height, image.width], size);
-        *image = Image { height: size[0], width: size[1], pixels, ..image.like() };
+        let pixels = resize_pixels(&image.pixels, [image.height, image.width, image.channels], size);
+        *image = Image { height: size[0], width: size[1], channels: image.channels, pixels };
         Ok(())
     })
 }
@@ -21,14 +21,9 @@ pub fn resize(fields: impl Into<Fields>, size: [usize; 2]) -> impl Transform {
 /// that do not fit it is the largest part in the middle with a ratio within the bounds. It draws four words a
 /// try.
 #[doc(alias = "RandomResizedCrop")]
-pub fn resized_crop(
-    fields: impl Into<Fields>,
-    size: [usize; 2],
-    area: [f32; 2],
-    ratio: [f32; 2],
-) -> impl Transform {
+pub fn resized_crop(field: &str, size: [usize; 2], area: [f32; 2], ratio: [f32; 2]) -> impl Transform {
     let bounds = ratio.map(|ratio| libm::log(f64::from(ratio)) as f32);
-    on_images(fields, move |image, draws| {
+    on_image(field, move |image, draws| {
         positive(size)?;
         if !(0.0 < area[0] && area[0] <= area[1] && 0.0 < ratio[0] && ratio[0] <= ratio[1]) {
             return Err(format!("areas within {area:?} and ratios within {ratio:?}").into());
@@ -56,29 +51,10 @@ pub fn resized_crop(
             };
             ([(image.height - cut[0]) / 2, (image.width - cut[1]) / 2], cut)
         });
-        let pixels = resize_of(image, place, cut, size);
-        *image = Image { height: size[0], width: size[1], pixels, ..image.like() };
+        let pixels = resize_part(&image.pixels, [image.width, image.channels], place, cut, size);
+        *image = Image { height: size[0], width: size[1], channels: image.channels, pixels };
         Ok(())
     })
-}
-
-/// Returns the part of `cut` pixels at `place` of an image, resized: of labels the nearest pixels.
-pub(super) fn resize_of(image: &Image, place: [usize; 2], cut: [usize; 2], size: [usize; 2]) -> Vec<f32> {
-    if !image.labels {
-        return resize_part(&image.pixels, [image.width, image.channels], place, cut, size);
-    }
-    let [rows, columns] = [0, 1].map(|axis| nearest(place[axis], cut[axis], size[axis]));
-    let mut pixels = Vec::with_capacity(size[0] * size[1] * image.channels);
-    for &y in &rows {
-        columns.iter().for_each(|&x| pixels.extend_from_slice(image.at(y, x)));
-    }
-    pixels
-}
-
-/// Returns, for each of `to` places, the one of the `from` places from `first` on whose pixel covers its centre
-/// (PyTorch's `nearest-exact`).
-fn nearest(first: usize, from: usize, to: usize) -> Vec<usize> {
-    (0..to).map(|i| first + ((2 * i + 1) * from / (2 * to)).min(from - 1)).collect()
 }
 
 pub(super) fn positive(size: [usize; 2]) -> Result<(), DataError> {

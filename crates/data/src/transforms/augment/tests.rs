@@ -195,97 +195,10 @@ fn images_are_checked() {
         error(Sample::new().with("x", Field::f32([2], [0.0; 2]))),
         "field 'x': shape [2] is not an image's"
     );
+    assert_eq!(error(Sample::new().with("x", Field::i32([1, 1], [0]))), "field 'x': dtype i32, expected f32");
     assert_eq!(
         error(Sample::new().with("x", Field::f32([1, 2], [0.0]))),
         "field 'x': 1 values do not fill shape [1, 2]"
     );
     assert_eq!(error(Sample::new().with("x", Field::f32([0, 2], []))), "field 'x': shape [0, 2] is empty");
-}
-
-/// Every pixel of "x" holds twice its label, so that a picture and its mask can be compared.
-fn picture_and_mask() -> Sample {
-    let labels: Vec<i32> = (0..8 * 6).map(|i| i * 7 % 11).collect();
-    let x: Vec<f32> = labels.iter().flat_map(|&label| [2.0 * label as f32; 3]).collect();
-    Sample::new().with("x", Field::f32([8, 6, 3], x)).with("mask", Field::i32([8, 6], labels))
-}
-
-#[test]
-fn a_picture_and_its_mask_are_moved_alike() {
-    let both = ["x", "mask"];
-    let transforms: [Box<dyn Transform>; 6] = [
-        Box::new(flip_horizontal(both, 0.5)),
-        Box::new(flip_vertical(both, 0.5)),
-        Box::new(random_crop(both, [5, 4], 1)),
-        Box::new(center_crop(both, [4, 4])),
-        Box::new(cutout(both, 3, 0.0)),
-        // Whole pixels are between no others.
-        Box::new(shift(both, 0.0, 0.0)),
-    ];
-    for (at, transform) in transforms.iter().enumerate() {
-        let mut changes = 0;
-        for index in 0..64 {
-            let mut sample = picture_and_mask();
-            let mut draws = Draws::of(3, "test", "both", 0, index);
-            transform(&mut sample, &mut draws).unwrap();
-            let [x, mask] = both.map(|name| sample.field(name).unwrap());
-            assert_eq!(x.shape[..2], mask.shape[..]);
-            let labels = mask.values.as_i32().unwrap();
-            let same =
-                x.values.as_f32().unwrap().chunks(3).zip(labels).all(|(x, &y)| x == [2.0 * y as f32; 3]);
-            assert!(same, "transform {at}, sample {index}");
-            changes += usize::from(sample != picture_and_mask());
-            // It draws as for one field.
-            let mut alone = picture_and_mask();
-            let mut own = Draws::of(3, "test", "both", 0, index);
-            let one: Box<dyn Transform> = match at {
-                0 => Box::new(flip_horizontal("x", 0.5)),
-                _ => continue,
-            };
-            one(&mut alone, &mut own).unwrap();
-            assert_eq!((alone.field("x"), own.below(1000)), (sample.field("x"), draws.below(1000)));
-        }
-        assert!(at == 5 || changes > 16, "transform {at} changed {changes} of 64");
-    }
-}
-
-#[test]
-fn labels_are_resampled_by_the_nearest_pixel() {
-    let mask = || Sample::new().with("mask", Field::i32([2, 3], [1, 5, 9, 2, 6, 10]));
-    let labels = |transform: &dyn Transform| {
-        let mut sample = mask();
-        transform(&mut sample, &mut Draws::of(1, "test", "labels", 0, 0)).unwrap();
-        let field = sample.field("mask").unwrap();
-        (field.shape.clone(), field.values.as_i32().unwrap().to_vec())
-    };
-    // PyTorch's interpolate(mode="nearest-exact").
-    let larger = vec![1, 1, 5, 9, 9, 1, 1, 5, 9, 9, 2, 2, 6, 10, 10, 2, 2, 6, 10, 10];
-    assert_eq!(labels(&resize("mask", [4, 5])), (vec![4, 5], larger.clone()));
-    assert_eq!(labels(&resize_smooth("mask", [4, 5])), (vec![4, 5], larger));
-    assert_eq!(labels(&resize("mask", [1, 2])), (vec![1, 2], vec![2, 10]));
-    let known = [1, 2, 5, 6, 9, 10];
-    for transform in [
-        Box::new(rotation("mask", 40.0)) as Box<dyn Transform>,
-        Box::new(zoom("mask", 0.5, 2.0)),
-        Box::new(resized_crop("mask", [7, 7], [0.3, 1.0], [0.5, 2.0])),
-    ] {
-        let (_, found) = labels(&*transform);
-        assert!(found.iter().all(|label| known.contains(label)), "{found:?}");
-    }
-}
-
-#[test]
-fn fields_that_cannot_be_changed_alike_are_named() {
-    let refused = |transform: &dyn Transform, mut sample: Sample| {
-        transform(&mut sample, &mut Draws::of(1, "test", "refused", 0, 0)).unwrap_err().to_string()
-    };
-    let other = || picture_and_mask().with("mask", Field::i32([6, 8], [0; 48]));
-    let error = refused(&flip_horizontal(["x", "mask"], 0.5), other());
-    assert!(error.contains("mask") && error.contains("[6, 8]") && error.contains("[8, 6]"), "{error}");
-    assert!(refused(&flip_vertical(["x", "masks"], 0.5), picture_and_mask()).contains("masks"));
-    let none: [&str; 0] = [];
-    assert!(refused(&center_crop(none, [2, 2]), picture_and_mask()).contains("names no field"));
-    // Labels have no brightness.
-    assert!(refused(&brightness("mask", 0.5), picture_and_mask()).contains("i32"));
-    let large = Sample::new().with("mask", Field::i32([1, 2], [1, 1 << 25]));
-    assert!(refused(&flip_vertical("mask", 0.5), large).contains("beyond 2^24"));
 }
