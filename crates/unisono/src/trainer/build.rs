@@ -27,6 +27,7 @@ use crate::run::settings::RunSettings;
 use crate::run::state::RunState;
 use crate::trainer::Trainer;
 use crate::trainer::builder::Builder;
+use crate::trainer::held_out::KnownData;
 use crate::trainer::identity::DataHash;
 use crate::trainer::start::largest_step;
 use crate::trainer::together::{compare_start, replicas_of_ranks, together};
@@ -208,6 +209,7 @@ impl Builder {
             data_hash: DataHash::default(),
             trust: Trust::default(),
             doubted: None,
+            known_data: KnownData::default(),
         })
     }
 
