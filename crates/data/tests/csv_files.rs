@@ -324,6 +324,12 @@ fn numbers_that_f32_does_not_hold_are_named() {
     let category = Csv::new(&path).numbers(["price"]).category("id").label("sold").read().unwrap();
     assert_eq!(category.array("id").unwrap().as_i32(), Some(&[0, 1, 2, 3][..]));
     assert!(files.error(text, |csv| csv.scaled("ids", 0.0, 1.0).label("sold")).contains("no column named"));
+    for set in [
+        |csv: Csv| csv.scaled("sold", 0.0, 1.0).label("sold"),
+        |csv: Csv| csv.numbers(["price"]).scaled("id", 0.0, 1.0),
+    ] {
+        assert!(files.error(text, set).ends_with("is scaled and not read as numbers"));
+    }
     assert!(files.error("id,sold\n3000000000,1\n", |csv| csv.whole("id").label("sold")).contains("32 bits"));
     // Targets and weights are numbers too.
     let error = files.error("a,b\n1,16777217\n", |csv| csv.numbers(["a"]).targets(["b"]));

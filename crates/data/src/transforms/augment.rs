@@ -1,7 +1,7 @@
 //! Image augmentation: transforms for [`Loader::try_map`](crate::Loader::try_map), and [`mixup`] for
 //! [`Loader::map_batch`](crate::Loader::map_batch).
 //!
-//! Images are fields of f32, and for transforms that move pixels of i32, of shape [height, width, channels] or [height, width], of any value range. Each
+//! Images are f32 fields of shape [height, width, channels] or [height, width], of any value range. Each
 //! transform draws from its sample's own [`Draws`], always the same number of 32-bit words unless its
 //! documentation says otherwise. It computes with `+ - * /`, `sqrt` and the `libm` crate alone, so its bits
 //! are the same on every platform.

@@ -172,9 +172,9 @@ impl Columnar {
         self
     }
 
-    /// Reads the numbers of a column as (number - offset) / scale, which is computed in f64 and rounded to f32
-    /// once. Times and other numbers that are large and close to each other keep their differences so.
-    /// Numbers that take the place of missing ones are scaled ones. Default: offset 0 and scale 1.
+    /// Reads the numbers of a column as (number - offset) / scale, computed in f64 and rounded to f32 once.
+    /// Times and other numbers that are large and close to each other keep their differences so. Numbers
+    /// that take the place of missing ones are scaled ones. Default: offset 0 and scale 1.
     pub fn scaled(mut self, column: impl Into<String>, offset: f64, scale: f64) -> Self {
         self.floats.scaled.insert(column.into(), (offset, scale));
         self

@@ -239,6 +239,12 @@ impl ChosenTable {
             return Err(csv.table_error("no columns of features"));
         }
         let weight = chosen.weight.as_ref().map(number).transpose()?;
+        for (column, _) in &csv.scaled {
+            let place = at(column)?;
+            if !numbers.iter().chain(&targets).chain(&weight).any(|number| number.at == place) {
+                return Err(csv.not_numbers(&names[place]));
+            }
+        }
         Ok(Self { width, numbers, categories, wholes, targets, label, weight, ..Self::default() })
     }
 

@@ -125,8 +125,8 @@ impl Csv {
         self
     }
 
-    /// Reads the numbers of a column as (number - offset) / scale, which is computed in f64 and rounded to f32
-    /// once. Times and other numbers that are large and close to each other keep their differences so.
+    /// Reads the numbers of a column as (number - offset) / scale, computed in f64 and rounded to f32 once.
+    /// Times and other numbers that are large and close to each other keep their differences so.
     /// Default: offset 0 and scale 1.
     ///
     /// ```
@@ -280,6 +280,11 @@ impl Csv {
         DataError::CsvBroken { path: self.path.clone(), line, cause }
     }
 
+    /// Returns the error of a column that is scaled and is something else than numbers.
+    fn not_numbers(&self, column: &str) -> DataError {
+        self.table_error(format!("column {column:?} is scaled and not read as numbers"))
+    }
+
     fn table_error(&self, what: impl Into<String>) -> DataError {
         DataError::CsvTable { path: self.path.clone(), what: what.into() }
     }
@@ -361,7 +366,10 @@ impl Table {
             return Err(csv.table_error("no columns of features"));
         }
         for (column, _) in &csv.scaled {
-            csv.index_of(column, width, names)?;
+            let place = csv.index_of(column, width, names)?;
+            if matches!(csv.answer, Answer::Label(_)) && answer_at == Some(place) {
+                return Err(csv.not_numbers(names.get(place).map_or("the label", String::as_str)));
+            }
         }
         let readings = (0..width).map(|at| csv.reading(at, width, names)).collect();
         let (features, labels, targets) = (Vec::new(), Vec::new(), Vec::new());

@@ -76,8 +76,8 @@ impl Affine {
         self
     }
 
-    /// Returns the transform of a field, or of several alike. The pixels of i32 fields, such as masks, are those
-    /// next to the places that they come from.
+    /// Returns the transform of a field, or of several alike. The pixels of i32 fields, such as masks, are
+    /// those next to the places that they come from.
     pub fn transform(self, fields: impl Into<Fields>) -> impl Transform {
         on_aligned(fields, move |image, draws| {
             self.check()?;

@@ -207,6 +207,9 @@ fn images_are_checked() {
     assert_eq!(error(Sample::new().with("x", Field::f32([0, 2], []))), "field 'x': shape [0, 2] is empty");
 }
 
+/// Any transform.
+type Boxed = Box<dyn Fn(&mut Sample, &mut Draws) -> Result<(), BoxError>>;
+
 /// A picture whose values tell their places, and a mask with the same ones.
 fn with_mask(height: usize, width: usize) -> Sample {
     let places: Vec<i32> = (0..(height * width) as i32).collect();
@@ -221,7 +224,7 @@ fn with_mask(height: usize, width: usize) -> Sample {
 #[test]
 fn a_picture_and_its_mask_get_the_same_draws() {
     let fields = ["x", "mask"];
-    let moved: [Box<dyn Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync>; 6] = [
+    let moved: [Boxed; 6] = [
         Box::new(flip_horizontal(fields, 0.5)),
         Box::new(flip_vertical(vec!["x", "mask"], 0.5)),
         Box::new(random_crop(&fields[..], [3, 4], 1)),
@@ -247,7 +250,7 @@ fn a_picture_and_its_mask_get_the_same_draws() {
         let mask: Vec<i32> = (0..64).map(|at| 7 * i32::from(half(at))).collect();
         Sample::new().with("x", Field::f32([8, 8, 1], pixels)).with("mask", Field::i32([8, 8], mask))
     };
-    let mixed: [Box<dyn Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync>; 8] = [
+    let mixed: [Boxed; 8] = [
         Box::new(rotation(fields, 40.0)),
         Box::new(shift(fields, 0.3, 0.3)),
         Box::new(shear(fields, 20.0)),
