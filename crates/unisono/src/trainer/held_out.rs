@@ -207,7 +207,10 @@ impl Trainer {
         let (world, source) = (self.world().clone(), loader.shared_source());
         let is_known = |known: &Weak<dyn Source>| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(&source));
         let hashed = self.known_data.compared.iter().any(|(known, _)| is_known(known));
-        if source.coverage() == Coverage::Hashed && !hashed {
+        // A fit has compared its training data, which may be those that are evaluated.
+        let trained = self.data_hash.job.as_ref().is_some_and(|job| job.is_of(&source));
+        let trained = trained && !self.data_hash.pending && !self.data_hash.gave_up;
+        if source.coverage() == Coverage::Hashed && !hashed && !trained {
             let (place, ranks) = (world.place(), world.present().len());
             let which = move |block, blocks| is_hashed_by(place, ranks, block, blocks);
             let own = Hashing::start_some(source.clone(), which).and_then(|job| self.blocks_of(&job));
