@@ -21,11 +21,6 @@ pub(crate) fn kept_whole(value: i128) -> Option<f32> {
     (narrow as i128 == value).then_some(narrow)
 }
 
-/// Returns (value - offset) / scale in f64, rounded once, or `None` where f32 does not hold it.
-pub(crate) fn kept_scaled(value: f64, (offset, scale): (f64, f64)) -> Option<f32> {
-    kept((value - offset) / scale)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,8 +45,5 @@ mod tests {
         }
         // As f64 both would be 2^53, which f32 has.
         assert_eq!((kept_whole(1 << 53).is_some(), kept_whole((1 << 53) + 1)), (true, None));
-        assert_eq!(kept_scaled(1_700_000_002.0, (1_700_000_000.0, 2.0)), Some(1.0));
-        assert_eq!(kept_scaled(1_700_000_001.0, (0.0, 1.0)), None);
-        assert_eq!(kept_scaled(1.0, (0.0, 0.0)), Some(f32::INFINITY));
     }
 }

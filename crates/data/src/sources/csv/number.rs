@@ -2,7 +2,7 @@
 
 use super::columns::Missing;
 use crate::Values;
-use crate::sample::narrow::{kept, kept_scaled};
+use crate::sample::narrow::kept;
 
 /// What a number is not that f32 does not hold.
 const KEPT: &str =
@@ -24,8 +24,9 @@ impl Reading {
     /// The text is not what the error says.
     pub fn number(self, text: &str) -> Result<f32, &'static str> {
         let exact: f64 = text.parse().map_err(|_| "a number")?;
-        let float = match self.scale {
-            Some((offset, scale)) => ((exact - offset) / scale) as f32,
+        let scaled = self.scale.map(|(offset, scale)| (exact - offset) / scale);
+        let float = match scaled {
+            Some(scaled) => scaled as f32,
             // Rounding to f64 first would round some numbers twice.
             None => text.parse::<f32>().map_err(|_| "a number")?,
         };
@@ -33,8 +34,8 @@ impl Reading {
             return Err("a finite number");
         }
         let is_kept = self.rounds
-            || match self.scale {
-                Some(scale) => kept_scaled(exact, scale).is_some(),
+            || match scaled {
+                Some(scaled) => kept(scaled).is_some(),
                 None => is_kept(text, exact, float),
             };
         if is_kept { Ok(float) } else { Err(KEPT) }
