@@ -1,7 +1,7 @@
 //! The held-out samples are checked before the first step, not after the first epoch.
 
 use unisono::data::{Loader, Memory, Values};
-use unisono::{Error, Trainer};
+use unisono::{AdamW, CrossEntropy, Dense, Embedding, Error, Model, Outputs, Trainer};
 use unisono_tests::{FEATURES, blobs, loader, perceptron};
 
 fn build(train: &Loader) -> Trainer {
@@ -61,4 +61,51 @@ fn a_bad_sample_is_told_to_be_one_of_those_held_out() {
     let held_out = Loader::new(Memory::labelled(x, [FEATURES], vec![0; 10]).unwrap());
     let error = build(&train).fit(&train, Some(&held_out), 1).unwrap_err().to_string();
     assert_eq!(error, "validation data: sample 3 (epoch 1, position 3): field \"x\" holds NaN");
+}
+
+/// Training and validation data that number their classes otherwise are refused, by the names of the classes:
+/// 1 was "dog" in one and "fox" in the other, and accuracy half of what it is.
+#[test]
+fn classes_that_are_numbered_otherwise_are_refused_by_name() {
+    let named = |names: &[&str]| Loader::new(blobs(20, 1).unwrap().with_classes("y", names.to_vec()));
+    let (train, other) = (named(&["cat", "dog", "fox"]), named(&["cat", "fox"]));
+    let wanted = "classes: field 'y': 1 is class \"fox\" in the validation data, and class \"dog\" in the training data";
+    let mut trainer = build(&train);
+    let error = trainer.fit(&train, Some(&other), 1).unwrap_err().to_string();
+    assert!(error.starts_with(wanted), "{error}");
+    assert_eq!(trainer.steps(), 0);
+    // Fewer classes with the same numbers are none, and so are data that do not know their classes.
+    trainer.fit(&train, Some(&named(&["cat", "dog"])), 1).unwrap();
+    trainer.fit(&train, Some(&loader(20, 2).unwrap()), 2).unwrap();
+    // An evaluation compares with the data of the fit.
+    let error = trainer.evaluate(&other).unwrap_err().to_string();
+    assert!(error.starts_with(&wanted.replace("validation", "evaluated")), "{error}");
+    assert!(trainer.evaluate(&train).is_ok());
+    // A prediction reads no labels.
+    assert!(trainer.predict(&other).is_ok());
+}
+
+#[test]
+fn categories_that_are_numbered_otherwise_are_refused_in_predictions() {
+    let cities = |names: &[&str], ids: &[i32]| {
+        let labels = ids.iter().map(|id| id % 2).collect::<Vec<i32>>();
+        let memory = Memory::new("city", [], Values::I32(ids.to_vec())).unwrap();
+        let memory = memory.with("y", [], Values::I32(labels)).unwrap();
+        Loader::new(memory.with_classes("city", names.to_vec()))
+    };
+    let train = cities(&["Bern", "Oslo", "Rome"], &[0, 1, 2, 0, 1, 2]);
+    let model = Model::new(|cx, x| {
+        let city = cx.apply("city", &Embedding::new(3, 4), &x["city"]);
+        Outputs::new().with("sold", &cx.apply("sold", &Dense::new(2), &city))
+    });
+    let builder = Trainer::builder(model)
+        .loss_between("sold", "y", CrossEntropy::new(), 1.0)
+        .optimizer(AdamW::new(0.01));
+    let builder = builder.global_batch(2).replicas(1);
+    let mut trainer = builder.build(&train.fields().unwrap()).unwrap();
+    trainer.fit(&train, None, 1).unwrap();
+    assert!(trainer.predict(&cities(&["Bern", "Oslo"], &[1, 0])).is_ok());
+    let error = trainer.predict(&cities(&["Bern", "Rome"], &[1, 0])).unwrap_err().to_string();
+    let wanted = "classes: field 'city': 1 is class \"Rome\" in the predicted data, and class \"Oslo\"";
+    assert!(error.starts_with(wanted), "{error}");
 }

@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use common::{contents, names};
 use serde_json::json;
-use unisono_checkpoint::{Disk, Error, Export, StdDisk, Store, newest, read_tensors, write_model};
+use unisono_checkpoint::{
+    Disk, Error, Export, StdDisk, Store, check_replaceable, newest, read_tensors, write_model, write_whole,
+};
 
 /// Runs what may hang, and panics if it does.
 fn soon<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow_array::builder::{FixedSizeListBuilder, Float32Builder, Int64Builder, ListBuilder};
 use arrow_array::{
-    ArrayRef, BooleanArray, DictionaryArray, Float64Array, Int32Array, RecordBatch, StringArray,
+    ArrayRef, BooleanArray, DictionaryArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
     types::Int8Type,
 };
 use arrow_ipc::CompressionType;
@@ -356,4 +356,58 @@ proptest! {
             (0..source.len().min(100)).for_each(|row| drop(source.fetch(row)));
         }
     }
+}
+
+#[test]
+fn numbers_that_f32_does_not_hold_are_named() {
+    let dir = TempDir::new().unwrap();
+    let times = [1_700_000_000_i64, 1_700_000_001, 1_700_000_050, (1 << 53) + 1];
+    let reals = [0.1, 1e-50, 1_700_000_001.25, 3.0];
+    let mut lists = ListBuilder::new(arrow_array::builder::Float64Builder::new());
+    for real in reals {
+        lists.values().append_slice(&[0.5, real]);
+        lists.append(true);
+    }
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("time", Arc::new(Int64Array::from_iter_values(times))),
+        ("real", Arc::new(Float64Array::from_iter_values(reals))),
+        ("list", Arc::new(lists.finish())),
+        ("y", Arc::new(Int32Array::from_iter_values(0..4))),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let path = parquet(&dir, "times.parquet", &batch, 4, Compression::UNCOMPRESSED);
+    let table = || Columnar::new([&path]).label("y");
+    let x = |table: &unisono_data::ColumnarSource, row: u64| {
+        table.fetch(row).map(|sample| sample.field("x").unwrap().values.as_f32().unwrap().to_vec())
+    };
+    let strict = table().numbers(["time"]).open().unwrap();
+    assert_eq!(x(&strict, 0).unwrap(), [1.7e9]);
+    let advice =
+        "Columnar::scaled, Columnar::whole, Columnar::category or Columnar::rounded says what is meant";
+    for (row, time) in [(1, "1700000001"), (2, "1700000050"), (3, "9007199254740993")] {
+        let error = x(&strict, row).unwrap_err().to_string();
+        let wanted = format!("row {row}: column \"time\": {time} is not held by f32: {advice}");
+        assert!(error.ends_with(&wanted), "{error}");
+    }
+    let reals = table().numbers(["real"]).open().unwrap();
+    assert_eq!((x(&reals, 0).unwrap(), x(&reals, 3).unwrap()), (vec![0.1], vec![3.0]));
+    assert!([1, 2].iter().all(|&row| x(&reals, row).unwrap_err().to_string().contains("is not held by f32")));
+    let lists = table().list("list").open().unwrap();
+    assert!(lists.fetch(0).is_ok() && lists.fetch(1).is_err() && lists.fetch(2).is_err());
+    let rounded = table().numbers(["time", "real"]).list("list").rounded().open().unwrap();
+    assert_eq!(x(&rounded, 1).unwrap(), [1.7e9, 0.0]);
+    assert!((0..4).all(|row| rounded.fetch(row).is_ok()));
+    let scaled = table().numbers(["time"]).scaled("time", 1.7e9, 10.0).open().unwrap();
+    assert_eq!((x(&scaled, 1).unwrap(), x(&scaled, 2).unwrap()), (vec![0.1], vec![5.0]));
+    assert_ne!(scaled.fingerprint(), strict.fingerprint());
+    let whole = table().numbers(["real"]).rounded().whole("time").open().unwrap();
+    assert_eq!(whole.fetch(1).unwrap().field("time").unwrap().values.as_i32(), Some(&[1_700_000_001][..]));
+    assert!(whole.fetch(3).is_err());
+    let category = table().category("time").open().unwrap();
+    assert_eq!(category.fetch(1).unwrap().field("time").unwrap().values.as_i32(), Some(&[1][..]));
+    assert_eq!(category.field_classes("time").map(|names| names[1].as_str()), Some("1700000001"));
+    let other = table().numbers(["real"]).scaled("time", 0.0, 1.0).open();
+    assert!(
+        other.is_err_and(|error| error.to_string().contains("\"time\" is scaled and not read as numbers"))
+    );
 }

@@ -271,7 +271,7 @@ fn a_label_that_is_no_whole_number_among_others_is_an_error() {
     let files = Files::new();
     let labels = |text: &str| Csv::new(files.file(text)).numbers(["a"]).label("y");
     let (_, schema) = labels("y,a\n0,1\n2,1\n10,1\n").read_with_schema().unwrap();
-    for odd in ["3.0", "3000000000", "1e3"] {
+    for odd in ["3.5", "3000000000", "1e30"] {
         let error = labels(&format!("y,a\n0,1\n{odd},1\n10,1\n")).read().unwrap_err().to_string();
         assert!(error.contains(&format!("{odd:?} is no whole number of 32 bits")), "{error}");
     }
@@ -297,4 +297,113 @@ fn columns_that_cannot_be_chosen_are_errors() {
     assert!(error(csv().numbers(["price"]).most_bytes(20)).contains("Csv::most_bytes"));
     let ragged = Csv::new(files.file("a,b\n1,2\n3\n")).numbers(["a"]);
     assert!(error(ragged).contains("line 3: 1 columns, expected 2"));
+}
+
+#[test]
+fn numbers_that_f32_does_not_hold_are_named() {
+    let files = Files::new();
+    let text = "id,price,sold\n1700000000,0.1,0\n1700000001,2.5,1\n1700000002,3,1\n1700000050,3,1\n";
+    let named = |csv: Csv| csv.numbers(["id", "price"]).label("sold");
+    let advice = "Csv::scaled, Csv::whole, Csv::category or Csv::rounded says what is meant";
+    let wanted = format!(
+        "digits.csv: line 3: column 1 (id): \"1700000001\" is not a number that f32 holds ({advice})"
+    );
+    assert_eq!(files.error(text, named), wanted);
+    assert_eq!(files.error(text, |csv| csv.label("sold")), wanted);
+    // What is meant.
+    let path = files.file(text);
+    let scaled = |csv: Csv| csv.scaled("id", 1_700_000_000.0, 2.0);
+    for read in [scaled(Csv::new(&path)).label("sold"), named(scaled(Csv::new(&path)))] {
+        let x = read.read().unwrap().array("x").unwrap().as_f32().unwrap().to_vec();
+        assert_eq!(x, [0.0, 0.1, 0.5, 2.5, 1.0, 3.0, 25.0, 3.0]);
+    }
+    let rounded = Csv::new(&path).rounded().label("sold").read().unwrap();
+    assert_eq!(rounded.array("x").unwrap().as_f32().unwrap()[4], 1_700_000_002_f32);
+    let whole = Csv::new(&path).numbers(["price"]).whole("id").label("sold").read().unwrap();
+    let ids = [1_700_000_000, 1_700_000_001, 1_700_000_002, 1_700_000_050];
+    assert_eq!(whole.array("id").unwrap().as_i32(), Some(&ids[..]));
+    let category = Csv::new(&path).numbers(["price"]).category("id").label("sold").read().unwrap();
+    assert_eq!(category.array("id").unwrap().as_i32(), Some(&[0, 1, 2, 3][..]));
+    assert!(files.error(text, |csv| csv.scaled("ids", 0.0, 1.0).label("sold")).contains("no column named"));
+    for set in [
+        |csv: Csv| csv.scaled("sold", 0.0, 1.0).label("sold"),
+        |csv: Csv| csv.numbers(["price"]).scaled("id", 0.0, 1.0),
+    ] {
+        assert!(files.error(text, set).ends_with("is scaled and not read as numbers"));
+    }
+    assert!(files.error("id,sold\n3000000000,1\n", |csv| csv.whole("id").label("sold")).contains("32 bits"));
+    // Targets and weights are numbers too.
+    let error = files.error("a,b\n1,16777217\n", |csv| csv.numbers(["a"]).targets(["b"]));
+    assert!(error.starts_with("digits.csv: line 2: column 2 (b): \"16777217\""), "{error}");
+    let error = files.error("a,b\n1,16777217\n", |csv| csv.numbers(["a"]).weight("b"));
+    assert!(error.starts_with("digits.csv: line 2: column 2 (b): \"16777217\""), "{error}");
+    for held in
+        ["16777216", "16777218", "0.1", "1e-30", "123456790.0", "1.2345679e8", "-1.7e38", "1e-45", "1e20"]
+    {
+        let read = Csv::new(files.file(format!("{held}\n"))).read().unwrap();
+        assert_eq!(read.array("x"), Some(&Values::F32(vec![held.parse().unwrap()])), "{held}");
+    }
+    for lost in ["16777217", "-16777219", "1700000001.25", "123456789.0", "9007199254740993", "1e-50"] {
+        let error = files.error(format!("{lost}\n"), |csv| csv);
+        assert!(error.contains("is not a number that f32 holds"), "{lost}: {error}");
+    }
+}
+
+#[test]
+fn labels_are_whole_however_they_are_written() {
+    let files = Files::new();
+    for text in ["a,y\n1,0\n2,1\n", "a,y\n1,0.0\n2,1.0\n", "a,y\n1,0\n2,1.0\n", "a,y\n1,0e0\n2,1\n"] {
+        let path = files.file(text);
+        for csv in [Csv::new(&path).label("y"), Csv::new(&path).numbers(["a"]).label("y")] {
+            assert_eq!(arrays(&csv.read().unwrap()), (&[1., 2.][..], &[0, 1][..]), "{text}");
+        }
+    }
+    assert!(files.error("a,y\n1,0.5\n", |csv| csv.label("y")).ends_with("\"0.5\" is not a whole number"));
+}
+
+#[test]
+fn a_header_that_comes_again_and_names_that_do_are_refused() {
+    let files = Files::new();
+    let again = "city,y\nBern,cat\ncity,y\nRome,dog\n";
+    let wanted = "digits.csv: line 3: the header comes again; a table has it once";
+    assert_eq!(files.error(again, |csv| csv.category("city").label("y")), wanted);
+    assert_eq!(files.error("a,y\n1,0\na,y\n2,1\n", |csv| csv.label("y")), wanted);
+    let twice = "a,a,y\n1,2,0\n";
+    let error = files.error(twice, |csv| csv.numbers(["a"]).label("y"));
+    assert_eq!(error, "digits.csv: several columns are named \"a\": choose by index");
+    let by_index = Csv::new(files.file(twice)).numbers([1]).label("y").read().unwrap();
+    assert_eq!(arrays(&by_index), (&[2.0][..], &[0][..]));
+}
+
+#[test]
+fn old_line_ends() {
+    let files = Files::new();
+    let plain = Csv::new(files.file("a,y\n1,0\n2,1\n3,1\n")).label("y").read().unwrap();
+    for text in ["a,y\r1,0\r2,1\r3,1\r", "a,y\r1,0\r2,1\r3,1", "a,y\r\n1,0\r2,1\n\r3,1\r\n"] {
+        for bytes in [text.as_bytes().to_vec(), gzip(text.as_bytes())] {
+            let read = Csv::new(files.file(bytes)).label("y").read().unwrap();
+            assert_eq!(read.fingerprint(), plain.fingerprint(), "{text:?}");
+        }
+    }
+    // The buffers of a reader may end between the two.
+    let long: String = (0..5000).map(|at| format!("{},{}\r\n", at % 97, at % 3)).collect();
+    let unix = Csv::new(files.file(long.replace("\r\n", "\n"))).label(Column::Last).read().unwrap();
+    for text in [long.replace("\r\n", "\r"), long] {
+        let read = Csv::new(files.file(text)).label(Column::Last).read().unwrap();
+        assert_eq!((read.len(), read.fingerprint()), (5000, unix.fingerprint()));
+    }
+    let error = files.error("a,y\r1,0\r2,x\r", |csv| csv.label("y"));
+    assert!(error.starts_with("digits.csv: line 3: column 2 (y): \"x\""), "{error}");
+}
+
+#[test]
+fn classes_and_lines_that_are_left_out_are_told() {
+    let files = Files::new();
+    let path = files.file("a,city,y\n1,Bern,cat\n,Rome,dog\n3,Oslo,cat\n");
+    let csv = Csv::new(&path).numbers(["a"]).category("city").label("y").missing(Missing::LeaveOut);
+    let table = csv.read().unwrap();
+    assert_eq!(table.field_classes("y"), Some(&["cat".to_owned()][..]));
+    assert_eq!(table.field_classes("city"), Some(&["Bern".to_owned(), "Oslo".into()][..]));
+    let notes = table.notes().join("; ");
+    assert!(notes.ends_with("digits.csv: lines left out because a value is missing: 1"), "{notes}");
 }

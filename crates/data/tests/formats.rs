@@ -1,5 +1,8 @@
 //! Files of each format, right ones and those with the commonest mistakes.
 
+#[path = "formats/pictures.rs"]
+mod pictures;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -220,7 +223,7 @@ fn an_image_folder() {
     }
     written(&dir, "dog/notes.txt", "not a picture");
     let folder = ImageFolder::open(dir.path()).unwrap();
-    assert_eq!(folder.classes(), ["Dog", "cat", "dog"]);
+    assert_eq!(folder.class_names(), ["Dog", "cat", "dog"]);
     let files: Vec<_> = (0..folder.len()).map(|i| folder.describe(i)).collect();
     let expected = ["Dog/1.jpg", "cat/a.jpeg", "cat/b.JPG", "dog/1.png"];
     assert!(
@@ -308,4 +311,60 @@ fn names_that_are_not_utf_8() {
 fn arrays_are_cast_as_asked() {
     let labels = Array::npz(given("arrays.npz"), "labels").unwrap();
     assert_eq!(labels.cast(FieldDType::F32).unwrap().row(0).unwrap(), Values::F32(vec![2.0]));
+}
+
+/// Returns a .npy file of version 1.
+fn npy(of: &str, shape: &str, values: &[u8]) -> Vec<u8> {
+    let mut header = format!("{{'descr': '{of}', 'fortran_order': False, 'shape': {shape}, }}").into_bytes();
+    header.resize(117, b' ');
+    header.push(b'\n');
+    [b"\x93NUMPY\x01\x00\x76\x00", &header[..], values].concat()
+}
+
+#[test]
+fn numbers_of_arrays_that_f32_does_not_hold_are_named() {
+    let dir = TempDir::new().unwrap();
+    let times = [1_700_000_000_i64, 16_777_216, 1_700_000_001, 1_700_000_002];
+    let advice = "Array::scaled, Array::rounded, or Array::cast to i32 says what is meant";
+    let bytes = |of: &str| -> Vec<u8> {
+        match of {
+            "<i8" => times.iter().flat_map(|time| time.to_le_bytes()).collect(),
+            "<u8" => times.iter().flat_map(|time| (*time as u64).to_le_bytes()).collect(),
+            "<i4" => times.iter().flat_map(|time| (*time as i32).to_le_bytes()).collect(),
+            ">u4" => times.iter().flat_map(|time| (*time as u32).to_be_bytes()).collect(),
+            _ => times.iter().flat_map(|time| (*time as f64).to_le_bytes()).collect(),
+        }
+    };
+    for of in ["<i8", "<u8", "<i4", ">u4", "<f8"] {
+        let path = written(&dir, "times.npy", npy(of, "(2, 2)", &bytes(of)));
+        let array = || Array::npy(&path).unwrap();
+        let floats = || array().cast(FieldDType::F32).unwrap();
+        assert_eq!(floats().row(0).unwrap(), Values::F32(vec![1.7e9, 16_777_216.0]), "{of}");
+        let error = message(floats().row(1));
+        let wanted = format!("row 1: element 0 is 1700000001, which f32 does not hold: {advice}");
+        assert!(error.ends_with(&wanted), "{of}: {error}");
+        assert_eq!(floats().rounded().row(1).unwrap(), Values::F32(vec![1.7e9, 1.7e9]), "{of}");
+        let scaled = array().scaled(1.7e9, 0.5);
+        assert_eq!(scaled.row(1).unwrap(), Values::F32(vec![2.0, 4.0]), "{of}");
+        let [plain, scaled] = [floats(), scaled].map(|array| Arrays::new("x", array));
+        assert_ne!(plain.fingerprint(), scaled.fingerprint());
+        if of != "<f8" {
+            let whole = array().row(1).unwrap();
+            assert_eq!(whole, Values::I32(vec![1_700_000_001, 1_700_000_002]), "{of}");
+        }
+    }
+    // f64 that only lose digits are rounded; those out of the range of f32 are not.
+    let row = |values: [f64; 2]| {
+        let bytes = values.map(f64::to_le_bytes).concat();
+        Array::npy(written(&dir, "reals.npy", npy("<f8", "(1, 2)", &bytes))).unwrap().row(0)
+    };
+    assert_eq!(row([0.1, 1.0 / 3.0]).unwrap(), Values::F32(vec![0.1, 1.0 / 3.0]));
+    assert!(row([f64::NAN, f64::INFINITY]).is_ok());
+    for lost in [1e39, 1e-50, 1_700_000_001.25] {
+        assert!(message(row([0.5, lost])).contains(&format!("element 1 is {lost}, which f32")), "{lost}");
+    }
+    let mut sample = unisono_data::Sample::new().with("y", Field::i32([2], [16_777_216, 16_777_217]));
+    let cast = unisono_data::cast("y", FieldDType::F32);
+    let error = cast(&mut sample, &mut unisono_data::Draws::of(0, "t", "", 0, 0)).unwrap_err().to_string();
+    assert_eq!(error, "field 'y': 16777217 is not held by f32");
 }

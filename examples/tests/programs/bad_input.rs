@@ -121,7 +121,9 @@ fn devices_and_pipes_are_not_replaced_by_files() {
     std::fs::create_dir(&onnx).unwrap();
     std::fs::rename(&pipe, onnx.join("model.json")).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    for (flag, path) in [("--trace", "/dev/full"), ("--csv", "/dev/null"), ("--trace", pipe.to_str().unwrap())] {
+    for (flag, path) in
+        [("--trace", "/dev/full"), ("--csv", "/dev/null"), ("--trace", pipe.to_str().unwrap())]
+    {
         refused(&[flag, path], &[flag, path, "which is not replaced"]);
     }
     refused(&["--onnx", onnx.to_str().unwrap()], &["--onnx", "model.json", "which is not replaced"]);

@@ -3,6 +3,7 @@
 
 mod classes;
 mod ending;
+mod held_out;
 mod saving;
 
 use std::sync::{Arc, Mutex};

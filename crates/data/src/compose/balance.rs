@@ -20,13 +20,18 @@ pub enum Balance {
     Most,
 }
 
-/// Counts the samples of each class, by an i32 field that is a scalar. Reads every sample once.
+/// Counts the samples of each class, by an i32 field that is a scalar. Reads every sample once. A class
+/// without samples has the count 0 if the source knows the names of its classes, and is left out otherwise.
 ///
 /// # Errors
 /// A sample cannot be read; the source has no i32 field of this name, or one with more than one label a
 /// sample.
 pub fn class_counts(source: &dyn Source, field: &str) -> Result<BTreeMap<i32, u64>, DataError> {
-    Ok(by_class(source, field)?.into_iter().map(|(class, indices)| (class, indices.len() as u64)).collect())
+    let named = source.field_classes(field).map_or(0, <[String]>::len);
+    let named = i32::try_from(named).map_err(DataError::other)?;
+    let mut counts: BTreeMap<i32, u64> = (0..named).map(|class| (class, 0)).collect();
+    counts.extend(by_class(source, field)?.into_iter().map(|(class, indices)| (class, indices.len() as u64)));
+    Ok(counts)
 }
 
 /// Returns the samples of a source with equally many of each class, the classes taking turns.
@@ -91,6 +96,10 @@ mod tests {
         let labels = [7, 7, 1, 7, 1, 7, 7, -2];
         let source = || Memory::labelled([0.0; 8], [1], labels).unwrap();
         assert_eq!(class_counts(&source(), "y").unwrap(), BTreeMap::from([(-2, 1), (1, 2), (7, 5)]));
+        let named =
+            Memory::labelled([0.0; 3], [1], [3, 0, 3]).unwrap().with_classes("y", ["a", "b", "c", "d"]);
+        let counts: Vec<u64> = class_counts(&named, "y").unwrap().into_values().collect();
+        assert_eq!(counts, [1, 0, 0, 2]);
         for (how, each) in [(Balance::Fewest, 1), (Balance::Most, 5)] {
             let balanced = balance(source(), "y", how, 3).unwrap();
             assert_eq!(

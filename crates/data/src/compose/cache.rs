@@ -73,6 +73,14 @@ impl<S: Source> Source for Cache<S> {
         self.source.describe(index)
     }
 
+    fn field_classes(&self, field: &str) -> Option<&[String]> {
+        self.source.field_classes(field)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.source.notes()
+    }
+
     fn fingerprint(&self) -> u64 {
         self.source.fingerprint()
     }

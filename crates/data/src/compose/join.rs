@@ -112,7 +112,7 @@ fn one_turn(weights: &[u64], total: u64) -> Vec<(usize, u64)> {
     turn
 }
 
-/// Checks that there are sources, and that all have the same fields.
+/// Checks that there are sources, and that all have the same fields and number their classes alike.
 fn same_fields(setting: &'static str, sources: &[Arc<dyn Source>]) -> Result<(), DataError> {
     let wrong = |what: String| Err(DataError::Setting { setting, what });
     let Some(first) = sources.first() else { return wrong("no sources".into()) };
@@ -120,8 +120,35 @@ fn same_fields(setting: &'static str, sources: &[Arc<dyn Source>]) -> Result<(),
         Some(at) => {
             wrong(format!("source {at} has fields {:?}, source 0 {:?}", sources[at].fields(), first.fields()))
         }
-        None => Ok(()),
+        None => same_classes(setting, sources),
     }
+}
+
+/// Checks that a number stands for the same class in all sources that know their classes.
+fn same_classes(setting: &'static str, sources: &[Arc<dyn Source>]) -> Result<(), DataError> {
+    for spec in sources.first().map_or(&[][..], |source| source.fields()) {
+        let mut known: Option<(usize, &[String])> = None;
+        for (at, source) in sources.iter().enumerate() {
+            let Some(own) = source.field_classes(&spec.name) else { continue };
+            let Some((first, other)) = known else {
+                known = Some((at, own));
+                continue;
+            };
+            if let Some(class) = other.iter().zip(own).position(|(other, own)| other != own) {
+                let (other, own) = (&other[class], &own[class]);
+                let what = format!(
+                    "the field '{}' numbers its classes otherwise: {class} is {own:?} in source {at} and {other:?} in \
+                     source {first} (ImageFolder::like, Csv::like and Columnar::like number them alike)",
+                    spec.name
+                );
+                return Err(DataError::Setting { setting, what });
+            }
+            if own.len() > other.len() {
+                known = Some((at, own));
+            }
+        }
+    }
+    Ok(())
 }
 
 macro_rules! joined_source {
@@ -145,6 +172,16 @@ macro_rules! joined_source {
             fn describe(&self, index: u64) -> String {
                 self.place(index)
                     .map_or_else(|| format!("sample {index}"), |(source, at)| source.describe(at))
+            }
+
+            /// Returns the names that the sources agree on: the longest list that any of them has.
+            fn field_classes(&self, field: &str) -> Option<&[String]> {
+                let all = self.sources.iter().filter_map(|source| source.field_classes(field));
+                all.reduce(|longest, own| if own.len() > longest.len() { own } else { longest })
+            }
+
+            fn notes(&self) -> Vec<String> {
+                self.sources.iter().flat_map(|source| source.notes()).collect()
             }
 
             fn fingerprint(&self) -> u64 {

@@ -123,6 +123,14 @@ impl<S: Source> Source for Subset<S> {
         }
     }
 
+    fn field_classes(&self, field: &str) -> Option<&[String]> {
+        self.source.field_classes(field)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.source.notes()
+    }
+
     /// Covers the source's fingerprint and which samples were chosen.
     fn fingerprint(&self) -> u64 {
         let hash = Fingerprint::new().word(self.source.fingerprint()).word(self.len());

@@ -6,6 +6,7 @@ pub(crate) mod content;
 pub(crate) mod error;
 pub(crate) mod field;
 pub(crate) mod fingerprint;
+pub(crate) mod narrow;
 pub(crate) mod part;
 pub(crate) mod position;
 pub(crate) mod regular;

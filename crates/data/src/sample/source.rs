@@ -57,6 +57,18 @@ pub trait Source: Send + Sync {
         format!("sample {index}")
     }
 
+    /// Returns the names of the classes that the numbers of an i32 field stand for, from 0, where the source
+    /// knows them. A trainer compares those of its training and validation data. Default: `None`.
+    fn field_classes(&self, _field: &str) -> Option<&[String]> {
+        None
+    }
+
+    /// Returns what a user should know of how the data were read, in sentences: what was passed over. A fit
+    /// tells its observers. Default: nothing.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns 64 bits that change when the data do, for checkpoints and saved statistics; see
     /// [`Fingerprint`].
     ///
@@ -102,6 +114,12 @@ macro_rules! source_behind_a_pointer {
             }
             fn describe(&self, index: u64) -> String {
                 (**self).describe(index)
+            }
+            fn field_classes(&self, field: &str) -> Option<&[String]> {
+                (**self).field_classes(field)
+            }
+            fn notes(&self) -> Vec<String> {
+                (**self).notes()
             }
             fn fingerprint(&self) -> u64 {
                 (**self).fingerprint()

@@ -1,5 +1,6 @@
 //! Samples in memory.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -22,6 +23,9 @@ pub struct Memory {
     specs: Vec<FieldSpec>,
     /// The array of each field.
     arrays: Vec<Values>,
+    /// The names of the classes of fields, where they are known.
+    classes: BTreeMap<String, Vec<String>>,
+    notes: Vec<String>,
 }
 
 impl Memory {
@@ -36,7 +40,7 @@ impl Memory {
     ) -> Result<Self, DataError> {
         let spec = FieldSpec { name: name.into(), dtype: values.dtype(), shape: shape.into() };
         let len = sample_count(&spec, &values)?;
-        Ok(Self { len, specs: vec![spec], arrays: vec![values] })
+        Ok(Self { len, specs: vec![spec], arrays: vec![values], classes: BTreeMap::new(), notes: vec![] })
     }
 
     /// Adds a field with as many samples.
@@ -75,6 +79,24 @@ impl Memory {
         Self::new("x", shape, Values::F32(features.into()))?.with("y", [], Values::I32(labels.into()))
     }
 
+    /// Names the classes that the numbers of an i32 field stand for, from 0. A trainer compares them with
+    /// those of its other data. Default: they are not known.
+    pub fn with_classes<C: Into<String>>(
+        mut self,
+        field: impl Into<String>,
+        classes: impl IntoIterator<Item = C>,
+    ) -> Self {
+        self.classes.insert(field.into(), classes.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Adds what a user should know of how the data were read.
+    #[cfg(feature = "csv")]
+    pub(crate) fn with_notes(mut self, notes: Vec<String>) -> Self {
+        self.notes = notes;
+        self
+    }
+
     /// Returns the whole array of a field.
     pub fn array(&self, name: &str) -> Option<&Values> {
         let at = self.specs.iter().position(|spec| *spec.name == *name)?;
@@ -104,6 +126,14 @@ impl Source for Memory {
             sample.set(spec.name.clone(), Field { shape: spec.shape.clone(), values });
         }
         Ok(sample)
+    }
+
+    fn field_classes(&self, field: &str) -> Option<&[String]> {
+        self.classes.get(field).map(Vec::as_slice)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
     }
 
     /// Covers the contents as well.

@@ -6,6 +6,23 @@
 //! documentation says otherwise. It computes with `+ - * /`, `sqrt` and the `libm` crate alone, so its bits
 //! are the same on every platform.
 //!
+//! A transform that moves pixels takes one field or several, such as a picture and its mask, and draws once
+//! for all of them: [`flip_horizontal`]`(["x", "mask"], 0.5)`. Two stages of one field each would draw apart.
+//! Fields of i32, such as masks of classes, stay integers: they are resampled by the nearest pixel.
+//!
+//! ```
+//! use unisono_data::{Loader, Memory, Values, augment};
+//!
+//! let pictures = Memory::new("x", [8, 8, 3], Values::F32(vec![0.5; 4 * 8 * 8 * 3]))?;
+//! let both = pictures.with("mask", [8, 8], Values::I32(vec![1; 4 * 8 * 8]))?;
+//! let loader = Loader::new(both)
+//!     .try_map("flip", augment::flip_horizontal(["x", "mask"], 0.5))
+//!     .try_map("turn", augment::rotation(["x", "mask"], 15.0))
+//!     .try_map("brightness", augment::brightness("x", 0.2));
+//! assert_eq!(loader.epoch(0)?.next().unwrap()?.field("mask").unwrap().shape, [4, 8, 8]);
+//! # Ok::<(), unisono_data::DataError>(())
+//! ```
+//!
 //! Layers take [channels, height, width], so [`channels_first`](crate::channels_first) comes after all of
 //! these.
 //!
@@ -51,7 +68,10 @@ struct Image {
     height: usize,
     width: usize,
     channels: usize,
+    /// The values. Those of labels are the bits of their i32.
     pixels: Vec<f32>,
+    /// Whether the values are labels, which are moved and never mixed.
+    labels: bool,
 }
 
 impl Image {
@@ -68,37 +88,151 @@ impl Image {
             let start = (y * self.width + left) * self.channels;
             pixels.extend_from_slice(&self.pixels[start..start + width * self.channels]);
         }
-        Image { height, width, channels: self.channels, pixels }
+        self.with(height, width, pixels)
+    }
+
+    /// Returns an image of the same kind with these pixels.
+    fn with(&self, height: usize, width: usize, pixels: Vec<f32>) -> Image {
+        Image { height, width, channels: self.channels, pixels, labels: self.labels }
+    }
+
+    /// Returns a value as the pixels hold it.
+    fn value(&self, value: f32) -> Result<f32, BoxError> {
+        if !self.labels {
+            return Ok(value);
+        }
+        let label = value as i32;
+        let is_label = label as f32 == value;
+        is_label.then(|| f32::from_bits(label as u32)).ok_or_else(|| format!("{value} is no label").into())
+    }
+
+    /// Takes the pixels of a field, which are put back by [`Image::give`].
+    fn take(sample: &mut Sample, name: &str) -> Result<Image, DataError> {
+        let (height, width, channels) = extents(sample, name)?;
+        let field = sample.field_mut(name).ok_or_else(|| DataError::field(name, "no such field"))?;
+        let (pixels, labels) = match &mut field.values {
+            Values::F32(values) => (std::mem::take(values), false),
+            Values::I32(values) => (values.iter().map(|&label| f32::from_bits(label as u32)).collect(), true),
+        };
+        Ok(Image { height, width, channels, pixels, labels })
+    }
+
+    /// Puts the pixels into their field.
+    fn give(self, sample: &mut Sample, name: &str) {
+        let Some(field) = sample.field_mut(name) else { return };
+        (field.shape[0], field.shape[1]) = (self.height, self.width);
+        field.values = if self.labels {
+            Values::I32(self.pixels.iter().map(|label| label.to_bits() as i32).collect())
+        } else {
+            Values::F32(self.pixels)
+        };
     }
 }
 
-/// Returns a transform of one image field.
+/// Returns height, width and channels of a field that is an image.
+fn extents(sample: &mut Sample, name: &str) -> Result<(usize, usize, usize), DataError> {
+    let wrong = |what: String| DataError::field(name, what);
+    let field = sample.field_mut(name).ok_or_else(|| wrong("no such field".into()))?;
+    field.check_length(name)?;
+    if field.values.is_empty() {
+        return Err(wrong(format!("shape {:?} is empty", field.shape)));
+    }
+    match *field.shape.as_slice() {
+        [height, width] => Ok((height, width, 1)),
+        [height, width, channels] => Ok((height, width, channels)),
+        _ => Err(wrong(format!("shape {:?} is not an image's", field.shape))),
+    }
+}
+
+/// The names of the fields that a transform changes alike: one name, or an array, a slice or a list of
+/// several.
+#[derive(Clone, Debug)]
+pub struct Fields(Vec<String>);
+
+macro_rules! one_field {
+    ($($name:ty),*) => {$(
+        impl From<$name> for Fields {
+            fn from(name: $name) -> Self {
+                Self(vec![name.into()])
+            }
+        }
+    )*};
+}
+
+one_field!(&str, &String, String);
+
+impl<S: Into<String>, const N: usize> From<[S; N]> for Fields {
+    fn from(names: [S; N]) -> Self {
+        Self(names.into_iter().map(Into::into).collect())
+    }
+}
+
+impl<S: Into<String>> From<Vec<S>> for Fields {
+    fn from(names: Vec<S>) -> Self {
+        Self(names.into_iter().map(Into::into).collect())
+    }
+}
+
+impl<S: Clone + Into<String>> From<&[S]> for Fields {
+    fn from(names: &[S]) -> Self {
+        Self(names.iter().cloned().map(Into::into).collect())
+    }
+}
+
+/// Returns a transform of several image fields. Each of them gets the same draws.
+fn on_images(
+    fields: impl Into<Fields>,
+    change: impl Fn(&mut Image, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static,
+) -> impl Transform {
+    let Fields(names) = fields.into();
+    move |sample: &mut Sample, draws: &mut Draws| {
+        let before = draws.clone();
+        for name in &names {
+            *draws = before.clone();
+            let mut image = Image::take(sample, name)?;
+            change(&mut image, draws)?;
+            image.give(sample, name);
+        }
+        Ok(())
+    }
+}
+
+/// Returns a transform of several image fields as [`on_images`] does, for one that depends on the number of
+/// pixels, which has to be the same for all fields.
+fn on_aligned(
+    fields: impl Into<Fields>,
+    change: impl Fn(&mut Image, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static,
+) -> impl Transform {
+    let fields = fields.into();
+    let names = fields.0.clone();
+    let transform = on_images(fields, change);
+    move |sample: &mut Sample, draws: &mut Draws| {
+        if let [first, others @ ..] = &names[..] {
+            let (height, width, _) = extents(sample, first)?;
+            for name in others {
+                let (own, wide, _) = extents(sample, name)?;
+                if [own, wide] != [height, width] {
+                    let what = format!("{own} x {wide} pixels, and field '{first}' has {height} x {width}");
+                    return Err(DataError::field(name, what).into());
+                }
+            }
+        }
+        transform(sample, draws)
+    }
+}
+
+/// Returns a transform of one image field of colours.
 fn on_image(
     field: &str,
     change: impl Fn(&mut Image, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static,
 ) -> impl Transform {
     let name = field.to_owned();
+    let transform = on_images(field, change);
     move |sample: &mut Sample, draws: &mut Draws| {
-        let wrong = |what: String| DataError::field(&name, what);
-        let field = sample.field_mut(&name).ok_or_else(|| wrong("no such field".into()))?;
-        field.check_length(&name)?;
-        let (height, width, channels) = match *field.shape.as_slice() {
-            [height, width] => (height, width, 1),
-            [height, width, channels] => (height, width, channels),
-            _ => return Err(wrong(format!("shape {:?} is not an image's", field.shape)).into()),
-        };
-        let Values::F32(values) = &mut field.values else {
-            return Err(wrong("dtype i32, expected f32".into()).into());
-        };
-        if values.is_empty() {
-            return Err(wrong(format!("shape {:?} is empty", field.shape)).into());
+        if sample.field(&name).is_some_and(|field| field.values.as_i32().is_some()) {
+            return Err(DataError::field(&name, "dtype i32, expected f32").into());
         }
-        let mut image = Image { height, width, channels, pixels: std::mem::take(values) };
-        change(&mut image, draws)?;
-        *values = image.pixels;
-        field.shape[0] = image.height;
-        field.shape[1] = image.width;
-        Ok(())
+        transform(sample, draws)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use unisono_random::Draws;
 
+use crate::sample::narrow::kept;
 use crate::{BoxError, DataError, Field, FieldDType, Sample, Statistics, Values};
 
 /// The closures that [`Loader::try_map`](crate::Loader::try_map) takes, over a sample and its draws.
@@ -13,8 +14,8 @@ impl<F: Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'sta
 
 /// Converts a field to elements of another type.
 ///
-/// To f32, whole numbers are rounded to nearest. To i32, values are cut towards zero; one that is not a
-/// number or does not fit is an error.
+/// To f32, a whole number that f32 does not represent exactly, which are some beyond 2^24, is an error. To
+/// i32, values are cut towards zero; one that is not a number or does not fit is an error.
 pub fn cast(field: &str, to: FieldDType) -> impl Transform {
     let name = field.to_owned();
     move |sample: &mut Sample, _: &mut Draws| {
@@ -25,7 +26,11 @@ pub fn cast(field: &str, to: FieldDType) -> impl Transform {
         };
         match (&field.values, to) {
             (Values::I32(values), FieldDType::F32) => {
-                field.values = Values::F32(values.iter().map(|&value| value as f32).collect());
+                let kept = |&value: &i32| {
+                    let lost = || DataError::field(&name, format!("{value} is not held by f32"));
+                    kept(f64::from(value)).ok_or_else(lost)
+                };
+                field.values = Values::F32(values.iter().map(kept).collect::<Result<_, _>>()?);
             }
             (Values::F32(values), FieldDType::I32) => {
                 field.values = Values::I32(values.iter().map(cut).collect::<Result<_, _>>()?);

@@ -126,7 +126,7 @@ impl RunControl {
     }
 
     /// Returns the callbacks that change the answer, with what their decisions depend on.
-    fn deciding(&self) -> String {
+    pub fn deciding(&self) -> String {
         let texts = self.callbacks.iter().filter_map(|kept| {
             let settings = kept.settings.as_ref()?;
             Some(format!("{} ({settings})", kept.name))

@@ -27,6 +27,7 @@ use crate::run::settings::RunSettings;
 use crate::run::state::RunState;
 use crate::trainer::Trainer;
 use crate::trainer::builder::Builder;
+use crate::trainer::held_out::KnownData;
 use crate::trainer::identity::DataHash;
 use crate::trainer::start::{is_audited, largest_step};
 use crate::trainer::together::{compare_start, replicas_of_ranks, together};
@@ -220,6 +221,7 @@ impl Builder {
             data_hash: DataHash::default(),
             trust: Trust::New,
             doubted: None,
+            known_data: KnownData::default(),
         })
     }
 

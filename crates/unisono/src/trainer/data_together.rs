@@ -17,10 +17,12 @@ const WAIT: Duration = Duration::from_millis(200);
 
 /// The hash of a block.
 type Hash = [u8; 32];
+/// The hashes of the blocks that a rank has hashed, or `None` if it was asked to stop.
+pub(super) type Blocks = Result<Option<Vec<Option<Hash>>>, DataError>;
 
 /// Returns whether the rank at a place among so many hashes a block. Each block is hashed by two ranks, so
 /// that files that differ are noticed, and some blocks by all.
-fn is_hashed_by(place: usize, ranks: usize, block: u64, blocks: u64) -> bool {
+pub(super) fn is_hashed_by(place: usize, ranks: usize, block: u64, blocks: u64) -> bool {
     let (place, ranks) = (place as u64, ranks.max(1) as u64);
     let is_common = block.is_multiple_of(blocks.div_ceil(COMMON).max(1));
     is_common || block % ranks == place || (block + 1) % ranks == place
@@ -60,7 +62,7 @@ impl Trainer {
             }
         }
         let source = train.source();
-        let blocks = joined(&world, &all)?;
+        let blocks = joined(&world, &all, "the data's")?;
         let content = Content::of_blocks(source, blocks);
         let missing = || WorldError::Link("the hashes of the ranks are not those of all data".into());
         let content = content.ok_or_else(missing)?;
@@ -69,7 +71,7 @@ impl Trainer {
     }
 
     /// Waits for this rank's part, until the run is asked to stop: then it is `None`.
-    fn own_blocks(&mut self) -> Result<Option<Vec<Option<Hash>>>, DataError> {
+    fn own_blocks(&mut self) -> Blocks {
         let Some(job) = &self.data_hash.job else { return Ok(None) };
         loop {
             match job.wait_blocks(WAIT)? {
@@ -99,8 +101,13 @@ impl Trainer {
     }
 }
 
-/// Joins the hashes that ranks have. A block that two ranks have must be the same.
-fn joined(world: &World, all: &[(usize, Vec<Option<Hash>>)]) -> Result<Vec<Option<Hash>>, WorldError> {
+/// Joins the hashes that ranks have of the data called `whose_data`. A block that two ranks have must be the
+/// same.
+pub(super) fn joined(
+    world: &World,
+    all: &[(usize, Vec<Option<Hash>>)],
+    whose_data: &str,
+) -> Result<Vec<Option<Hash>>, WorldError> {
     let count = all.iter().map(|(_, blocks)| blocks.len()).max().unwrap_or_default();
     let mut joined: Vec<Option<Hash>> = vec![None; count];
     let mut whose = vec![0; count];
@@ -111,7 +118,7 @@ fn joined(world: &World, all: &[(usize, Vec<Option<Hash>>)]) -> Result<Vec<Optio
                 Some(other) if other == hash => {}
                 Some(other) => {
                     let [hash, other] = [hash, other].map(|hash| crate::identity::part::hex(&hash[..8]));
-                    let what = format!("the hash of the data's block {at} of {count}");
+                    let what = format!("the hash of {whose_data} block {at} of {count}");
                     let text = format!("{}: {what} {hash}, rank {}: {other}", world.name(*rank), whose[at]);
                     return Err(WorldError::Differs(text));
                 }
@@ -122,7 +129,7 @@ fn joined(world: &World, all: &[(usize, Vec<Option<Hash>>)]) -> Result<Vec<Optio
 }
 
 /// Packs what a rank has: its hashes, or why it has none, which is empty for a rank that was asked to stop.
-fn record_of(own: &Result<Option<Vec<Option<Hash>>>, DataError>) -> Vec<u8> {
+pub(super) fn record_of(own: &Blocks) -> Vec<u8> {
     match own {
         Ok(Some(blocks)) => {
             let parts = blocks.iter().map(|hash| hash.as_ref().map_or(&[][..], |hash| &hash[..]));
@@ -134,7 +141,7 @@ fn record_of(own: &Result<Option<Vec<Option<Hash>>>, DataError>) -> Vec<u8> {
 }
 
 /// Unpacks what [`record_of`] has packed.
-fn read(record: &[u8]) -> Option<Result<Vec<Option<Hash>>, String>> {
+pub(super) fn read(record: &[u8]) -> Option<Result<Vec<Option<Hash>>, String>> {
     let parts = unpack(record)?;
     let (kind, rest) = parts.split_first()?;
     if *kind != [1] {

@@ -25,6 +25,7 @@ mod dry_run;
 pub(crate) mod evaluate;
 pub(crate) mod export;
 mod fit;
+mod held_out;
 pub(crate) mod identity;
 mod inspect;
 mod join;
@@ -49,6 +50,7 @@ use crate::run::state::RunState;
 use crate::saving::checkpoints::Checkpoints;
 use crate::trainer::callback::Callbacks;
 use crate::trainer::crew::Crew;
+use crate::trainer::held_out::KnownData;
 use crate::trainer::identity::DataHash;
 use crate::trainer::trust::Trust;
 
@@ -70,6 +72,8 @@ pub struct Trainer {
     callbacks: Callbacks,
     /// The hash of the data, which is computed beside the training.
     data_hash: DataHash,
+    /// What is known of the data that the trainer was given.
+    known_data: KnownData,
     /// How far the run is trusted.
     trust: Trust,
     /// The step at which replicas were last found to differ without it being known which is wrong. Only an

@@ -12,6 +12,7 @@ use crate::observe::machines::MachineReport;
 use crate::run::identity::RunIdentity;
 use crate::run::settings::RunSettings;
 use crate::trainer::builder::AUDIT_SHARE;
+use crate::trainer::held_out::described;
 use crate::{Error, Trainer};
 
 /// Ends a part of the run on all ranks. Returns the result if it is the same error or none everywhere, and
@@ -132,20 +133,33 @@ impl Trainer {
         together(self.world(), result)
     }
 
-    /// Compares the data and the order of all ranks before a fit, once they are hashed, and whether the run
-    /// was asked to stop.
-    pub(super) fn begin_together(&mut self, train: &Loader, epochs: u32) -> Result<(), Error> {
+    /// Compares the data of all ranks before a fit, those held out as well, and their order, once they are
+    /// hashed; what callbacks decide by; and whether the run was asked to stop.
+    pub(super) fn begin_together(
+        &mut self,
+        train: &Loader,
+        validation: Option<&Loader>,
+        epochs: u32,
+    ) -> Result<(), Error> {
         if self.world().is_alone() {
             return Ok(());
         }
         let world = self.world().clone();
-        let own = [
+        let mut own = vec![
             ("--epochs".to_owned(), epochs.to_string()),
             ("steps".to_owned(), self.steps().to_string()),
+            self.deciding(),
             ("the fingerprint of the data".to_owned(), format!("{:016x}", train.source().fingerprint())),
         ];
+        own.extend(described("training", Some(train)));
+        own.extend(described("validation", validation));
         world.compare(&own)?;
         self.content_together(train)?;
+        self.same_transforms(train, "training")?;
+        if let Some(validation) = validation {
+            self.same_transforms(validation, "validation")?;
+            self.held_out_content(validation, "validation")?;
+        }
         let parts = self.identity().parts.into_iter();
         let part = |(name, hash): (String, Option<String>)| {
             (format!("the hash of {name}"), hash.unwrap_or_default())

@@ -9,7 +9,7 @@ use super::cells;
 use super::chunk::{Make, column};
 use super::file::{File, Part};
 use super::source::{ColumnarSource, Kept};
-use super::{Columnar, Columns};
+use super::{Columnar, Columns, Floats};
 use crate::sources::budget::Budget;
 use crate::{DataError, FieldSpec, Fingerprint, Missing, TableSchema};
 
@@ -43,12 +43,17 @@ pub(super) fn open(table: &Columnar) -> Result<ColumnarSource, DataError> {
         .collect();
     // What is read of the files, with what.
     let read = Fingerprint::new().text(&format!("{makes:?} without {:?}", scan.left_out));
+    let read = match &table.floats {
+        Floats { scaled, rounds: false } if scaled.is_empty() => read,
+        floats => read.text(&format!("{floats:?}")),
+    };
     let fingerprint = files.iter().try_fold(read, |hash, file| file.bytes().fingerprint(hash))?;
     Ok(ColumnarSource {
         parts,
         rows,
         left_out: scan.left_out,
         columns,
+        floats: table.floats.clone(),
         makes: makes.into_iter().map(|(_, _, make)| make).collect(),
         specs,
         schema,
@@ -62,11 +67,16 @@ pub(super) fn open(table: &Columnar) -> Result<ColumnarSource, DataError> {
 /// Checks what a table is asked for, before any file is opened.
 fn check_settings(table: &Columnar) -> Result<(), DataError> {
     let setting = |what: &str| DataError::Setting { setting: "Columnar", what: what.into() };
-    let Columns { numbers, categories, lists, texts, targets, label, .. } = &table.columns;
+    let Columns { numbers, categories, wholes, lists, texts, targets, label, weight } = &table.columns;
     if table.paths.is_empty() {
         return Err(setting("no files"));
     }
-    if numbers.is_empty() && categories.is_empty() && lists.is_empty() && texts.is_empty() {
+    if numbers.is_empty()
+        && categories.is_empty()
+        && wholes.is_empty()
+        && lists.is_empty()
+        && texts.is_empty()
+    {
         return Err(setting("no columns of features"));
     }
     if label.is_some() && !targets.is_empty() {
@@ -75,7 +85,12 @@ fn check_settings(table: &Columnar) -> Result<(), DataError> {
     if let Some(text) = texts.iter().find(|text| text.longest == 0) {
         return Err(setting(&format!("texts of {:?} are cut to no ids", text.column)));
     }
-    let own = categories.iter().chain(lists).chain(texts.iter().map(|text| &text.column));
+    for name in table.floats.scaled.keys() {
+        if !numbers.iter().chain(targets).chain(weight).any(|own| own == name) {
+            return Err(setting(&format!("column {name:?} is scaled and not read as numbers")));
+        }
+    }
+    let own = categories.iter().chain(wholes).chain(lists).chain(texts.iter().map(|text| &text.column));
     let mut fields = BTreeSet::new();
     for name in own {
         if ["x", "y", "w"].contains(&name.as_str()) {
@@ -137,7 +152,8 @@ impl Scan {
         budget: Budget,
     ) -> Result<Self, DataError> {
         let known = table.like.as_ref();
-        let Columns { numbers, categories, targets, label, lists, texts: encoded, weight } = &table.columns;
+        let Columns { numbers, categories, wholes, targets, label, lists, texts: encoded, weight } =
+            &table.columns;
         let is_text = |name: &&String| {
             files[0].schema.field_with_name(name).is_ok_and(|field| cells::is_text(field.data_type()))
         };
@@ -152,7 +168,8 @@ impl Scan {
         let filled: Vec<&String> = numbers.iter().filter(|_| fills).filter(unknown).collect();
         let mut needed: Vec<&String> = Vec::new();
         if table.missing == Missing::LeaveOut {
-            needed.extend(numbers.iter().chain(targets).chain(label).chain(lists).chain(weight));
+            needed
+                .extend(numbers.iter().chain(targets).chain(label).chain(lists).chain(weight).chain(wholes));
             needed.extend(encoded.iter().map(|text| &text.column));
         }
         let mut read: Vec<String> =
@@ -170,7 +187,7 @@ impl Scan {
                 let wrong = |problem: String| DataError::format(files[file].path(), problem);
                 let missing = missing_rows(&batch, &needed).map_err(wrong)?;
                 scan.left_out.extend(missing.iter().map(|at| row + *at as u64));
-                scan.add(&batch, &missing, &texts, &filled, table.missing).map_err(wrong)?;
+                scan.add(&batch, &missing, &texts, &filled, table).map_err(wrong)?;
                 scan.within(files[file].path(), budget)?;
                 row += batch.num_rows() as u64;
             }
@@ -185,7 +202,7 @@ impl Scan {
         left_out: &[usize],
         texts: &[&String],
         filled: &[&String],
-        missing: Missing,
+        table: &Columnar,
     ) -> Result<(), String> {
         for name in texts {
             let of = cells::texts(column(batch, name)?)
@@ -204,9 +221,11 @@ impl Scan {
             let of = cells::numbers(column(batch, name)?)
                 .map_err(|problem| format!("column {name:?}: {problem}"))?;
             let known = self.numbers.entry((*name).clone()).or_default();
+            let scale = table.floats.scaled.get(*name);
             for value in of.into_iter().flatten() {
+                let value = scale.map_or(value, |(offset, scale)| (value - offset) / scale);
                 (known.sum, known.count) = (known.sum + value, known.count + 1);
-                if missing == Missing::Median {
+                if table.missing == Missing::Median {
                     known.all.push(value as f32);
                 }
             }
@@ -288,7 +307,7 @@ fn makes(
     schema: &TableSchema,
     budget: Budget,
 ) -> Result<Vec<(String, Vec<usize>, Make)>, DataError> {
-    let Columns { numbers, categories, lists, texts, targets, label, weight } = &table.columns;
+    let Columns { numbers, categories, wholes, lists, texts, targets, label, weight } = &table.columns;
     let fills = !matches!(table.missing, Missing::Error | Missing::LeaveOut);
     let type_of = |name: &str| files[0].schema.field_with_name(name).map(|field| field.data_type().clone());
     let mut all = Vec::new();
@@ -302,6 +321,9 @@ fn makes(
         let texts = schema.categories.get(name).map_or(&[][..], |texts| texts);
         let make = Make::Ids { column: name.clone(), ids: ids(texts), empty: true };
         all.push((name.clone(), vec![], make));
+    }
+    for name in wholes {
+        all.push((name.clone(), vec![], Make::Whole(name.clone())));
     }
     for name in lists {
         let element = type_of(name).ok().and_then(|of| cells::element(&of).cloned());

@@ -39,6 +39,18 @@ pub(super) fn numbers(column: &dyn Array) -> Result<Vec<Option<f64>>, String> {
     Ok(all.into_iter().map(|x| x.filter(|x| !x.is_nan())).collect())
 }
 
+/// Returns the numbers of a column of whole numbers of 64 bits, with their rows. Of others there are none.
+pub(super) fn wide(column: &dyn Array) -> Vec<(usize, i128)> {
+    fn all<T: Into<i128>>(numbers: impl Iterator<Item = Option<T>>) -> Vec<(usize, i128)> {
+        numbers.enumerate().filter_map(|(row, number)| Some((row, number?.into()))).collect()
+    }
+    match column.data_type() {
+        DataType::Int64 => all(column.as_primitive::<Int64Type>().iter()),
+        DataType::UInt64 => all(column.as_primitive::<UInt64Type>().iter()),
+        _ => Vec::new(),
+    }
+}
+
 /// Whether a column's numbers are whole, by its type.
 pub(super) fn is_whole(of: &DataType) -> bool {
     of.is_integer() || *of == DataType::Boolean

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use arrow_array::{Array, RecordBatch};
 
-use super::{Text, cells};
+use super::{Floats, Text, cells};
+use crate::sample::narrow::kept as held;
 use crate::{Field, FieldDType, FieldSpec, Values};
 
 /// How a field is made of columns.
@@ -38,7 +39,7 @@ impl Chunk {
     ///
     /// # Errors
     /// A column that is missing or of another type; the error is the message.
-    pub fn of(makes: &[Make], batches: &[RecordBatch]) -> Result<Self, String> {
+    pub fn of(makes: &[Make], floats: &Floats, batches: &[RecordBatch]) -> Result<Self, String> {
         let mut bad = Bad::new();
         let mut field = |make: &Make| {
             let mut values = match make {
@@ -47,7 +48,7 @@ impl Chunk {
             };
             let mut first = 0;
             for batch in batches {
-                add(make, batch, &mut values, &mut |row, problem| {
+                add(make, floats, batch, &mut values, &mut |row, problem| {
                     bad.entry(first + row).or_insert(problem);
                 })?;
                 first += batch.num_rows();
@@ -98,6 +99,7 @@ impl Make {
 /// Adds the rows of a batch to a field. `tell` is told what is wrong with a row, which is zeros then.
 fn add(
     make: &Make,
+    floats: &Floats,
     batch: &RecordBatch,
     values: &mut Values,
     tell: &mut dyn FnMut(usize, String),
@@ -108,9 +110,16 @@ fn add(
             let mut all: Vec<Vec<f32>> = Vec::with_capacity(columns.len());
             for (name, fill) in columns {
                 let numbers = cells::numbers(of(name)?).map_err(|problem| in_column(name, &problem))?;
-                let float =
-                    |(row, x): (usize, Option<f64>)| kept(row, name, float(x.or(fill.map(f64::from))), tell);
-                all.push(numbers.into_iter().enumerate().map(float).collect());
+                let lost = floats.lost(name, of(name)?);
+                let number = |(row, x): (usize, Option<f64>)| {
+                    let number = match (lost.get(&row), x, fill) {
+                        (Some(whole), _, _) => Err(not_held(whole)),
+                        (None, None, Some(fill)) => Ok(*fill),
+                        (None, x, _) => float(x, floats, Some(name)),
+                    };
+                    kept(row, name, number, tell)
+                };
+                all.push(numbers.into_iter().enumerate().map(number).collect());
             }
             values.extend((0..batch.num_rows()).flat_map(|row| all.iter().map(move |column| column[row])));
         }
@@ -141,7 +150,9 @@ fn add(
                 values.extend(ids);
             }
         }
-        (Make::List { column, len, .. }, values) => add_lists(of(column)?, column, *len, values, tell)?,
+        (Make::List { column, len, .. }, values) => {
+            add_lists(of(column)?, floats, column, *len, values, tell)?
+        }
         _ => {}
     }
     Ok(())
@@ -150,6 +161,7 @@ fn add(
 /// Adds the lists of a column to a field.
 fn add_lists(
     of: &dyn Array,
+    floats: &Floats,
     name: &str,
     len: usize,
     values: &mut Values,
@@ -157,6 +169,7 @@ fn add_lists(
 ) -> Result<(), String> {
     let lists = cells::lists(of).map_err(|problem| in_column(name, &problem))?;
     for (row, list) in lists.into_iter().enumerate() {
+        let lost = list.as_ref().and_then(|list| floats.lost(name, list.as_ref()).pop_first());
         let numbers = match list {
             Some(list) if list.len() == len => cells::numbers(list.as_ref()),
             Some(list) => Err(format!("a list of {}, and the first one has {len}", list.len())),
@@ -164,8 +177,13 @@ fn add_lists(
         };
         match values {
             Values::F32(values) => {
-                let floats = numbers.and_then(|all| all.into_iter().map(float).collect());
-                let mut floats: Vec<f32> = kept(row, name, floats, tell);
+                let numbers = match lost {
+                    Some((_, whole)) => Err(not_held(&whole)),
+                    None => numbers,
+                };
+                let of = |number| float(number, floats, None);
+                let found = numbers.and_then(|all| all.into_iter().map(of).collect());
+                let mut floats: Vec<f32> = kept(row, name, found, tell);
                 floats.resize(len, 0.0);
                 values.extend(floats);
             }
@@ -204,11 +222,34 @@ fn in_column(name: &str, problem: &str) -> String {
 
 const MISSING: &str = "the value is missing";
 
-/// Returns a number as an f32, if it is there and finite.
-fn float(number: Option<f64>) -> Result<f32, String> {
+/// Returns a number of a column as an f32, scaled where the column is, if it is there, finite and held.
+fn float(number: Option<f64>, floats: &Floats, column: Option<&String>) -> Result<f32, String> {
     let number = number.ok_or(MISSING)?;
-    let float = number as f32;
-    if float.is_finite() { Ok(float) } else { Err(format!("{number} is not finite as an f32")) }
+    let scale = column.and_then(|column| floats.scaled.get(column));
+    let scaled = scale.map_or(number, |(offset, scale)| (number - offset) / scale);
+    let float = scaled as f32;
+    if !float.is_finite() {
+        return Err(format!("{number} is not finite as an f32"));
+    }
+    if floats.rounds || held(scaled).is_some() { Ok(float) } else { Err(not_held(&number)) }
+}
+
+fn not_held(number: &dyn std::fmt::Display) -> String {
+    let advice =
+        "Columnar::scaled, Columnar::whole, Columnar::category or Columnar::rounded says what is meant";
+    format!("{number} is not held by f32: {advice}")
+}
+
+impl Floats {
+    /// Returns the whole numbers of 64 bits that not even f64 represents, by their rows, where each number of
+    /// the column has to stay what it is.
+    fn lost(&self, column: &str, of: &dyn Array) -> BTreeMap<usize, i128> {
+        if self.rounds || self.scaled.contains_key(column) {
+            return BTreeMap::new();
+        }
+        let is_lost = |&(_, whole): &(usize, i128)| whole as f64 as i128 != whole;
+        cells::wide(of).into_iter().filter(is_lost).collect()
+    }
 }
 
 /// Returns a number as an i32, if it is there and whole.

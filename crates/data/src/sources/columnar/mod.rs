@@ -7,6 +7,7 @@ mod file;
 mod source;
 mod thrift;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,6 +48,16 @@ pub struct Columnar {
     missing: Missing,
     like: Option<TableSchema>,
     most: u64,
+    floats: Floats,
+}
+
+/// How numbers become f32.
+#[derive(Clone, Debug, Default)]
+struct Floats {
+    /// For columns, what is subtracted from a number in f64, and what it is then divided by.
+    scaled: BTreeMap<String, (f64, f64)>,
+    /// Whether a number that f32 does not hold is rounded.
+    rounds: bool,
 }
 
 /// The columns that are read.
@@ -54,6 +65,7 @@ pub struct Columnar {
 struct Columns {
     numbers: Vec<String>,
     categories: Vec<String>,
+    wholes: Vec<String>,
     lists: Vec<String>,
     texts: Vec<Text>,
     targets: Vec<String>,
@@ -86,7 +98,7 @@ impl fmt::Debug for Encode {
 impl Columns {
     /// Returns the names of all columns, each once, in alphabetical order.
     fn names(&self) -> Vec<String> {
-        let lists = [&self.numbers, &self.categories, &self.lists, &self.targets];
+        let lists = [&self.numbers, &self.categories, &self.wholes, &self.lists, &self.targets];
         let texts = self.texts.iter().map(|text| &text.column);
         let mut names: Vec<String> = lists
             .into_iter()
@@ -112,6 +124,7 @@ impl Columnar {
             missing: Missing::Error,
             like: None,
             most: DECODED_BYTES,
+            floats: Floats::default(),
         }
     }
 
@@ -149,6 +162,29 @@ impl Columnar {
     /// empty text.
     pub fn category(mut self, column: impl Into<String>) -> Self {
         self.columns.categories.push(column.into());
+        self
+    }
+
+    /// Reads a column of whole numbers as they are, such as ids and times: a field of the column's name, i32,
+    /// a scalar. One that is missing, or does not fit 32 bits, is an error.
+    pub fn whole(mut self, column: impl Into<String>) -> Self {
+        self.columns.wholes.push(column.into());
+        self
+    }
+
+    /// Reads the numbers of a column as (number - offset) / scale, computed in f64 and rounded to f32 once.
+    /// Times and other numbers that are large and close to each other keep their differences so. Numbers
+    /// that take the place of missing ones are scaled ones. Default: offset 0 and scale 1.
+    pub fn scaled(mut self, column: impl Into<String>, offset: f64, scale: f64) -> Self {
+        self.floats.scaled.insert(column.into(), (offset, scale));
+        self
+    }
+
+    /// Rounds numbers that f32 does not hold to the nearest one that it does, as PyTorch and Keras do.
+    /// Default: such a number is an error: a whole number beyond 2^24 that f32 does not represent, and an f64
+    /// beyond 2^24 or out of the range of f32.
+    pub fn rounded(mut self) -> Self {
+        self.floats.rounds = true;
         self
     }
 

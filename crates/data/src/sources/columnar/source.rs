@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::Floats;
 use super::chunk::{Chunk, Make};
 use super::file::{File, Part};
 use crate::sources::budget::Budget;
@@ -19,6 +20,7 @@ pub struct ColumnarSource {
     pub(super) left_out: Vec<u64>,
     pub(super) columns: Vec<String>,
     pub(super) makes: Vec<Make>,
+    pub(super) floats: Floats,
     pub(super) specs: Vec<FieldSpec>,
     pub(super) schema: TableSchema,
     pub(super) budget: Budget,
@@ -89,7 +91,7 @@ impl ColumnarSource {
         let (file, part, _) = self.parts[at];
         let file = &self.files[file];
         let batches = file.decode(part, &self.columns, self.budget)?;
-        let chunk = Chunk::of(&self.makes, &batches);
+        let chunk = Chunk::of(&self.makes, &self.floats, &batches);
         let chunk = chunk.map_err(|problem| DataError::format(file.path(), problem))?;
         let chunk = Arc::new(chunk);
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).keep(at, &chunk, self.budget.most);
@@ -136,6 +138,21 @@ impl Source for ColumnarSource {
         let (at, row) = self.place(self.row(index));
         let (file, part, _) = self.parts[at];
         format!("{}: row {}", self.files[file].path().display(), row_in_file(&self.files[file], part) + row)
+    }
+
+    fn field_classes(&self, field: &str) -> Option<&[String]> {
+        match field {
+            "y" => Some(self.schema.classes.as_slice()).filter(|classes| !classes.is_empty()),
+            _ => self.schema.categories.get(field).map(Vec::as_slice),
+        }
+    }
+
+    /// Says how many rows were left out.
+    fn notes(&self) -> Vec<String> {
+        let count = self.left_out.len();
+        let path = self.files.first().map(|file| file.path().display().to_string()).unwrap_or_default();
+        let note = (count > 0).then(|| format!("{path}: rows left out because a value is missing: {count}"));
+        note.into_iter().collect()
     }
 
     fn fingerprint(&self) -> u64 {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::number::{Number, Whole, interleaved, whole};
 use super::texts::Texts;
 use super::{Answer, Column, Csv};
 use crate::sources::budget::{Budget, reserve};
@@ -49,6 +50,7 @@ pub struct TableSchema {
 pub(super) struct Chosen {
     numbers: Vec<Column>,
     categories: Vec<Column>,
+    wholes: Vec<Column>,
     targets: Vec<Column>,
     weight: Option<Column>,
     missing: Missing,
@@ -89,6 +91,12 @@ impl Csv {
     /// texts in alphabetical order from 0. A text that is missing is the category of the empty text.
     pub fn category(self, column: impl Into<Column>) -> Self {
         self.choose(|chosen| chosen.categories.push(column.into()))
+    }
+
+    /// Reads a column of whole numbers as they are, such as ids and times: a field of the column's name, i32,
+    /// a scalar. One that is missing, or is no whole number of 32 bits, is an error.
+    pub fn whole(self, column: impl Into<Column>) -> Self {
+        self.choose(|chosen| chosen.wholes.push(column.into()))
     }
 
     /// Reads several columns of numbers to predict: "y", f32, one number for each. A label of classes, one
@@ -153,20 +161,12 @@ pub(super) struct ChosenTable {
     width: usize,
     numbers: Vec<Number>,
     categories: Vec<Texts>,
+    wholes: Vec<Whole>,
     targets: Vec<Number>,
     label: Option<Texts>,
     weight: Option<Number>,
     rows: usize,
     left_out: u64,
-}
-
-/// A column of numbers.
-struct Number {
-    at: usize,
-    name: String,
-    values: Vec<f32>,
-    /// The rows in which it is missing.
-    missing: Vec<usize>,
 }
 
 impl ChosenTable {
@@ -189,7 +189,8 @@ impl ChosenTable {
         let at = |column: &Column| csv.index_of(column, width, names);
         let number = |column: &Column| {
             let at = at(column)?;
-            Ok(Number { at, name: names[at].clone(), values: Vec::new(), missing: Vec::new() })
+            let (name, reading) = (names[at].clone(), csv.reading(at, width, names));
+            Ok(Number { at, name, reading, values: Vec::new(), missing: Vec::new() })
         };
         let texts = |column: &Column| {
             let at = at(column)?;
@@ -219,17 +220,32 @@ impl ChosenTable {
             return Err(csv
                 .table_error(format!("a category cannot be called {:?}, as another field is", column.name)));
         }
+        let as_whole = |column: &Column| {
+            let at = at(column)?;
+            Ok(Whole { at, name: names[at].clone(), values: Vec::new() })
+        };
+        let wholes: Vec<Whole> = chosen.wholes.iter().map(as_whole).collect::<Result<_, DataError>>()?;
+        if let Some(column) = wholes.iter().find(|column| taken(&column.name)) {
+            let what = format!("whole numbers cannot be called {:?}, as another field is", column.name);
+            return Err(csv.table_error(what));
+        }
         let lacks = |column: &&Texts| chosen.unknown_as_missing && !column.knows("");
         if let Some(column) = categories.iter().find(lacks) {
             let what = "the other table, without Csv::unknown_as_missing, has no category that is missing";
             return Err(csv.table_error(format!("{:?}: {what}", column.name)));
         }
         let numbers: Vec<Number> = chosen.numbers.iter().map(number).collect::<Result<_, DataError>>()?;
-        if numbers.is_empty() && categories.is_empty() {
+        if numbers.is_empty() && categories.is_empty() && wholes.is_empty() {
             return Err(csv.table_error("no columns of features"));
         }
         let weight = chosen.weight.as_ref().map(number).transpose()?;
-        Ok(Self { width, numbers, categories, targets, label, weight, ..Self::default() })
+        for (column, _) in &csv.scaled {
+            let place = at(column)?;
+            if !numbers.iter().chain(&targets).chain(&weight).any(|number| number.at == place) {
+                return Err(csv.not_numbers(&names[place]));
+            }
+        }
+        Ok(Self { width, numbers, categories, wholes, targets, label, weight, ..Self::default() })
     }
 
     fn push(
@@ -246,22 +262,21 @@ impl ChosenTable {
         self.within_budget(csv, record, line)?;
         let is_missing = |at: usize| MISSING.contains(&&record[at]);
         let needed = self.numbers.iter().chain(&self.targets).chain(&self.weight).map(|number| number.at);
+        let needed = needed.chain(self.wholes.iter().map(|column| column.at));
         let needed: Vec<usize> = needed.chain(self.label.iter().map(|label| label.at)).collect();
         if chosen.missing == Missing::LeaveOut && needed.into_iter().any(is_missing) {
             self.left_out += 1;
             return Ok(());
         }
         let row = self.rows;
-        let parsed = |Number { at, name, .. }: &Number, may_be_missing: bool| {
+        let parsed = |Number { at, name, reading, .. }: &Number, may_be_missing: bool| {
             let wrong = |expected| wrong(csv, record, line, (*at, name), expected);
-            match record[*at].parse::<f32>() {
-                Ok(number) if number.is_finite() => Ok(number),
+            reading.number(&record[*at]).map_err(|expected| match expected {
                 _ if may_be_missing && is_missing(*at) => {
-                    Err(wrong("a number, and Csv::missing does not say what takes its place"))
+                    wrong("a number, and Csv::missing does not say what takes its place")
                 }
-                Ok(_) => Err(wrong("a finite number")),
-                Err(_) => Err(wrong("a number")),
-            }
+                expected => wrong(expected),
+            })
         };
         for number in &mut self.numbers {
             let fills = !matches!(chosen.missing, Missing::Error | Missing::LeaveOut);
@@ -274,6 +289,10 @@ impl ChosenTable {
         }
         for number in self.targets.iter_mut().chain(&mut self.weight) {
             number.values.push(parsed(number, false)?);
+        }
+        for column in &mut self.wholes {
+            let wrong = || wrong(csv, record, line, (column.at, &column.name), "a whole number of 32 bits");
+            column.values.push(whole(&record[column.at]).ok_or_else(wrong)?);
         }
         for column in &mut self.categories {
             let is_unknown = chosen.unknown_as_missing && !column.knows(&record[column.at]);
@@ -296,7 +315,7 @@ impl ChosenTable {
 
     /// Checks that the table with one more row fits the budget, and reserves its memory.
     fn within_budget(&mut self, csv: &Csv, record: &::csv::StringRecord, line: u64) -> Result<(), DataError> {
-        let columns = self.numbers.len() + self.categories.len() + self.targets.len() + 2;
+        let columns = self.numbers.len() + self.categories.len() + self.wholes.len() + self.targets.len() + 2;
         let texts = self.categories.iter().chain(&self.label).map(|texts| texts.ids.len()).sum::<usize>();
         let budget = Budget { most: csv.most, setting: "Csv::most_bytes" };
         let values = self.rows.checked_add(1).and_then(|rows| rows.checked_mul(columns));
@@ -307,6 +326,9 @@ impl ChosenTable {
         let most = usize::try_from(csv.most / 4).unwrap_or(usize::MAX);
         for number in self.numbers.iter_mut().chain(&mut self.targets).chain(&mut self.weight) {
             reserve(&csv.path, &mut number.values, 1, most)?;
+        }
+        for column in &mut self.wholes {
+            reserve(&csv.path, &mut column.values, 1, most)?;
         }
         for texts in self.categories.iter_mut().chain(&mut self.label) {
             reserve(&csv.path, &mut texts.values, 1, most)?;
@@ -348,6 +370,9 @@ impl ChosenTable {
             add(&name, Vec::new(), Values::I32(values))?;
             schema.categories.insert(name, texts);
         }
+        for column in self.wholes {
+            add(&column.name, Vec::new(), Values::I32(column.values))?;
+        }
         if let Some(label) = self.label {
             let known = chosen.like.as_ref().map(|like| like.classes.clone());
             let (values, classes) = label.labels(known).map_err(|problem| csv.table_error(problem))?;
@@ -360,36 +385,20 @@ impl ChosenTable {
             add("w", Vec::new(), Values::F32(weight.values))?;
         }
         let none = || csv.table_error("no columns of features");
-        Ok((memory.ok_or_else(none)?, schema))
+        let mut memory = memory.ok_or_else(none)?;
+        for (name, texts) in &schema.categories {
+            memory = memory.with_classes(name, texts);
+        }
+        if !schema.classes.is_empty() {
+            memory = memory.with_classes("y", &schema.classes);
+        }
+        if self.left_out > 0 {
+            let (path, count) = (csv.path.display(), self.left_out);
+            let note = format!("{path}: lines left out because a value is missing: {count}");
+            memory = memory.with_notes(vec![note]);
+        }
+        Ok((memory, schema))
     }
-}
-
-impl Number {
-    /// Returns what takes the place of a number that is missing, if anything does. Sums are in f64, in the
-    /// file's order.
-    fn fill(&self, missing: Missing) -> Option<f32> {
-        let is_there = |row: &usize| self.missing.binary_search(row).is_err();
-        let mut there: Vec<f32> =
-            (0..self.values.len()).filter(is_there).map(|row| self.values[row]).collect();
-        Some(match missing {
-            Missing::Error | Missing::LeaveOut => return None,
-            Missing::Value(value) => value,
-            Missing::Mean if !there.is_empty() => {
-                (there.iter().map(|x| f64::from(*x)).sum::<f64>() / there.len() as f64) as f32
-            }
-            Missing::Median if !there.is_empty() => {
-                there.sort_by(f32::total_cmp);
-                there[(there.len() - 1) / 2]
-            }
-            Missing::Mean | Missing::Median => 0.0,
-        })
-    }
-}
-
-/// Returns the rows of some columns.
-fn interleaved(columns: &[Number], rows: usize) -> Values {
-    let row = |row: usize| columns.iter().map(move |column| column.values[row]);
-    Values::F32((0..rows).flat_map(row).collect())
 }
 
 fn wrong(

@@ -1,6 +1,7 @@
 //! CSV files: tables of numbers in text, gzipped or not.
 
 pub(crate) mod columns;
+mod number;
 mod texts;
 
 use std::cell::Cell;
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use self::columns::{Chosen, ChosenTable};
+use self::number::{Reading, whole};
 use crate::sample::regular::open_regular;
 use crate::sources::budget::{Budget, DECODED_BYTES, reserve};
 use crate::sources::gzip::{is_gzipped, unpacked};
@@ -17,9 +19,11 @@ use crate::{DataError, Memory, Values};
 /// Reads a CSV file into a [`Memory`]: the field "x" of f32 features and, if a label or target was named,
 /// "y". Needs the feature `csv`.
 ///
-/// The file may be gzipped, which its first bytes tell. Lines end with a line feed, with or without a
-/// carriage return before it. Blank lines are skipped. Every value must be a finite number, and every line as
-/// wide as the first. An error names file, line and column.
+/// The file may be gzipped, which its first bytes tell. Lines end with a line feed, a carriage return, or
+/// both. Blank lines are skipped. Every value must be a finite number that f32 holds, and every line as wide
+/// as the first. f32 lacks whole numbers beyond 2^24: an id or a time such as 1700000001 is an error, unless
+/// [`scaled`](Self::scaled), [`whole`](Self::whole), [`category`](Self::category) or
+/// [`rounded`](Self::rounded) says what is meant. An error names file, line and column.
 #[doc(alias = "read_csv")]
 #[derive(Clone, Debug)]
 pub struct Csv {
@@ -31,6 +35,9 @@ pub struct Csv {
     most: u64,
     /// The columns that are read, if they were chosen.
     chosen: Option<Chosen>,
+    /// The columns whose numbers are scaled: what is subtracted, and what they are divided by.
+    scaled: Vec<(Column, (f64, f64))>,
+    rounds: bool,
 }
 
 /// A column of a table.
@@ -77,7 +84,17 @@ impl Csv {
     pub fn new(path: impl AsRef<Path>) -> Self {
         let path = path.as_ref().to_path_buf();
         let (answer, most) = (Answer::None, DECODED_BYTES);
-        Self { path, header: false, delimiter: b',', answer, shape: None, most, chosen: None }
+        Self {
+            path,
+            header: false,
+            delimiter: b',',
+            answer,
+            shape: None,
+            most,
+            chosen: None,
+            scaled: vec![],
+            rounds: false,
+        }
     }
 
     /// Sets whether the first line holds the columns' names. Default: false.
@@ -106,6 +123,41 @@ impl Csv {
         self.header |= matches!(column, Column::Name(_));
         self.answer = Answer::Target(column);
         self
+    }
+
+    /// Reads the numbers of a column as (number - offset) / scale, computed in f64 and rounded to f32 once.
+    /// Times and other numbers that are large and close to each other keep their differences so.
+    /// Default: offset 0 and scale 1.
+    ///
+    /// ```
+    /// use unisono_data::Csv;
+    ///
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("visits.csv");
+    /// # std::fs::write(&path, "time,sold\n1700000001,1\n1700000050,0\n").unwrap();
+    /// let visits = Csv::new(&path).scaled("time", 1_700_000_000.0, 10.0).label("sold").read()?;
+    /// assert_eq!(visits.array("x").unwrap().as_f32(), Some(&[0.1, 5.0][..]));
+    /// # Ok::<(), unisono_data::DataError>(())
+    /// ```
+    pub fn scaled(mut self, column: impl Into<Column>, offset: f64, scale: f64) -> Self {
+        let column = column.into();
+        self.header |= matches!(column, Column::Name(_));
+        self.scaled.push((column, (offset, scale)));
+        self
+    }
+
+    /// Rounds numbers that f32 does not hold to the nearest one that it does, as PyTorch and Keras do.
+    /// Default: such a number is an error.
+    pub fn rounded(mut self) -> Self {
+        self.rounds = true;
+        self
+    }
+
+    /// Returns how the numbers of a column are read.
+    fn reading(&self, at: usize, width: usize, names: &[String]) -> Reading {
+        let is_it = |column: &Column| self.index_of(column, width, names).is_ok_and(|own| own == at);
+        let scale = self.scaled.iter().rev().find(|(column, _)| is_it(column)).map(|(_, scale)| *scale);
+        Reading { scale, rounds: self.rounds }
     }
 
     /// Sets the shape of a sample's features. Default: `[columns]`.
@@ -169,6 +221,10 @@ impl Csv {
                 Ok(true) if self.header && names.is_none() => {
                     names = Some(record.iter().map(str::to_owned).collect::<Vec<_>>());
                 }
+                Ok(true) if names.as_ref().is_some_and(|names| is_header(&record, names)) => {
+                    let cause = "the header comes again; a table has it once".to_owned();
+                    return Err(DataError::CsvBroken { path: self.path.clone(), line: line - 1, cause });
+                }
                 Ok(true) => each(names.as_deref().unwrap_or(&[]), &record, line - 1)?,
             }
         }
@@ -181,10 +237,16 @@ impl Csv {
             Column::Last => Ok(width - 1),
             Column::Index(index) if *index < width => Ok(*index),
             Column::Index(index) => Err(self.table_error(format!("no column {index}: there are {width}"))),
-            Column::Name(name) => names
-                .iter()
-                .position(|own| own == name)
-                .ok_or_else(|| self.table_error(format!("no column named {name:?} in {names:?}"))),
+            Column::Name(name) => {
+                let mut places = (0..names.len()).filter(|&at| names[at] == *name);
+                match (places.next(), places.next()) {
+                    (Some(at), None) => Ok(at),
+                    (Some(_), Some(_)) => {
+                        Err(self.table_error(format!("several columns are named {name:?}: choose by index")))
+                    }
+                    _ => Err(self.table_error(format!("no column named {name:?} in {names:?}"))),
+                }
+            }
         }
     }
 
@@ -194,6 +256,7 @@ impl Csv {
         let gzipped = is_gzipped(file.fill_buf().map_err(io)?);
         let inner: Box<dyn Read> =
             if gzipped { Box::new(unpacked(&self.path, file)?) } else { Box::new(file) };
+        let inner = Box::new(LineEnds(BufReader::new(inner)));
         Ok(Box::new(LimitedLines { inner, most: self.line_budget().most, read: line_bytes.clone() }))
     }
 
@@ -217,8 +280,42 @@ impl Csv {
         DataError::CsvBroken { path: self.path.clone(), line, cause }
     }
 
+    /// Returns the error of a column that is scaled and is something else than numbers.
+    fn not_numbers(&self, column: &str) -> DataError {
+        self.table_error(format!("column {column:?} is scaled and not read as numbers"))
+    }
+
     fn table_error(&self, what: impl Into<String>) -> DataError {
         DataError::CsvTable { path: self.path.clone(), what: what.into() }
+    }
+}
+
+/// Whether a record is the header once more, as where files were joined.
+fn is_header(record: &::csv::StringRecord, names: &[String]) -> bool {
+    let own = record.iter().map(|text| text.trim_start_matches('\u{feff}'));
+    own.eq(names.iter().map(|name| name.trim_start_matches('\u{feff}')))
+}
+
+/// A reader that ends lines with a line feed where a carriage return alone ends them.
+struct LineEnds(BufReader<Box<dyn Read>>);
+
+impl Read for LineEnds {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.0.read(buffer)?;
+        let Some(bytes) = buffer.get_mut(..read) else { return Ok(read) };
+        for at in 0..read {
+            if bytes[at] != b'\r' {
+                continue;
+            }
+            let next = match bytes.get(at + 1) {
+                Some(next) => Some(*next),
+                None => self.0.fill_buf()?.first().copied(),
+            };
+            if next != Some(b'\n') {
+                bytes[at] = b'\n';
+            }
+        }
+        Ok(read)
     }
 }
 
@@ -251,6 +348,9 @@ struct Table {
     width: usize,
     /// The index of the label's or target's column.
     answer_at: Option<usize>,
+    /// How the numbers of each column are read.
+    readings: Vec<Reading>,
+    names: Vec<String>,
     features: Vec<f32>,
     labels: Vec<i32>,
     targets: Vec<f32>,
@@ -265,7 +365,15 @@ impl Table {
         if width == usize::from(answer_at.is_some()) {
             return Err(csv.table_error("no columns of features"));
         }
-        Ok(Self { width, answer_at, features: Vec::new(), labels: Vec::new(), targets: Vec::new() })
+        for (column, _) in &csv.scaled {
+            let place = csv.index_of(column, width, names)?;
+            if matches!(csv.answer, Answer::Label(_)) && answer_at == Some(place) {
+                return Err(csv.not_numbers(names.get(place).map_or("the label", String::as_str)));
+            }
+        }
+        let readings = (0..width).map(|at| csv.reading(at, width, names)).collect();
+        let (features, labels, targets) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { width, answer_at, readings, names: names.to_vec(), features, labels, targets })
     }
 
     fn push(&mut self, csv: &Csv, record: &::csv::StringRecord, line: u64) -> Result<(), DataError> {
@@ -286,18 +394,14 @@ impl Table {
                 path: csv.path.clone(),
                 line,
                 column: column + 1,
-                name: None,
+                name: self.names.get(column).cloned(),
                 value: value.chars().take(40).collect(),
                 expected,
             };
-            let number = || match value.parse::<f32>() {
-                Ok(number) if number.is_finite() => Ok(number),
-                Ok(_) => Err(wrong("a finite number")),
-                Err(_) => Err(wrong("a number")),
-            };
+            let number = || self.readings[column].number(value).map_err(wrong);
             match &csv.answer {
                 Answer::Label(_) if Some(column) == self.answer_at => {
-                    self.labels.push(value.parse().map_err(|_| wrong("a whole number"))?);
+                    self.labels.push(whole(value).ok_or_else(|| wrong("a whole number"))?);
                 }
                 Answer::Target(_) if Some(column) == self.answer_at => self.targets.push(number()?),
                 _ => self.features.push(number()?),

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::number::whole;
+
 /// A column of texts. Ids are given in the order in which texts come, and sorted at the end.
 pub(super) struct Texts {
     pub at: usize,
@@ -41,14 +43,14 @@ impl Texts {
         (self.values.iter().map(|id| place[*id as usize]).collect(), texts)
     }
 
-    /// Returns labels: the numbers themselves where all texts are whole numbers, else ids as
+    /// Returns labels: the numbers themselves where all texts are whole numbers, "1.0" included, else ids as
     /// [`Texts::sorted`] gives them, with the classes' names. `known` are the classes of another table.
     ///
     /// # Errors
     /// Some labels are whole numbers, and another is a number that is none, or not one of 32 bits; or the
     /// other table has whole numbers and this one, which has some, has a text. The error is the message.
     pub fn labels(self, known: Option<Vec<String>>) -> Result<(Vec<i32>, Vec<String>), String> {
-        let is_whole = |text: &str| text.parse::<i32>().is_ok();
+        let is_whole = |text: &str| whole(text).is_some();
         let are_numbers = known.as_ref().is_some_and(Vec::is_empty);
         let is_odd = |text: &str| !is_whole(text) && (are_numbers || text.parse::<f64>().is_ok());
         if let Some(odd) = self.ids.keys().find(|text| is_odd(text))
@@ -58,7 +60,7 @@ impl Texts {
         }
         let known = known.filter(|classes| !classes.is_empty());
         let numbers: Option<Vec<(i32, i32)>> =
-            self.ids.iter().map(|(text, id)| Some((*id, text.parse().ok()?))).collect();
+            self.ids.iter().map(|(text, id)| Some((*id, whole(text)?))).collect();
         Ok(match numbers.filter(|_| known.is_none()) {
             Some(numbers) => {
                 let by_id: BTreeMap<i32, i32> = numbers.into_iter().collect();

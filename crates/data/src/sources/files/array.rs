@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::element::Floats;
 #[cfg(feature = "zip")]
 use super::npz;
 use super::{Bytes, Element, idx, npy, safetensors};
@@ -24,6 +25,7 @@ pub struct Array {
     dtype: FieldDType,
     /// The most bytes that reading a row may take.
     most: u64,
+    floats: Floats,
 }
 
 impl Array {
@@ -108,7 +110,15 @@ impl Array {
         if size.map(|size| size as u64) != Some(bytes.len()) {
             return wrong(format!("shape {shape:?} of {element:?} does not take {} bytes", bytes.len()));
         }
-        Ok(Self { bytes, element, big_endian, shape, dtype: element.dtype(), most: DECODED_BYTES })
+        Ok(Self {
+            bytes,
+            element,
+            big_endian,
+            shape,
+            dtype: element.dtype(),
+            most: DECODED_BYTES,
+            floats: Floats::default(),
+        })
     }
 
     /// Reads the elements as values of another type: floating-point elements only as f32, whole numbers as
@@ -123,6 +133,21 @@ impl Array {
         }
         self.dtype = dtype;
         Ok(self)
+    }
+
+    /// Reads the elements as (element - offset) / scale, computed in f64 and rounded to f32 once. Times and
+    /// other numbers that are large and close to each other keep their differences so.
+    pub fn scaled(mut self, offset: f64, scale: f64) -> Self {
+        (self.dtype, self.floats.scale) = (FieldDType::F32, Some((offset, scale)));
+        self
+    }
+
+    /// Rounds elements that f32 does not hold to the nearest number that it does, as PyTorch's `float()`.
+    /// Default: such an element is an error: a whole number beyond 2^24 that f32 does not represent, and an
+    /// f64 beyond 2^24 or out of the range of f32.
+    pub fn rounded(mut self) -> Self {
+        self.floats.rounds = true;
+        self
     }
 
     /// Sets the most bytes that reading one row may take: its bytes in the file, and its values. Default:
@@ -146,7 +171,8 @@ impl Array {
     ///
     /// # Errors
     /// [`DataError::Index`] beyond the last row; the file cannot be read; the row takes more than
-    /// [`most_row_bytes`](Self::most_row_bytes); a whole number does not fit an i32.
+    /// [`most_row_bytes`](Self::most_row_bytes); a whole number does not fit an i32, or f32 does not hold a
+    /// number, unless the array is [`rounded`](Self::rounded).
     pub fn row(&self, index: u64) -> Result<Values, DataError> {
         let (count, row) = self.shape.split_first().map_or((0, &[][..]), |(&count, row)| (count as u64, row));
         if index >= count {
@@ -158,7 +184,9 @@ impl Array {
         let budget = Budget { most: self.most, setting: "Array::most_row_bytes" };
         budget.check(self.bytes.path(), "a row", row_bytes(elements, self.element.bytes() as u64))?;
         let bytes = self.bytes.to_vec(index * size, size)?;
-        self.element.decode(&bytes, self.big_endian, self.dtype)
+        let values = self.element.decode(&bytes, self.big_endian, self.dtype, self.floats);
+        let in_row = |error| DataError::format(self.bytes.path(), format!("row {index}: {error}"));
+        if self.dtype == FieldDType::F32 { values.map_err(in_row) } else { values }
     }
 
     /// Adds the bytes of rows to a hash, and how they are read.
@@ -166,6 +194,9 @@ impl Array {
         let row = self.shape.get(1..).and_then(elements).unwrap_or(0);
         let size = (row * self.element.bytes()) as u64;
         hash.text(&format!("{:?} {} as {}", self.element, self.big_endian, self.dtype));
+        if let Some((offset, scale)) = self.floats.scale {
+            hash.text(&format!("less {offset:?} over {scale:?}"));
+        }
         self.bytes.hash(rows.start.saturating_mul(size), (rows.end - rows.start).saturating_mul(size), hash)
     }
 
@@ -245,7 +276,13 @@ impl Source for Arrays {
     /// Covers the contents: all of them up to 64 MiB a file, evenly spaced blocks of larger files.
     fn fingerprint(&self) -> u64 {
         let hash = Fingerprint::new().source(self.len(), &self.specs);
-        let add = |hash: Fingerprint, array: &Array| array.bytes.fingerprint(hash.clone()).unwrap_or(hash);
+        let add = |hash: Fingerprint, array: &Array| {
+            let hash = match array.floats.scale {
+                Some((offset, scale)) => hash.word(offset.to_bits()).word(scale.to_bits()),
+                None => hash,
+            };
+            array.bytes.fingerprint(hash.clone()).unwrap_or(hash)
+        };
         self.arrays.iter().fold(hash, add).finish()
     }
 

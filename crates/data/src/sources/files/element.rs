@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use crate::sample::narrow::{kept, kept_whole};
 use crate::{DataError, FieldDType, Values};
 
 /// The type of an array's elements in its file.
@@ -46,29 +47,54 @@ impl Element {
 
     /// Decodes a whole number of elements.
     ///
-    /// To f32 they are rounded to nearest. To i32 whole numbers must fit, and floating-point values are
-    /// refused.
-    pub(crate) fn decode(self, bytes: &[u8], big_endian: bool, to: FieldDType) -> Result<Values, DataError> {
+    /// Numbers that f32 does not hold are errors, unless `how` says otherwise. To i32 whole numbers must fit,
+    /// and floating-point values are refused.
+    pub(crate) fn decode(
+        self,
+        bytes: &[u8],
+        big_endian: bool,
+        to: FieldDType,
+        how: Floats,
+    ) -> Result<Values, DataError> {
         Ok(match to {
-            FieldDType::F32 => Values::F32(self.floats(bytes, big_endian)?),
+            FieldDType::F32 if how.scale.is_some() => Values::F32(self.scaled(bytes, big_endian, how)?),
+            FieldDType::F32 => Values::F32(self.floats(bytes, big_endian, how)?),
             FieldDType::I32 => Values::I32(self.integers(bytes, big_endian)?),
         })
     }
 
-    fn floats(self, bytes: &[u8], big: bool) -> Result<Vec<f32>, DataError> {
+    /// Decodes to numbers that are scaled in f64.
+    fn scaled(self, bytes: &[u8], big: bool, how: Floats) -> Result<Vec<f32>, DataError> {
+        match self {
+            Self::Bool | Self::U8 => each_kept(bytes, big, how, |[byte]| f64::from(byte)),
+            Self::I8 => each_kept(bytes, big, how, |[byte]| f64::from(byte as i8)),
+            Self::U16 => each_kept(bytes, big, how, |b| f64::from(u16::from_le_bytes(b))),
+            Self::I16 => each_kept(bytes, big, how, |b| f64::from(i16::from_le_bytes(b))),
+            Self::U64 => each_kept(bytes, big, how, |b| u64::from_le_bytes(b) as f64),
+            Self::I64 => each_kept(bytes, big, how, |b| i64::from_le_bytes(b) as f64),
+            Self::F16 => each_kept(bytes, big, how, |b| f64::from(half(u16::from_le_bytes(b)))),
+            Self::BF16 => each_kept(bytes, big, how, |b| {
+                f64::from(f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16))
+            }),
+            Self::F32 => each_kept(bytes, big, how, |b| f64::from(f32::from_le_bytes(b))),
+            Self::U32 | Self::I32 | Self::F64 => self.floats(bytes, big, how),
+        }
+    }
+
+    fn floats(self, bytes: &[u8], big: bool, how: Floats) -> Result<Vec<f32>, DataError> {
         match self {
             Self::Bool | Self::U8 => each(bytes, big, |[byte]| f32::from(byte)),
             Self::I8 => each(bytes, big, |[byte]| f32::from(byte as i8)),
             Self::U16 => each(bytes, big, |b| f32::from(u16::from_le_bytes(b))),
             Self::I16 => each(bytes, big, |b| f32::from(i16::from_le_bytes(b))),
-            Self::U32 => each(bytes, big, |b| u32::from_le_bytes(b) as f32),
-            Self::I32 => each(bytes, big, |b| i32::from_le_bytes(b) as f32),
-            Self::U64 => each(bytes, big, |b| u64::from_le_bytes(b) as f32),
-            Self::I64 => each(bytes, big, |b| i64::from_le_bytes(b) as f32),
+            Self::U32 => each_kept(bytes, big, how, |b| f64::from(u32::from_le_bytes(b))),
+            Self::I32 => each_kept(bytes, big, how, |b| f64::from(i32::from_le_bytes(b))),
+            Self::U64 => each_whole(bytes, big, how, |b| u64::from_le_bytes(b).into()),
+            Self::I64 => each_whole(bytes, big, how, |b| i64::from_le_bytes(b).into()),
             Self::F16 => each(bytes, big, |b| half(u16::from_le_bytes(b))),
             Self::BF16 => each(bytes, big, |b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16)),
             Self::F32 => each(bytes, big, f32::from_le_bytes),
-            Self::F64 => each(bytes, big, |b| f64::from_le_bytes(b) as f32),
+            Self::F64 => each_kept(bytes, big, how, f64::from_le_bytes),
         }
     }
 
@@ -98,6 +124,61 @@ fn each<const N: usize, T>(
     let chunks = bytes.as_chunks().0;
     let mut values = room(chunks.len())?;
     values.extend(chunks.iter().map(|chunk| read(little(*chunk, big_endian))));
+    Ok(values)
+}
+
+/// How elements become f32.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Floats {
+    /// What is subtracted from a number in f64, and what it is then divided by.
+    pub scale: Option<(f64, f64)>,
+    /// Whether a number that f32 does not hold is rounded.
+    pub rounds: bool,
+}
+
+impl Floats {
+    fn of(self, value: f64) -> Option<f32> {
+        let scaled = self.scale.map_or(value, |(offset, scale)| (value - offset) / scale);
+        kept(scaled).or(self.rounds.then_some(scaled as f32))
+    }
+}
+
+/// Returns the error of an element that f32 does not hold.
+fn not_kept(at: usize, value: impl Display) -> DataError {
+    let advice = "Array::scaled, Array::rounded, or Array::cast to i32 says what is meant";
+    DataError::other(format!("element {at} is {value}, which f32 does not hold: {advice}"))
+}
+
+/// Reads every `N` bytes as a number that f32 has to hold.
+fn each_kept<const N: usize>(
+    bytes: &[u8],
+    big_endian: bool,
+    how: Floats,
+    read: impl Fn([u8; N]) -> f64,
+) -> Result<Vec<f32>, DataError> {
+    let chunks = bytes.as_chunks().0;
+    let mut values = room(chunks.len())?;
+    for (at, chunk) in chunks.iter().enumerate() {
+        let value = read(little(*chunk, big_endian));
+        values.push(how.of(value).ok_or_else(|| not_kept(at, value))?);
+    }
+    Ok(values)
+}
+
+/// Reads every `N` bytes as a whole number that f32 has to represent exactly.
+fn each_whole<const N: usize>(
+    bytes: &[u8],
+    big_endian: bool,
+    how: Floats,
+    read: impl Fn([u8; N]) -> i128,
+) -> Result<Vec<f32>, DataError> {
+    let chunks = bytes.as_chunks().0;
+    let mut values = room(chunks.len())?;
+    for (at, chunk) in chunks.iter().enumerate() {
+        let value = read(little(*chunk, big_endian));
+        let float = kept_whole(value).or(how.rounds.then_some(value as f32));
+        values.push(float.ok_or_else(|| not_kept(at, value))?);
+    }
     Ok(values)
 }
 
@@ -149,7 +230,9 @@ mod tests {
 
     #[test]
     fn values_by_type_and_byte_order() {
-        let of = |element: Element, bytes: &[u8], big, to| element.decode(bytes, big, to).unwrap();
+        let of = |element: Element, bytes: &[u8], big, to| {
+            element.decode(bytes, big, to, Floats::default()).unwrap()
+        };
         assert_eq!(of(Element::U16, &[1, 2], false, FieldDType::I32), Values::I32(vec![513]));
         assert_eq!(of(Element::U16, &[1, 2], true, FieldDType::F32), Values::F32(vec![258.0]));
         assert_eq!(of(Element::I8, &[255, 3], false, FieldDType::I32), Values::I32(vec![-1, 3]));
@@ -159,9 +242,10 @@ mod tests {
         );
         assert_eq!(of(Element::BF16, &[0x80, 0x3f], false, FieldDType::F32), Values::F32(vec![1.0]));
         assert_eq!(of(Element::I64, &(-9i64).to_le_bytes(), false, FieldDType::I32), Values::I32(vec![-9]));
-        let far = Element::U32.decode(&u32::MAX.to_le_bytes(), false, FieldDType::I32).unwrap_err();
+        let far = Element::U32.decode(&u32::MAX.to_le_bytes(), false, FieldDType::I32, Floats::default());
+        let far = far.unwrap_err();
         assert_eq!(far.to_string(), "4294967295 does not fit an i32");
-        assert!(Element::F32.decode(&[0; 4], false, FieldDType::I32).is_err());
+        assert!(Element::F32.decode(&[0; 4], false, FieldDType::I32, Floats::default()).is_err());
     }
 
     #[test]

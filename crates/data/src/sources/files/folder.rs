@@ -1,10 +1,11 @@
 //! Image folders: one directory a class.
 
-use std::ffi::OsStr;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use super::listing::{Listing, portable};
 use super::{Bytes, picture};
 use crate::sources::budget::{Budget, DECODED_BYTES, collect};
 use crate::transforms::augment::resize_pixels;
@@ -13,10 +14,13 @@ use crate::{ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fing
 /// Pictures in directories, JPEG and PNG files, one directory a class: "x", f32 of shape [height, width,
 /// channels] with values 0 to 255, and "y", the class as i32. Needs the feature `pictures`.
 ///
-/// Classes are numbered in the order of their directories' names, and files follow class by class in the
-/// order of theirs, compared as bytes, so the order is the same on every system. WebP, BMP, GIF and TIFF
-/// files need the feature `more-pictures`; without it they are an error. Files that are no pictures by their
-/// names, and those whose names start with a dot, are passed over. Unless [`size`](Self::size) is given,
+/// Classes are numbered in the order of their directories' names, unless [`classes`](Self::classes) or
+/// [`like`](Self::like) says otherwise. Files follow class by class in the order of their paths, compared as
+/// bytes, so the order is the same on every system. Pictures in directories within a class's directory
+/// belong to the class, as torchvision and Keras have it. WebP, BMP, GIF and TIFF files need the feature
+/// `more-pictures`; without it they are an error. Files that are no pictures by their names, names that start
+/// with a dot and directories of the system, such as `__MACOSX`, are passed over. They are counted, and a fit
+/// says so ([`passed_over`](Self::passed_over)). Unless [`size`](Self::size) is given,
 /// height and width vary from sample to sample ([`FieldSpec::VARIES`]), and a transform such as
 /// [`augment::resized_crop`](crate::augment::resized_crop) has to make them equal. Convolutions take
 /// [channels, height, width], so [`channels_first`](crate::channels_first) comes last.
@@ -24,9 +28,7 @@ use crate::{ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fing
 #[derive(Clone, Debug)]
 pub struct ImageFolder {
     root: PathBuf,
-    classes: Vec<String>,
-    /// Each file's path under the root, and its class.
-    files: Vec<(PathBuf, i32)>,
+    listing: Listing,
     channels: usize,
     size: Option<[usize; 2]>,
     most: u64,
@@ -44,37 +46,60 @@ impl ImageFolder {
     /// that cannot be decoded is an error when it is fetched.
     pub fn open(root: impl AsRef<Path>) -> Result<Self, DataError> {
         let root = root.as_ref().to_path_buf();
-        let mut folder = Self {
+        let listing = Listing::of(&root)?;
+        if listing.files.is_empty() {
+            return Err(DataError::format(&root, "no pictures in directories of classes"));
+        }
+        let folder = Self {
             root,
-            classes: vec![],
-            files: vec![],
+            listing,
             channels: 3,
             size: None,
             most: DECODED_BYTES,
             specs: vec![],
             fingerprint: OnceLock::new(),
         };
-        for directory in names(&folder.root)? {
-            let path = folder.root.join(&directory);
-            if !path.is_dir() {
-                continue;
-            }
-            let class =
-                directory.to_str().ok_or_else(|| DataError::format(&path, "the name is not UTF-8"))?;
-            let number = i32::try_from(folder.classes.len()).map_err(DataError::other)?;
-            folder.classes.push(class.to_owned());
-            let names = names(&path)?;
-            if let Some(other) = names.iter().find(|file| !MORE && has_extension(file, &MORE_EXTENSIONS)) {
-                let what = "WebP, BMP, GIF and TIFF files need the feature more-pictures";
-                return Err(DataError::format(&path.join(other), what));
-            }
-            let files = names.into_iter().filter(|file| is_picture(Path::new(file)));
-            folder.files.extend(files.map(|file| (directory.join(file), number)));
-        }
-        if folder.files.is_empty() {
-            return Err(DataError::format(&folder.root, "no pictures in directories of classes"));
-        }
         Ok(folder.with_specs())
+    }
+
+    /// Numbers the classes in this order, from 0 (Keras's `class_names`). Pictures of other classes are
+    /// passed over, and a class may have no pictures.
+    ///
+    /// ```no_run
+    /// use unisono_data::ImageFolder;
+    ///
+    /// let folder = ImageFolder::open("pictures")?.classes(["cat", "dog", "fox"])?;
+    /// # Ok::<(), unisono_data::DataError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A class is given twice, or there are no pictures of these classes.
+    pub fn classes<C: Into<String>>(
+        mut self,
+        classes: impl IntoIterator<Item = C>,
+    ) -> Result<Self, DataError> {
+        let classes = classes.into_iter().map(Into::into).collect();
+        self.listing.number(classes, false).map_err(|problem| DataError::format(&self.root, problem))?;
+        Ok(self.with_specs())
+    }
+
+    /// Numbers the classes as another folder does: that of the training data, where this one validates. A
+    /// class that has no pictures here keeps its number.
+    ///
+    /// ```no_run
+    /// use unisono_data::ImageFolder;
+    ///
+    /// let train = ImageFolder::open("train")?;
+    /// let validation = ImageFolder::open("validation")?.like(&train)?;
+    /// # Ok::<(), unisono_data::DataError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// There are pictures of a class that the other folder does not have.
+    pub fn like(mut self, other: &Self) -> Result<Self, DataError> {
+        let classes = other.listing.classes.clone();
+        self.listing.number(classes, true).map_err(|problem| DataError::format(&self.root, problem))?;
+        Ok(self.with_specs())
     }
 
     /// Resizes every picture to a height and a width, bilinearly. Default: pictures keep their size.
@@ -97,9 +122,16 @@ impl ImageFolder {
         self
     }
 
-    /// Returns the names of the directories, in the order of the classes' numbers.
-    pub fn classes(&self) -> &[String] {
-        &self.classes
+    /// Returns the names of the classes, which are those of their directories, in the order of their
+    /// numbers.
+    pub fn class_names(&self) -> &[String] {
+        &self.listing.classes
+    }
+
+    /// Returns what was passed over when the folder was listed, in words such as "files that end in .txt",
+    /// and how many there are of it.
+    pub fn passed_over(&self) -> &BTreeMap<String, u64> {
+        &self.listing.passed_over
     }
 
     fn with_specs(mut self) -> Self {
@@ -131,42 +163,8 @@ impl ImageFolder {
     }
 
     fn file(&self, index: u64) -> Option<&(PathBuf, i32)> {
-        self.files.get(usize::try_from(index).ok()?)
+        self.listing.files.get(usize::try_from(index).ok()?)
     }
-}
-
-/// Returns the names in a directory that do not start with a dot, in the order of their bytes.
-fn names(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
-    let io = |cause| DataError::Io { path: directory.into(), cause };
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(directory).map_err(io)? {
-        let name = entry.map_err(io)?.file_name();
-        if !name.as_encoded_bytes().starts_with(b".") {
-            names.push(PathBuf::from(name));
-        }
-    }
-    names.sort_by(|a, b| a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes()));
-    Ok(names)
-}
-
-/// Returns the bytes of a path with `/` between names, as on Unix, whatever stands there on this system.
-fn portable(path: &Path) -> Vec<u8> {
-    let names: Vec<&[u8]> = path.iter().map(OsStr::as_encoded_bytes).collect();
-    names.join(&b'/')
-}
-
-/// Whether files of more formats than JPEG and PNG are decoded.
-const MORE: bool = cfg!(feature = "more-pictures");
-/// How the names of files of these formats end.
-const MORE_EXTENSIONS: [&str; 5] = ["webp", "bmp", "gif", "tif", "tiff"];
-
-fn is_picture(file: &Path) -> bool {
-    has_extension(file, &["jpg", "jpeg", "png"]) || MORE && has_extension(file, &MORE_EXTENSIONS)
-}
-
-fn has_extension(file: &Path, extensions: &[&str]) -> bool {
-    let known = |extension: &OsStr| extensions.iter().any(|known| extension.eq_ignore_ascii_case(known));
-    file.extension().is_some_and(known)
 }
 
 /// Whether a file is gone, or something else has its name. Other errors, such as too many open files, say
@@ -182,7 +180,7 @@ fn is_missing(error: &DataError) -> bool {
 
 impl Source for ImageFolder {
     fn len(&self) -> u64 {
-        self.files.len() as u64
+        self.listing.files.len() as u64
     }
 
     fn fields(&self) -> &[FieldSpec] {
@@ -226,7 +224,15 @@ impl Source for ImageFolder {
             name.iter().fold(hash, |hash, &byte| hash.word(byte.into()))
         };
         let hash = Fingerprint::new().source(self.len(), &self.specs);
-        *self.fingerprint.get_or_init(|| self.files.iter().fold(hash, add).finish())
+        *self.fingerprint.get_or_init(|| self.listing.files.iter().fold(hash, add).finish())
+    }
+
+    fn field_classes(&self, field: &str) -> Option<&[String]> {
+        (field == "y").then_some(&*self.listing.classes)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.listing.notes(&self.root)
     }
 
     fn coverage(&self) -> Coverage {

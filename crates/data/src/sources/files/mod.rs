@@ -8,6 +8,8 @@ mod element;
 #[cfg(feature = "pictures")]
 mod folder;
 mod idx;
+#[cfg(feature = "pictures")]
+mod listing;
 #[cfg(feature = "more-pictures")]
 mod more_pictures;
 mod npy;
@@ -16,6 +18,8 @@ mod npz;
 #[cfg(feature = "pictures")]
 mod picture;
 mod safetensors;
+#[cfg(feature = "pictures")]
+mod segments;
 mod tokens;
 
 pub use array::{Array, Arrays};

@@ -11,6 +11,7 @@ use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 
 use super::bytes::DEFLATE_LIMIT;
+use super::segments::without_bytes_between;
 use crate::DataError;
 use crate::sample::check::panic_message;
 
@@ -80,6 +81,7 @@ fn jpeg(file: &[u8], channels: usize, allow: Allow<'_>) -> Result<Picture, DataE
         .set_max_width(most)
         .set_max_height(most)
         .jpeg_set_out_colorspace(space);
+    let file = &*without_bytes_between(file);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(file), options);
     let broken = |error| wrong(format!("JPEG: {error}"));
     decoder.decode_headers().map_err(broken)?;

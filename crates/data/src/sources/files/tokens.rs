@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
+use super::element::Floats;
 use super::{Bytes, Element};
 use crate::sources::budget::{Budget, DECODED_BYTES, collect, row_bytes};
 use crate::{
@@ -144,7 +145,8 @@ impl Source for Tokens {
         let budget = Budget { most: self.most, setting: "Tokens::most_bytes" };
         budget.check(self.bytes.path(), "a window", row_bytes(self.context + 1, size + 8))?;
         let bytes = self.bytes.to_vec(index * self.stride * size, (self.context + 1) * size)?;
-        let Values::I32(tokens) = self.element.decode(&bytes, false, FieldDType::I32)? else {
+        let Values::I32(tokens) = self.element.decode(&bytes, false, FieldDType::I32, Floats::default())?
+        else {
             return Err(DataError::other("tokens are whole numbers"));
         };
         if let Some(limit) = self.vocabulary

@@ -3,7 +3,7 @@
 use unisono_random::Draws;
 
 use super::resample::mix;
-use super::{Image, on_image};
+use super::{Fields, Image, on_aligned};
 use crate::{BoxError, Transform};
 
 /// The values that lie beyond an image's edge.
@@ -76,12 +76,17 @@ impl Affine {
         self
     }
 
-    /// Returns the transform of a field.
-    pub fn transform(self, field: &str) -> impl Transform {
-        on_image(field, move |image, draws| {
+    /// Returns the transform of a field, or of several alike. The pixels of i32 fields, such as masks, are
+    /// those next to the places that they come from.
+    pub fn transform(self, fields: impl Into<Fields>) -> impl Transform {
+        on_aligned(fields, move |image, draws| {
             self.check()?;
             let map = self.draw([image.height, image.width], draws);
-            image.pixels = resample(image, map, self.fill);
+            let fill = match self.fill {
+                Fill::Value(value) => Fill::Value(image.value(value)?),
+                Fill::Edge => Fill::Edge,
+            };
+            image.pixels = if image.labels { nearest(image, map, fill) } else { resample(image, map, fill) };
             Ok(())
         })
     }
@@ -143,25 +148,46 @@ fn resample(image: &Image, map: [f64; 6], fill: Fill) -> Vec<f32> {
     out
 }
 
+/// Returns for each pixel the one that is next to the place that it comes from.
+fn nearest(image: &Image, map: [f64; 6], fill: Fill) -> Vec<f32> {
+    let mut out = Vec::with_capacity(image.pixels.len());
+    let at = |place: f64, extent: usize| (place + 0.5).floor().clamp(0.0, (extent - 1) as f64) as usize;
+    let within = |place: f64, extent: usize| place >= -0.5 && place < extent as f64 - 0.5;
+    for y in 0..image.height {
+        for x in 0..image.width {
+            let (fy, fx) = (y as f64, x as f64);
+            let from_y = map[0] * fy + map[1] * fx + map[2];
+            let from_x = map[3] * fy + map[4] * fx + map[5];
+            match fill {
+                Fill::Value(value) if !within(from_y, image.height) || !within(from_x, image.width) => {
+                    out.extend(std::iter::repeat_n(value, image.channels));
+                }
+                _ => out.extend(image.at(at(from_y, image.height), at(from_x, image.width))),
+            }
+        }
+    }
+    out
+}
+
 /// Rotates by up to so many degrees either way, with edges extended. See [`Affine`].
 #[doc(alias = "RandomRotation")]
-pub fn rotation(field: &str, degrees: f32) -> impl Transform {
-    Affine::default().rotation(degrees).transform(field)
+pub fn rotation(fields: impl Into<Fields>, degrees: f32) -> impl Transform {
+    Affine::default().rotation(degrees).transform(fields)
 }
 
 /// Shifts by up to a share of the height and of the width either way, with edges extended. See [`Affine`].
 #[doc(alias = "RandomTranslation")]
-pub fn shift(field: &str, down: f32, right: f32) -> impl Transform {
-    Affine::default().shift(down, right).transform(field)
+pub fn shift(fields: impl Into<Fields>, down: f32, right: f32) -> impl Transform {
+    Affine::default().shift(down, right).transform(fields)
 }
 
 /// Shears by up to so many degrees either way, with edges extended. See [`Affine`].
-pub fn shear(field: &str, degrees: f32) -> impl Transform {
-    Affine::default().shear(degrees).transform(field)
+pub fn shear(fields: impl Into<Fields>, degrees: f32) -> impl Transform {
+    Affine::default().shear(degrees).transform(fields)
 }
 
 /// Magnifies by a factor from `low` to `high`, with edges extended. See [`Affine`].
 #[doc(alias = "RandomZoom")]
-pub fn zoom(field: &str, low: f32, high: f32) -> impl Transform {
-    Affine::default().zoom(low, high).transform(field)
+pub fn zoom(fields: impl Into<Fields>, low: f32, high: f32) -> impl Transform {
+    Affine::default().zoom(low, high).transform(fields)
 }

@@ -1,12 +1,12 @@
 //! Transforms that move whole pixels: crops, flips, cutout.
 
-use super::{Image, on_image};
+use super::{Fields, on_aligned, on_images};
 use crate::{DataError, Transform};
 
 /// Crops to [height, width] at a uniform place of the image with `padding` zeros on every side. It draws two
 /// words.
-pub fn random_crop(field: &str, size: [usize; 2], padding: usize) -> impl Transform {
-    on_image(field, move |image, draws| {
+pub fn random_crop(fields: impl Into<Fields>, size: [usize; 2], padding: usize) -> impl Transform {
+    on_aligned(fields, move |image, draws| {
         let room = [image.height + 2 * padding, image.width + 2 * padding];
         let [top, left] = [0, 1].map(|axis| {
             let places = room[axis].checked_sub(size[axis]).map_or(0, |room| room + 1);
@@ -28,7 +28,7 @@ pub fn random_crop(field: &str, size: [usize; 2], padding: usize) -> impl Transf
                 pixels[to..to + count].copy_from_slice(&image.pixels[from..from + count]);
             }
         }
-        *image = Image { height: size[0], width: size[1], channels, pixels };
+        *image = image.with(size[0], size[1], pixels);
         Ok(())
     })
 }
@@ -41,8 +41,8 @@ fn shown(left: usize, size: usize, padding: usize, width: usize) -> (usize, usiz
 
 /// Crops to [height, width] in the middle. It draws nothing.
 #[doc(alias = "CenterCrop")]
-pub fn center_crop(field: &str, size: [usize; 2]) -> impl Transform {
-    on_image(field, move |image, _| {
+pub fn center_crop(fields: impl Into<Fields>, size: [usize; 2]) -> impl Transform {
+    on_aligned(fields, move |image, _| {
         fits(size, [image.height, image.width])?;
         *image = image.cut([(image.height - size[0]) / 2, (image.width - size[1]) / 2], size);
         Ok(())
@@ -58,8 +58,8 @@ fn fits(size: [usize; 2], room: [usize; 2]) -> Result<(), DataError> {
 
 /// Exchanges left and right with a probability. It draws one word.
 #[doc(alias = "RandomHorizontalFlip")]
-pub fn flip_horizontal(field: &str, probability: f32) -> impl Transform {
-    on_image(field, move |image, draws| {
+pub fn flip_horizontal(fields: impl Into<Fields>, probability: f32) -> impl Transform {
+    on_images(fields, move |image, draws| {
         if draws.chance(probability) {
             for row in image.pixels.chunks_exact_mut(image.width * image.channels) {
                 match image.channels {
@@ -79,8 +79,8 @@ pub fn flip_horizontal(field: &str, probability: f32) -> impl Transform {
 
 /// Exchanges top and bottom with a probability. It draws one word.
 #[doc(alias = "RandomVerticalFlip")]
-pub fn flip_vertical(field: &str, probability: f32) -> impl Transform {
-    on_image(field, move |image, draws| {
+pub fn flip_vertical(fields: impl Into<Fields>, probability: f32) -> impl Transform {
+    on_images(fields, move |image, draws| {
         if draws.chance(probability) {
             let row = image.width * image.channels;
             for y in 0..image.height / 2 {
@@ -95,8 +95,9 @@ pub fn flip_vertical(field: &str, probability: f32) -> impl Transform {
 /// Sets a square of `side` pixels around a uniform pixel to a value. What reaches beyond the image is cut
 /// off. It draws two words.
 #[doc(alias = "RandomErasing")]
-pub fn cutout(field: &str, side: usize, value: f32) -> impl Transform {
-    on_image(field, move |image, draws| {
+pub fn cutout(fields: impl Into<Fields>, side: usize, value: f32) -> impl Transform {
+    on_aligned(fields, move |image, draws| {
+        let value = image.value(value)?;
         let range = |centre: u32, extent: usize| {
             let start = (centre as usize).saturating_sub(side / 2);
             // A square of an odd side reaches one further to the end.

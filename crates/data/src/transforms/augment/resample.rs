@@ -1,15 +1,14 @@
 //! Resizing: bilinear interpolation, of a whole image or of a random crop.
 
-use super::{Image, on_image};
+use super::{Fields, Image, on_aligned, on_images};
 use crate::{DataError, Transform};
 
 /// Resizes to [height, width], bilinearly between pixels' centres, without smoothing when it shrinks. It
-/// draws nothing.
-pub fn resize(field: &str, size: [usize; 2]) -> impl Transform {
-    on_image(field, move |image, _| {
+/// draws nothing. The labels of an i32 field, such as a mask, are those of the nearest pixels.
+pub fn resize(fields: impl Into<Fields>, size: [usize; 2]) -> impl Transform {
+    on_images(fields, move |image, _| {
         positive(size)?;
-        let pixels = resize_pixels(&image.pixels, [image.height, image.width, image.channels], size);
-        *image = Image { height: size[0], width: size[1], channels: image.channels, pixels };
+        *image = part_of(image, [0, 0], [image.height, image.width], size);
         Ok(())
     })
 }
@@ -19,11 +18,16 @@ pub fn resize(field: &str, size: [usize; 2]) -> impl Transform {
 /// The part covers a uniform share of the area within `area` (such as 0.08 to 1.0), with a ratio of width to
 /// height uniform in its logarithm within `ratio` (such as 0.75 to 4/3), at a uniform place. After ten tries
 /// that do not fit it is the largest part in the middle with a ratio within the bounds. It draws four words a
-/// try.
+/// try. The labels of an i32 field, such as a mask, are those of the nearest pixels.
 #[doc(alias = "RandomResizedCrop")]
-pub fn resized_crop(field: &str, size: [usize; 2], area: [f32; 2], ratio: [f32; 2]) -> impl Transform {
+pub fn resized_crop(
+    fields: impl Into<Fields>,
+    size: [usize; 2],
+    area: [f32; 2],
+    ratio: [f32; 2],
+) -> impl Transform {
     let bounds = ratio.map(|ratio| libm::log(f64::from(ratio)) as f32);
-    on_image(field, move |image, draws| {
+    on_aligned(fields, move |image, draws| {
         positive(size)?;
         if !(0.0 < area[0] && area[0] <= area[1] && 0.0 < ratio[0] && ratio[0] <= ratio[1]) {
             return Err(format!("areas within {area:?} and ratios within {ratio:?}").into());
@@ -51,8 +55,7 @@ pub fn resized_crop(field: &str, size: [usize; 2], area: [f32; 2], ratio: [f32; 
             };
             ([(image.height - cut[0]) / 2, (image.width - cut[1]) / 2], cut)
         });
-        let pixels = resize_part(&image.pixels, [image.width, image.channels], place, cut, size);
-        *image = Image { height: size[0], width: size[1], channels: image.channels, pixels };
+        *image = part_of(image, place, cut, size);
         Ok(())
     })
 }
@@ -61,7 +64,24 @@ pub(super) fn positive(size: [usize; 2]) -> Result<(), DataError> {
     if size.contains(&0) { Err(DataError::other(format!("a size of {size:?}"))) } else { Ok(()) }
 }
 
+/// Resizes the part of `cut` pixels at `place`: colours bilinearly, labels by the nearest pixel.
+pub(super) fn part_of(image: &Image, place: [usize; 2], cut: [usize; 2], size: [usize; 2]) -> Image {
+    if !image.labels {
+        let pixels = resize_part(&image.pixels, [image.width, image.channels], place, cut, size);
+        return image.with(size[0], size[1], pixels);
+    }
+    let [rows, columns] = [0, 1].map(|axis| {
+        let scale = cut[axis] as f64 / size[axis] as f64;
+        let nearest = move |at: usize| (((at as f64 + 0.5) * scale) as usize).min(cut[axis] - 1);
+        (0..size[axis]).map(nearest).map(|at| place[axis] + at).collect::<Vec<usize>>()
+    });
+    let pixel = |&y: &usize| columns.iter().flat_map(move |&x| image.at(y, x).iter().copied());
+    let pixels = rows.iter().flat_map(pixel).collect();
+    image.with(size[0], size[1], pixels)
+}
+
 /// Returns pixels of `[height, width, channels]` resized to another height and width.
+#[cfg(feature = "pictures")]
 pub(crate) fn resize_pixels(
     pixels: &[f32],
     [height, width, channels]: [usize; 3],

@@ -1,7 +1,7 @@
 //! Resizing with antialiasing.
 
-use super::resample::positive;
-use super::{Image, on_image};
+use super::resample::{part_of, positive};
+use super::{Fields, on_images};
 use crate::Transform;
 
 /// Resizes to [height, width] bilinearly with antialiasing (torchvision's `Resize(antialias=True)`, Pillow's
@@ -9,14 +9,18 @@ use crate::Transform;
 /// triangle. Where it grows, it is [`resize`](super::resize). It draws nothing.
 ///
 /// Weights are computed in f64, and rows and columns are summed in f32 from left to right and from top to
-/// bottom.
-pub fn resize_smooth(field: &str, size: [usize; 2]) -> impl Transform {
-    on_image(field, move |image, _| {
+/// bottom. The labels of an i32 field, such as a mask, are those of the nearest pixels.
+pub fn resize_smooth(fields: impl Into<Fields>, size: [usize; 2]) -> impl Transform {
+    on_images(fields, move |image, _| {
         positive(size)?;
+        if image.labels {
+            *image = part_of(image, [0, 0], [image.height, image.width], size);
+            return Ok(());
+        }
         let wide = along(&image.pixels, image.height, image.width, image.channels, size[1]);
         // Columns of the result are rows of this: the same filter, with whole rows as its channels.
         let pixels = along(&wide, 1, image.height, size[1] * image.channels, size[0]);
-        *image = Image { height: size[0], width: size[1], channels: image.channels, pixels };
+        *image = image.with(size[0], size[1], pixels);
         Ok(())
     })
 }

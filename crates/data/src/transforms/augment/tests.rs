@@ -195,10 +195,112 @@ fn images_are_checked() {
         error(Sample::new().with("x", Field::f32([2], [0.0; 2]))),
         "field 'x': shape [2] is not an image's"
     );
-    assert_eq!(error(Sample::new().with("x", Field::i32([1, 1], [0]))), "field 'x': dtype i32, expected f32");
+    // Labels are moved, and have no colours.
+    let labels = || Sample::new().with("x", Field::i32([1, 1], [0]));
+    assert!(run(flip_vertical("x", 1.0), labels(), 0).is_ok());
+    let colours = run(brightness("x", 0.1), labels(), 0).unwrap_err().to_string();
+    assert_eq!(colours, "field 'x': dtype i32, expected f32");
     assert_eq!(
         error(Sample::new().with("x", Field::f32([1, 2], [0.0]))),
         "field 'x': 1 values do not fill shape [1, 2]"
     );
     assert_eq!(error(Sample::new().with("x", Field::f32([0, 2], []))), "field 'x': shape [0, 2] is empty");
+}
+
+/// Any transform.
+type Boxed = Box<dyn Fn(&mut Sample, &mut Draws) -> Result<(), BoxError>>;
+
+/// A picture whose values tell their places, and a mask with the same ones.
+fn with_mask(height: usize, width: usize) -> Sample {
+    let places: Vec<i32> = (0..(height * width) as i32).collect();
+    let pixels: Vec<f32> = places.iter().map(|&place| place as f32).collect();
+    Sample::new()
+        .with("x", Field::f32([height, width, 1], pixels))
+        .with("mask", Field::i32([height, width], places))
+}
+
+/// Checks that a picture and its mask are moved alike: the labels stay labels of the picture, and where the
+/// picture has whole pixels they are the mask's.
+#[test]
+fn a_picture_and_its_mask_get_the_same_draws() {
+    let fields = ["x", "mask"];
+    let moved: [Boxed; 6] = [
+        Box::new(flip_horizontal(fields, 0.5)),
+        Box::new(flip_vertical(vec!["x", "mask"], 0.5)),
+        Box::new(random_crop(&fields[..], [3, 4], 1)),
+        Box::new(center_crop(fields.map(String::from), [2, 2])),
+        Box::new(cutout(fields, 2, 3.0)),
+        Box::new(Affine::default().shift(0.0, 0.0).transform(fields)),
+    ];
+    for (at, transform) in moved.iter().enumerate() {
+        let mut results = std::collections::HashSet::new();
+        for position in 0..64 {
+            let mut sample = with_mask(4, 5);
+            transform(&mut sample, &mut draws(position)).unwrap();
+            let pixels = values(sample.field("x").unwrap()).iter().map(|&x| x as i32).collect::<Vec<i32>>();
+            assert_eq!(sample.field("mask").unwrap().values.as_i32(), Some(&pixels[..]), "transform {at}");
+            results.insert(pixels);
+        }
+        assert_eq!(results.len() > 1, ![3, 5].contains(&at), "transform {at}: {}", results.len());
+    }
+    // Those that interpolate: a mask of two classes, half and half, follows the picture's edge.
+    let halves = || {
+        let half = |at: usize| at % 8 >= 4;
+        let pixels: Vec<f32> = (0..64).map(|at| f32::from(u8::from(half(at)))).collect();
+        let mask: Vec<i32> = (0..64).map(|at| 7 * i32::from(half(at))).collect();
+        Sample::new().with("x", Field::f32([8, 8, 1], pixels)).with("mask", Field::i32([8, 8], mask))
+    };
+    let mixed: [Boxed; 8] = [
+        Box::new(rotation(fields, 40.0)),
+        Box::new(shift(fields, 0.3, 0.3)),
+        Box::new(shear(fields, 20.0)),
+        Box::new(zoom(fields, 0.5, 2.0)),
+        Box::new(Affine::default().rotation(90.0).fill(Fill::Value(0.0)).transform(fields)),
+        Box::new(resized_crop(fields, [6, 7], [0.2, 1.0], [0.7, 1.4])),
+        Box::new(resize(fields, [5, 11])),
+        Box::new(resize_smooth(fields, [16, 9])),
+    ];
+    for (at, transform) in mixed.iter().enumerate() {
+        for position in 0..32 {
+            let mut sample = halves();
+            transform(&mut sample, &mut draws(position)).unwrap();
+            let mask = sample.field("mask").unwrap().values.as_i32().unwrap().to_vec();
+            for (pixel, label) in values(sample.field("x").unwrap()).iter().zip(&mask) {
+                assert!([0, 7].contains(label), "transform {at}: {label}");
+                let agrees = if *label == 7 { *pixel > 0.1 } else { *pixel < 0.9 };
+                assert!(agrees, "transform {at}: {pixel} and {label}");
+            }
+        }
+    }
+    // The draws behind a transform of two fields are those behind one of one field.
+    for position in 0..8 {
+        let (mut one, mut two) = (draws(position), draws(position));
+        random_crop("x", [3, 4], 1)(&mut with_mask(4, 5), &mut one).unwrap();
+        random_crop(fields, [3, 4], 1)(&mut with_mask(4, 5), &mut two).unwrap();
+        assert_eq!(one.next_u32(), two.next_u32());
+    }
+}
+
+#[test]
+fn labels_are_the_nearest_ones() {
+    let mask = || Sample::new().with("x", Field::i32([2, 3], [1, 2, 3, i32::MIN, -1, i32::MAX]));
+    let found = |transform: &dyn Fn(&mut Sample, &mut Draws) -> Result<(), BoxError>| {
+        let mut sample = mask();
+        transform(&mut sample, &mut draws(0)).map(|()| sample.field("x").unwrap().clone())
+    };
+    // The numbers are those of PyTorch's interpolate(mode="nearest-exact").
+    let wanted = Field::i32([1, 5], [i32::MIN, i32::MIN, -1, i32::MAX, i32::MAX]);
+    assert_eq!(found(&resize("x", [1, 5])).unwrap(), wanted);
+    assert_eq!(found(&resize_smooth("x", [1, 5])).unwrap(), wanted);
+    let flipped = Field::i32([2, 3], [3, 2, 1, i32::MAX, -1, i32::MIN]);
+    assert_eq!(found(&flip_horizontal("x", 1.0)).unwrap(), flipped);
+    // What comes in from beyond the edge is a label too.
+    let far = Affine::default().zoom(0.01, 0.01).fill(Fill::Value(255.0));
+    assert_eq!(found(&far.transform("x")).unwrap().values.as_i32().unwrap()[0], 255);
+    let odd = Affine::default().fill(Fill::Value(0.5)).transform("x");
+    assert_eq!(found(&odd).unwrap_err().to_string(), "0.5 is no label");
+    let mut uneven = picture(4, 4, 1).with("mask", Field::i32([2, 2], [0; 4]));
+    let error = random_crop(["x", "mask"], [2, 2], 0)(&mut uneven, &mut draws(0)).unwrap_err().to_string();
+    assert_eq!(error, "field 'mask': 2 x 2 pixels, and field 'x' has 4 x 4");
+    assert_eq!(uneven.field("x").unwrap().shape, [4, 4, 1]);
 }
