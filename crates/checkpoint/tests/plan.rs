@@ -85,10 +85,28 @@ fn a_part_is_loaded_by_pattern_from_a_mapped_file() {
     assert!(error.ends_with(
         "the plan wants only [\"encodr.*\", \"base.*\"], and no tensor of the model is called so"
     ));
-    let (found, _) = Plan::new().only("encodr.*").partial().read(&file, &wants).unwrap();
-    assert!(found.is_empty());
+    let error = Plan::new().only("encodr.*").partial().read(&file, &wants).unwrap_err();
+    assert!(matches!(error, Error::Only { .. }), "{error}");
     let error = Plan::new().rename("a.*", "*.*").read(&file, &wants).unwrap_err().to_string();
     assert_eq!(error, "renaming \"a.*\" to \"*.*\": more stars than there are to fill them");
+}
+
+#[test]
+fn a_partial_plan_that_loads_nothing_is_an_error() {
+    let file = tensors(&[("module.a", &[2])]);
+    let wants = model(&[("a", &[2]), ("b", &[3])]);
+    let error = Plan::new().partial().take(&file, &wants).unwrap_err();
+    assert!(matches!(error, Error::Nothing { .. }), "{error}");
+    assert!(error.to_string().ends_with("missing: \"a\", \"b\"\nunexpected: \"module.a\""), "{error}");
+    // So is one that ignores everything, and one for a file without tensors.
+    let ignoring = Plan::new().strip_prefix("module.").partial().ignore("*").take(&file, &wants);
+    assert!(matches!(ignoring, Err(Error::Nothing { .. })));
+    let empty = Plan::new().partial().take(&tensors(&[]), &wants);
+    assert!(matches!(empty, Err(Error::Nothing { .. })));
+    // One tensor is enough, and a model without tensors lacks none.
+    let (found, _) = Plan::new().strip_prefix("module.").partial().take(&file, &wants).unwrap();
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["a"]);
+    assert!(Plan::new().partial().take(&file, &model(&[])).is_ok());
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl Plan {
     }
 
     /// Loads only the tensors of the model that match this pattern, or another pattern given so. Default:
-    /// all. That no tensor of the model matches is an error, unless the plan is [partial](Self::partial).
+    /// all. That no tensor of the model matches is an error.
     pub fn only(mut self, pattern: &str) -> Self {
         self.only.push(Pattern::new(pattern));
         self
@@ -81,7 +81,8 @@ impl Plan {
     }
 
     /// Reports missing and unexpected tensors, but does not treat them as an error, as PyTorch's
-    /// `strict=False`. Shapes must fit.
+    /// `strict=False`. Shapes must fit. Unlike in PyTorch, a plan that loads no tensor at all is an error:
+    /// usually a prefix is wrong.
     pub fn partial(mut self) -> Self {
         self.partial = true;
         self
@@ -114,7 +115,8 @@ impl Plan {
     /// [`Error::Unfit`] with the report if a tensor of the model is missing, a wanted one of the file is not
     /// in the model, several have one name after renaming, or a shape or type does not fit, of which a
     /// [partial](Self::partial) plan allows the first two; [`Error::Only`] if no tensor of the model matches
-    /// what is to be loaded; [`Error::Rule`] if a rule has more `*` in its new name than in its old one; a
+    /// what is to be loaded; [`Error::Nothing`] if a partial plan finds none of the model's tensors;
+    /// [`Error::Rule`] if a rule has more `*` in its new name than in its old one; a
     /// rule of [`Keras`] that fits no tensor.
     pub fn read(&self, file: &TensorFile, model: &BTreeMap<String, Info>) -> Result<(Tensors, LoadReport)> {
         let found = file.infos().filter_map(|(name, info)| Some((name, (info, file.bytes(name)?))));
@@ -140,7 +142,7 @@ impl Plan {
             let shapes = found.iter().map(|(name, (info, _))| (*name, &*info.shape));
             keras.check(shapes).map_err(|problem| broken(path, problem))?;
         }
-        if !self.only.is_empty() && !self.partial && !model.keys().any(|name| self.wants(name)) {
+        if !self.only.is_empty() && !model.keys().any(|name| self.wants(name)) {
             let patterns = self.only.iter().map(ToString::to_string).collect();
             return Err(Error::Only { path: path.to_owned(), patterns });
         }
@@ -173,6 +175,9 @@ impl Plan {
                     report.mismatched.push(Mismatch { name, file, model: model.clone() });
                 }
             }
+        }
+        if self.partial && report.fits() && report.loaded.is_empty() && !report.missing.is_empty() {
+            return Err(Error::Nothing { path: path.to_owned(), report: Box::new(report) });
         }
         if report.is_exact() || self.partial && report.fits() {
             Ok((tensors, report))

@@ -97,6 +97,17 @@ pub enum Error {
         /// Everything that does not fit.
         report: Box<LoadReport>,
     },
+    /// A partial plan found none of the model's tensors.
+    #[error(
+        "{path}: no tensor has a name of the model's, so nothing would be loaded (Plan::rename, \
+         Plan::strip_prefix):\n{report}"
+    )]
+    Nothing {
+        /// The file.
+        path: PathBuf,
+        /// The names on both sides.
+        report: Box<LoadReport>,
+    },
     /// A plan loads only the tensors that match its patterns, and none of the model does.
     #[error(
         "{path}: nothing to load: the plan wants only {patterns:?}, and no tensor of the model is called so"
