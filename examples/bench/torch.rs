@@ -1,5 +1,5 @@
-//! A comparison with PyTorch on the same cores: the same models, batches and optimizer, each program in its own
-//! processes, in turns.
+//! A comparison with PyTorch on the same cores: the same models, batches and optimizer, each program in its
+//! own processes, in turns.
 
 use std::io::{Write, stdout};
 use std::path::Path;

@@ -126,8 +126,8 @@ impl Run {
         Ok(trainer.state_sha256()?)
     }
 
-    /// Refuses the places of files that are written beside checkpoints if nothing can be written there, or two
-    /// files would have one place. A run learns of it before it starts, not when it is done.
+    /// Refuses the places of files that are written beside checkpoints if nothing can be written there, or
+    /// two files would have one place. A run learns of it before it starts, not when it is done.
     fn try_places(&self) -> Result<(), Error> {
         let RunFlags { trace, onnx, csv, .. } = &self.flags;
         if !self.world.is_first() {

@@ -22,8 +22,8 @@ use unisono_tests::vendors::models;
 /// What adapters give whose `fma` rounds alike.
 struct Bits {
     rounding: Rounding,
-    /// Their class by this version of the probe. AArch64 tells otherwise whether a product is subnormal, so it
-    /// has other ones, which this version has not yet taken.
+    /// Their class by this version of the probe. AArch64 tells otherwise whether a product is subnormal, so
+    /// it has other ones, which this version has not yet taken.
     class: Option<&'static str>,
     /// The states that short runs end in.
     runs: [(&'static str, &'static str); 4],

@@ -7,7 +7,7 @@ mod saver;
 mod store;
 mod tensors;
 
-pub use disk::write::{check_replaceable, write_model, write_whole};
+pub use disk::write::{check_replaceable, write_model, write_model_of_format, write_whole};
 pub use disk::{Disk, Sink, StdDisk, Syncing};
 pub use model::export::{Export, Exported, WeightPrecision, export_model, read_export};
 pub use model::keras::Keras;

@@ -347,8 +347,8 @@ fn a_lost_device_is_an_error_from_then_on() {
 
 #[test]
 fn subnormal_numbers_are_zeros_inside_of_kernels_on_cpu_adapters() {
-    // The product is 0.75 2^-126 where fma rounds twice. The sum is 2^-126 with a zero in its place. Where fma
-    // rounds once the product is no number of its own. What is added last is subnormal on all adapters.
+    // The product is 0.75 2^-126 where fma rounds twice. The sum is 2^-126 with a zero in its place. Where
+    // fma rounds once the product is no number of its own. What is added last is subnormal on all adapters.
     let sum = "fma(b[id.x], f32(params.scale), a[id.x]) + f32(table[id.x % 4u])";
     let [half, least] = ["0x003fffffu + params.scale / 3u", "0x007fffffu + params.scale / 3u"];
     let tiny = format!("fma(bitcast<f32>({least}) * 1.5, 0.5, bitcast<f32>({least})) + bitcast<f32>({half})");

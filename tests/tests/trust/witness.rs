@@ -90,8 +90,8 @@ fn a_witness_that_is_wrong_itself_leaves_and_the_run_goes_on() {
     }
 }
 
-/// A step that the device makes wrongly once is found if it is audited, by the witness or where that is busy by
-/// the device itself.
+/// A step that the device makes wrongly once is found if it is audited, by the witness or where that is
+/// busy by the device itself.
 #[test]
 fn single_wrong_steps_of_one_device_are_found_as_often_as_steps_are_audited() {
     let drills = if std::env::var_os("UNISONO_LONG").is_some() { 400 } else { 12 };

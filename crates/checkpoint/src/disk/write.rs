@@ -35,8 +35,20 @@ pub fn write_model(path: impl AsRef<Path>, tensors: &Tensors) -> Result<()> {
     replace_model(&*beside(path)?, path, EXPORT, tensors)
 }
 
-/// Writes a file as a whole, as [`write_model`] does: a link at the path is replaced and not followed, and the
-/// file that was there stays until the new one is durable. The bytes are
+/// Writes tensors as [`write_model`] does, and `format` in the file's metadata. The format of PyTorch's
+/// tensors is `pt`. Some versions of Hugging Face's transformers refuse files without it.
+///
+/// # Errors
+/// Those of [`write_model`].
+pub fn write_model_of_format(path: impl AsRef<Path>, tensors: &Tensors, format: &str) -> Result<()> {
+    let path = path.as_ref();
+    check_replaceable(path)?;
+    replace_file(&*beside(path)?, path, EXPORT, Encoded::with_format(tensors, Some(format))?.parts())
+        .map(drop)
+}
+
+/// Writes a file as a whole, as [`write_model`] does: a link at the path is replaced and not followed, and
+/// the file that was there stays until the new one is durable. The bytes are
 /// those of the parts, one behind the other.
 ///
 /// # Errors

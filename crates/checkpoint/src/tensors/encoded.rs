@@ -21,6 +21,11 @@ pub(crate) struct Encoded<'a> {
 
 impl<'a> Encoded<'a> {
     pub(crate) fn new(tensors: &'a Tensors) -> Result<Self> {
+        Self::with_format(tensors, None)
+    }
+
+    /// Encodes tensors as [`Encoded::new`] does, with `format` in the metadata. One entry has one order.
+    pub(crate) fn with_format(tensors: &'a Tensors, format: Option<&str>) -> Result<Self> {
         if tensors.contains_key(METADATA) {
             return Err(unstorable("a tensor is named __metadata__, which the format keeps for itself"));
         }
@@ -33,7 +38,8 @@ impl<'a> Encoded<'a> {
             let (dtype, shape) = (tensor.dtype().stored(), tensor.shape().to_vec());
             ((*name).clone(), TensorInfo { dtype, shape, data_offsets: (start, offset) })
         });
-        let metadata = Metadata::new(None, infos.collect()).map_err(unstorable)?;
+        let noted = format.map(|format| [("format".to_owned(), format.to_owned())].into());
+        let metadata = Metadata::new(noted, infos.collect()).map_err(unstorable)?;
         let mut json = serde_json::to_vec(&metadata).map_err(unstorable)?;
         json.resize(json.len().next_multiple_of(WORD), b' ');
         if json.len() > LONGEST {
@@ -65,5 +71,13 @@ mod tests {
     fn the_reserved_name_is_refused() {
         let tensors = Tensors::from([("__metadata__".to_owned(), Tensor::u32(&[], &[0]).unwrap())]);
         assert!(Encoded::new(&tensors).is_err());
+    }
+
+    #[test]
+    fn a_format_is_noted() {
+        let tensors = Tensors::from([("a".to_owned(), Tensor::u32(&[1], &[7]).unwrap())]);
+        let file = Encoded::with_format(&tensors, Some("pt")).unwrap().parts().collect::<Vec<_>>().concat();
+        assert!(String::from_utf8_lossy(&file).contains(r#""__metadata__":{"format":"pt"}"#));
+        assert_eq!(crate::parse_tensors(std::path::Path::new("file"), &file).unwrap(), tensors);
     }
 }

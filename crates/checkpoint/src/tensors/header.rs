@@ -7,6 +7,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
+use crate::tensors::foreign;
 use crate::tensors::info::{Info, TensorDType};
 
 /// The most bytes of a header. Readers refuse longer ones.
@@ -44,7 +45,10 @@ impl Header {
         let length = usize::try_from(length)
             .ok()
             .filter(|&length| length <= LONGEST && length <= rest.len())
-            .ok_or_else(|| format!("a header of {length} bytes in a file of {}", file.len()))?;
+            .ok_or_else(|| match foreign::name(file) {
+                Some(kind) => format!("it is {kind}"),
+                None => format!("a header of {length} bytes in a file of {}", file.len()),
+            })?;
         let text = rest[..length].to_vec();
         let Raw { entries, metadata } =
             serde_json::from_slice(&text).map_err(|e| format!("its header: {e}"))?;

@@ -8,6 +8,7 @@ pub(crate) mod encoded;
 pub(crate) mod error;
 pub(crate) mod file;
 pub(crate) mod float;
+pub(crate) mod foreign;
 pub(crate) mod header;
 pub(crate) mod info;
 pub(crate) mod json;

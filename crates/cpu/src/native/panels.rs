@@ -65,8 +65,8 @@ pub(crate) fn vectors() -> Vectors {
     Vectors::Plain
 }
 
-/// Returns whether this CPU has an instruction for `fma` with [`Rounding::Fused`]: FMA3, or that of AArch64, on
-/// which every CPU has it.
+/// Returns whether this CPU has an instruction for `fma` with [`Rounding::Fused`]: FMA3, or that of
+/// AArch64, on which every CPU has it.
 pub fn has_fma() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("fma");

@@ -77,8 +77,8 @@ impl Adapter {
         self.backend == Backend::Cpu && !is_optimized
     }
 
-    /// Returns whether this is the CPU in an arithmetic for which it has no instruction, so that products take
-    /// many times as long.
+    /// Returns whether this is the CPU in an arithmetic for which it has no instruction, so that products
+    /// take many times as long.
     pub fn emulates_fma(&self) -> bool {
         #[cfg(feature = "cpu")]
         let has_fma = unisono_cpu::has_fma();

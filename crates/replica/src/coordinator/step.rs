@@ -49,8 +49,8 @@ pub struct Audited {
     pub(crate) sums: BTreeMap<usize, Digest>,
     /// The replica that ran each shard.
     pub(crate) ran: BTreeMap<usize, usize>,
-    /// The number by which [`Replicas::hear_witness`] tells that a witness has made the step as well, if it was
-    /// handed one over.
+    /// The number by which [`Replicas::hear_witness`] tells that a witness has made the step as well, if it
+    /// was handed one over.
     pub witnessed: Option<u64>,
 }
 

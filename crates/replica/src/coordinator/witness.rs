@@ -94,8 +94,8 @@ enum Answer {
 
 impl Replicas {
     /// Opens an adapter as a witness: from now on it makes audited steps of the run again, beside it, and
-    /// compares outputs and states. It must be of the run's numeric class. It takes this share of the machine's
-    /// cores on average.
+    /// compares outputs and states. It must be of the run's numeric class. It takes this share of the
+    /// machine's cores on average.
     ///
     /// # Errors
     /// The adapter does not open.

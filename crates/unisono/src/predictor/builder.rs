@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_checkpoint::{Info, Plan, TensorFile};
+use unisono_checkpoint::{Info, LoadReport, Plan, TensorFile, Tensors};
 use unisono_data::FieldSpec;
 use unisono_gpu::Arithmetic;
 use unisono_graph::Precision;
@@ -27,6 +27,9 @@ use crate::{Error, ExportedModel};
 
 /// The name of a run's final model.
 const MODEL: &str = "model.safetensors";
+
+/// The weights that a plan takes, and what became of each.
+type Taken = unisono_checkpoint::Result<(Tensors, LoadReport)>;
 
 /// The settings of a [`Predictor`]. Made by [`Predictor::builder`].
 #[derive(Clone, Debug)]
@@ -153,7 +156,7 @@ impl PredictorBuilder {
         }
         let ExportedModel { model, input, dtype, weights, .. } = ExportedModel::open(&path)?;
         let fields = [FieldSpec { name: INPUT.into(), dtype, shape: input }];
-        self.start(model.layer().into(), &fields, &weights)
+        self.start(model.layer().into(), &fields, |plan, model| plan.read(&weights, model))
     }
 
     /// Opens a model of one's own code, with the fields of its samples and its weights: a safetensors file,
@@ -168,11 +171,29 @@ impl PredictorBuilder {
         path: impl AsRef<Path>,
     ) -> Result<Predictor, Error> {
         let weights = TensorFile::open(file_of(path.as_ref()))?;
-        self.start(model.into(), fields, &weights)
+        self.start(model.into(), fields, |plan, model| plan.read(&weights, model))
+    }
+
+    /// Opens a model of one's own code, with the fields of its samples, and its weights in memory.
+    ///
+    /// # Errors
+    /// The model does not fit the fields or the weights; no adapter.
+    pub fn open_tensors(
+        self,
+        model: impl Into<Model>,
+        fields: &[FieldSpec],
+        weights: &Tensors,
+    ) -> Result<Predictor, Error> {
+        self.start(model.into(), fields, |plan, model| plan.take(weights, model))
     }
 
     /// Compiles the model, opens the devices and gives them the weights.
-    fn start(self, model: Model, fields: &[FieldSpec], weights: &TensorFile) -> Result<Predictor, Error> {
+    fn start(
+        self,
+        model: Model,
+        fields: &[FieldSpec],
+        weights: impl FnOnce(&Plan, &BTreeMap<String, Info>) -> Taken,
+    ) -> Result<Predictor, Error> {
         let Self { batch, precision, shards, .. } = self;
         if self.replicas == Some(0) {
             return Err(Error::setting("replicas", "a prediction needs at least one"));
@@ -185,7 +206,7 @@ impl PredictorBuilder {
         let program = PredictionProgram::trace(&model, precision, &Fields::all(fields))?;
         let states = program.program.states().to_vec();
         let wanted: BTreeMap<String, Info> = states.iter().map(|s| (s.name.clone(), info(&s.ty))).collect();
-        let (tensors, _) = self.weights.read(weights, &wanted)?;
+        let (tensors, _) = weights(&self.weights, &wanted)?;
         let mut chosen = selected(&self.adapters, self.arithmetic)?;
         chosen.truncate(self.replicas.unwrap_or(usize::MAX));
         chosen.iter().try_for_each(|adapter| supports(adapter, precision))?;

@@ -235,8 +235,8 @@ impl Builder {
     }
 
     /// Computes on the CPU in this arithmetic: in that of a GPU, so that the CPU repeats the GPU's run to the
-    /// bit, or in `split`, which is that of software drivers and of runs of version 0.1. The CPU must be among
-    /// the adapters ([`unisono_gpu::select_in`]). Default: [`Arithmetic::default`], `fused`.
+    /// bit, or in `split`, which is that of software drivers and of runs of version 0.1. The CPU must be
+    /// among the adapters ([`unisono_gpu::select_in`]). Default: [`Arithmetic::default`], `fused`.
     pub fn arithmetic(mut self, arithmetic: Arithmetic) -> Self {
         self.arithmetic = Some(arithmetic);
         self

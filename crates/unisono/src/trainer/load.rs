@@ -22,6 +22,24 @@ impl Trainer {
         self.take_weights(|model| plan.read(&TensorFile::open(path)?, model))
     }
 
+    /// Takes parameters and statistics out of tensors in memory, as [`Trainer::load_model`] takes those of a
+    /// file.
+    ///
+    /// # Errors
+    /// Those of [`Trainer::load_model`], except that no file is read.
+    pub fn load_tensors(&mut self, tensors: &Tensors, plan: &Plan) -> Result<LoadReport, Error> {
+        self.take_weights(|model| plan.take(tensors, model))
+    }
+
+    /// Returns all parameters and statistics by name, as they predict (PyTorch's `state_dict`).
+    ///
+    /// # Errors
+    /// The replicas fail, or the state is not finite.
+    pub fn weights(&mut self) -> Result<Tensors, Error> {
+        self.check_before_leaving()?;
+        self.weights_in_use()
+    }
+
     /// Takes the parameters and statistics that `read` returns for what the model has.
     pub(super) fn take_weights(
         &mut self,

@@ -18,8 +18,8 @@ const BESIDE_GPUS: f64 = 0.25;
 /// Its share where the run computes on the cores as well.
 const ON_THE_SAME_CORES: f64 = 0.01;
 
-/// A second opinion on a run: an adapter, usually the CPU, that makes audited steps of it again, beside it, and
-/// compares outputs and states byte by byte. Set by [`Builder::witness`].
+/// A second opinion on a run: an adapter, usually the CPU, that makes audited steps of it again, beside it,
+/// and compares outputs and states byte by byte. Set by [`Builder::witness`].
 ///
 /// A run on one GPU can only audit itself: the GPU makes a step twice, so that a fault which is the same both
 /// times is not seen. A witness sees it.
@@ -59,15 +59,15 @@ impl Witness {
         Self::cpu()
     }
 
-    /// The first adapter that `name` selects ([`unisono_gpu::select`]). It must give the same bits as the run's
-    /// adapters.
+    /// The first adapter that `name` selects ([`unisono_gpu::select`]). It must give the same bits as the
+    /// run's adapters.
     pub fn on(name: &str) -> Self {
         Self { name: Some(name.into()), share: None }
     }
 
     /// Sets the share of the machine's cores that the witness takes on average, above 0 and at most 1. It
-    /// computes on a quarter of the cores and rests between steps. Default: 0.25 if the run is on GPUs, and 0.01
-    /// if it computes on the cores as well, so that the witness delays it by about 1 %.
+    /// computes on a quarter of the cores and rests between steps. Default: 0.25 if the run is on GPUs, and
+    /// 0.01 if it computes on the cores as well, so that the witness delays it by about 1 %.
     pub fn share(mut self, share: f64) -> Self {
         self.share = Some(share);
         self
@@ -106,13 +106,14 @@ fn other_class(adapters: &[Adapter]) -> Error {
 
 impl Builder {
     /// Has a witness make audited steps of the run again, beside it. [`Builder::audits`] says how often steps
-    /// are audited. The witness takes such a step if it is idle; while it is busy, the run's own replicas audit
-    /// as without it. What a witness has not confirmed is not trusted. A fit waits at its end until the
+    /// are audited. The witness takes such a step if it is idle; while it is busy, the run's own replicas
+    /// audit as without it. What a witness has not confirmed is not trusted. A fit waits at its end until the
     /// witness has made the last step. The witness needs memory of the host for the model and one step.
     ///
     /// If the witness makes something else of a step, twice the same, the run's devices make the step again.
-    /// Then a device that is known to be wrong leaves, or the run goes back to the last state that is trusted,
-    /// or is refused. A witness that does not repeat itself, or fails, leaves; the run says so and goes on.
+    /// Then a device that is known to be wrong leaves, or the run goes back to the last state that is
+    /// trusted, or is refused. A witness that does not repeat itself, or fails, leaves; the run says so and
+    /// goes on.
     ///
     /// A witness may be combined with neither several machines, nor [`Builder::mixed`], nor
     /// [`Builder::shard_optimizer`]. Default: none.
@@ -155,8 +156,8 @@ impl Trainer {
         self.crew.replicas.witness()
     }
 
-    /// Takes the result of an audit that was passed, of the step that began with `state`: with a witness it is
-    /// trusted when the witness agrees.
+    /// Takes the result of an audit that was passed, of the step that began with `state`: with a witness it
+    /// is trusted when the witness agrees.
     pub(super) fn passed(&mut self, state: RunState, audit: Audited) {
         match audit.witnessed {
             Some(number) => self.crew.pending = Some(Pending { number, state, audit }),

@@ -1,15 +1,16 @@
 //! Who may use whom (docs/ARCHITECTURE.md, "Who may use whom"): shaders, random <- graph <- gpu <- replica <-
 //! unisono; cpu <- gpu; graph <- world <- replica; world <- world-mpi <- unisono; random <- data <- unisono;
-//! checkpoint <- unisono. Nothing else.
+//! checkpoint <- unisono <- models. Nothing else.
 
 /// Each library of this repository, with the libraries of this repository that it may depend on.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("unisono-cpu", &[]),
     ("unisono-shaders", &[]),
     ("unisono-random", &[]),
     ("unisono-checkpoint", &[]),
     ("unisono-data", &["unisono-random"]),
     ("unisono-graph", &["unisono-random", "unisono-shaders"]),
+    ("unisono-models", &["unisono"]),
     ("unisono-gpu", &["unisono-cpu", "unisono-graph", "unisono-random", "unisono-shaders"]),
     ("unisono-world", &["unisono-graph"]),
     ("unisono-world-mpi", &["unisono-world"]),

@@ -12,7 +12,7 @@ use syn::visit::Visit;
 use syn::{Attribute, Item, UseTree};
 
 /// The rooms of each crate that has some, from earlier to later.
-const ROOMS: [(&str, &[&str]); 9] = [
+const ROOMS: [(&str, &[&str]); 10] = [
     ("crates/checkpoint", &["tensors", "disk", "model", "store", "saver", "inspect"]),
     ("crates/cpu", &["native", "compile", "run", "kernels", "options", "backend", "targets"]),
     ("crates/data", &["sample", "transforms", "sources", "compose", "order", "loading"]),
@@ -55,6 +55,7 @@ const ROOMS: [(&str, &[&str]); 9] = [
             "predictor",
         ],
     ),
+    ("crates/models", &["error", "config", "architectures", "files", "pretrained"]),
     ("crates/world", &["error", "link", "packed", "message", "cuts", "session", "world", "threads"]),
     ("crates/world-mpi", &["error", "failures", "library", "parts", "owner", "link"]),
 ];

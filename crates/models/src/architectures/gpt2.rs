@@ -1,0 +1,94 @@
+//! GPT-2 (Radford et al. 2019), as transformers' `GPT2LMHeadModel`.
+
+use unisono::graph::Type;
+use unisono::{Context, Initializer, LayerNorm, Var};
+
+use super::{Activation, Architecture, attention, divides, ids, prefixed};
+use crate::config::Config;
+
+/// GPT-2 with its head, whose weights are those of the vectors of words: ids `[B, T]` to logits
+/// `[B, T, vocabulary]`.
+#[derive(Clone, Debug)]
+pub struct Gpt2 {
+    vocabulary: usize,
+    context: usize,
+    width: usize,
+    blocks: usize,
+    heads: usize,
+    hidden: usize,
+    epsilon: f32,
+    activation: Activation,
+}
+
+impl Architecture for Gpt2 {
+    const MODEL_TYPE: &'static str = "gpt2";
+
+    fn new(config: &Config) -> Result<Self, String> {
+        config.expect(&[
+            ("scale_attn_weights", true.into()),
+            ("scale_attn_by_inverse_layer_idx", false.into()),
+            ("add_cross_attention", false.into()),
+            ("tie_word_embeddings", true.into()),
+        ])?;
+        let (width, heads) = (config.size("n_embd")?, config.size("n_head")?);
+        divides(heads, width)?;
+        Ok(Self {
+            vocabulary: config.size("vocab_size")?,
+            context: config.size("n_positions")?,
+            width,
+            blocks: config.size("n_layer")?,
+            heads,
+            hidden: config.size_or("n_inner", 4 * width)?,
+            epsilon: config.number_or("layer_norm_epsilon", 1e-5)?,
+            activation: Activation::named(config.text_or("activation_function", "gelu_new")?)?,
+        })
+    }
+
+    fn input(&self) -> Type {
+        ids(self.context)
+    }
+
+    fn forward(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
+        let norm = LayerNorm::new().epsilon(self.epsilon);
+        cx.within("transformer", "gpt2", |cx| {
+            let words = cx.parameter("wte.weight", &[self.vocabulary, self.width], INIT);
+            let positions = cx.parameter("wpe.weight", &[self.context, self.width], INIT);
+            cx.limit_ids(x, self.vocabulary);
+            let mut h = words.embed(x) + positions.slice(0, 0..x.dims().first().copied().unwrap_or(1));
+            for block in 0..self.blocks {
+                h = cx.within(&format!("h.{block}"), "block", |cx| {
+                    let normed = cx.apply("ln_1", &norm, &h);
+                    let h = &h + cx.within("attn", "attention", |cx| self.attend(cx, &normed, mask));
+                    let normed = cx.apply("ln_2", &norm, &h);
+                    let inner = (self.activation.0)(&conv1d(cx, "mlp.c_fc", &normed, self.hidden));
+                    h + conv1d(cx, "mlp.c_proj", &inner, self.width)
+                });
+            }
+            cx.apply("ln_f", &norm, &h).matmul_t(&words)
+        })
+    }
+
+    fn name(&self, in_file: &str) -> Option<String> {
+        // Old files have the causal mask, and new ones may have the head, which is `wte`.
+        let is_mask = in_file.ends_with(".attn.bias") || in_file.ends_with(".attn.masked_bias");
+        (!is_mask && in_file != "lm_head.weight").then(|| prefixed(in_file, "transformer.", &[]))
+    }
+}
+
+const INIT: Initializer = Initializer::Normal(0.02);
+
+impl Gpt2 {
+    fn attend(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
+        let all = conv1d(cx, "c_attn", x, 3 * self.width);
+        let [q, k, v] = [0, 1, 2].map(|i| all.slice(-1, i * self.width..(i + 1) * self.width));
+        conv1d(cx, "c_proj", &attention([&q, &k, &v], self.heads, true, mask), self.width)
+    }
+}
+
+/// Computes x W + b with W `[in, out]`, as GPT-2 stores it.
+fn conv1d(cx: &mut Context, name: &str, x: &Var, units: usize) -> Var {
+    cx.within(name, "conv1d", |cx| {
+        let weight = cx.parameter("weight", &[x.dims().last().copied().unwrap_or(1), units], INIT);
+        x.matmul(&weight) + cx.parameter("bias", &[units], Initializer::Zeros)
+    })
+}

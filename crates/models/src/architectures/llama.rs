@@ -1,0 +1,123 @@
+//! Llama 2 and 3 (Touvron et al. 2023), as transformers' `LlamaForCausalLM`.
+
+use unisono::functional::{repeat_heads, rotary, scaled_dot_product_attention_masked};
+use unisono::graph::Type;
+use unisono::{Context, Dense, Initializer, RmsNorm, Var};
+
+use super::{Activation, Architecture, ids, prefixed, split};
+use crate::config::Config;
+
+/// A decoder in the style of Llama with its head: ids `[B, T]` to logits `[B, T, vocabulary]`.
+#[derive(Clone, Debug)]
+pub struct Llama {
+    vocabulary: usize,
+    context: usize,
+    width: usize,
+    blocks: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_width: usize,
+    hidden: usize,
+    epsilon: f32,
+    base: f32,
+    tied: bool,
+    activation: Activation,
+}
+
+impl Architecture for Llama {
+    const MODEL_TYPE: &'static str = "llama";
+
+    fn new(config: &Config) -> Result<Self, String> {
+        config.expect(&[("attention_bias", false.into()), ("mlp_bias", false.into())])?;
+        let (width, heads) = (config.size("hidden_size")?, config.size("num_attention_heads")?);
+        let kv_heads = config.size_or("num_key_value_heads", heads)?;
+        let head_width = config.size_or("head_dim", width / heads)?;
+        if !heads.is_multiple_of(kv_heads) || !head_width.is_multiple_of(2) || head_width == 0 {
+            return Err(format!(
+                "{heads} heads of {head_width} features cannot share {kv_heads} heads of keys"
+            ));
+        }
+        Ok(Self {
+            vocabulary: config.size("vocab_size")?,
+            context: config.size("max_position_embeddings")?,
+            width,
+            blocks: config.size("num_hidden_layers")?,
+            heads,
+            kv_heads,
+            head_width,
+            hidden: config.size("intermediate_size")?,
+            epsilon: config.number_or("rms_norm_eps", 1e-6)?,
+            base: base(config)?,
+            tied: config.flag_or("tie_word_embeddings", false)?,
+            activation: Activation::named(config.text_or("hidden_act", "silu")?)?,
+        })
+    }
+
+    fn input(&self) -> Type {
+        ids(self.context)
+    }
+
+    fn forward(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
+        let norm = RmsNorm::new().epsilon(self.epsilon);
+        let start = Initializer::Normal(0.02);
+        let words = cx.parameter("model.embed_tokens.weight", &[self.vocabulary, self.width], start.clone());
+        cx.limit_ids(x, self.vocabulary);
+        let mut h = words.embed(x);
+        for block in 0..self.blocks {
+            h = cx.within(&format!("model.layers.{block}"), "block", |cx| {
+                let normed = cx.apply("input_layernorm", &norm, &h);
+                let h = &h + cx.within("self_attn", "attention", |cx| self.attend(cx, &normed, mask));
+                let normed = cx.apply("post_attention_layernorm", &norm, &h);
+                let gate = (self.activation.0)(&linear(cx, "mlp.gate_proj", &normed, self.hidden));
+                let inner = gate * linear(cx, "mlp.up_proj", &normed, self.hidden);
+                h + linear(cx, "mlp.down_proj", &inner, self.width)
+            });
+        }
+        let h = cx.apply("model.norm", &norm, &h);
+        if self.tied {
+            return h.matmul_t(&words);
+        }
+        h.matmul_t(&cx.parameter("lm_head.weight", &[self.vocabulary, self.width], start))
+    }
+
+    fn name(&self, in_file: &str) -> Option<String> {
+        let is_copy = in_file.ends_with(".rotary_emb.inv_freq") || self.tied && in_file == "lm_head.weight";
+        (!is_copy).then(|| prefixed(in_file, "model.", &["lm_head."]))
+    }
+}
+
+impl Llama {
+    fn attend(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
+        let (all, shared) = (self.heads * self.head_width, self.kv_heads * self.head_width);
+        let q = split(&linear(cx, "q_proj", x, all), self.heads);
+        let k = split(&linear(cx, "k_proj", x, shared), self.kv_heads);
+        let v = split(&linear(cx, "v_proj", x, shared), self.kv_heads);
+        let times = self.heads / self.kv_heads;
+        let [q, k] = [rotary(&q, self.base), rotary(&k, self.base)];
+        let [k, v] = [repeat_heads(&k, times), repeat_heads(&v, times)];
+        let mask = mask.map(|m| m.to_f32().reshape(&[1, 1, m.ty().count()]));
+        let found = scaled_dot_product_attention_masked(&q, &k, &v, true, mask.as_ref());
+        let steps = x.dims().first().copied().unwrap_or(1);
+        linear(cx, "o_proj", &found.permute(&[1, 0, 2]).reshape(&[steps, all]), self.width)
+    }
+}
+
+fn linear(cx: &mut Context, name: &str, x: &Var, units: usize) -> Var {
+    cx.apply(name, &Dense::new(units).no_bias(), x)
+}
+
+/// Returns the base of the rotations. Older configs have it at the top, newer ones in `rope_parameters`.
+fn base(config: &Config) -> Result<f32, String> {
+    let parts = ["rope_parameters", "rope_scaling"].into_iter().filter_map(|name| config.get(name));
+    let mut base = config.number_or("rope_theta", 10_000.0)?;
+    for part in parts {
+        let kind = part.get("rope_type").or(part.get("type")).and_then(serde_json::Value::as_str);
+        if let Some(kind) = kind.filter(|&kind| kind != "default") {
+            return Err(format!("rotations scaled by {kind:?} are not supported yet"));
+        }
+        if let Some(theta) = part.get("rope_theta").and_then(serde_json::Value::as_f64) {
+            base = theta as f32;
+        }
+    }
+    if base > 1.0 { Ok(base) } else { Err(format!("rope_theta is {base}, and must be above 1")) }
+}

@@ -1,0 +1,102 @@
+//! The models, a file each.
+
+pub(crate) mod bert;
+pub(crate) mod distilbert;
+pub(crate) mod gpt2;
+pub(crate) mod llama;
+pub(crate) mod resnet;
+pub(crate) mod vit;
+
+use unisono::functional::scaled_dot_product_attention_masked;
+use unisono::graph::{DType, Type};
+use unisono::{Context, Dense, Var};
+
+use crate::config::Config;
+
+/// A model that `config.json` describes, with the parameters' names of the original.
+pub trait Architecture: Clone + Send + Sync + Sized + 'static {
+    /// The `model_type` in `config.json`.
+    const MODEL_TYPE: &'static str;
+
+    /// Reads the sizes.
+    ///
+    /// # Errors
+    /// A setting is missing or has a value that this model does not know. The text names it.
+    fn new(config: &Config) -> Result<Self, String>;
+
+    /// Returns the type of the model's input, `[B, ...]`: ids of i32 or images of f32. Models of texts take
+    /// other lengths too.
+    fn input(&self) -> Type;
+
+    /// Returns the logits for the input. Positions whose `mask` is 0 are padding; `None`: there is none.
+    fn forward(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var;
+
+    /// Returns the name that this model gives to a tensor of a file, or `None` if the tensor is no weight
+    /// but a constant, a counter, or a copy of another one.
+    fn name(&self, in_file: &str) -> Option<String>;
+}
+
+/// Returns the type of ids `[B, length]`.
+fn ids(length: usize) -> Type {
+    Type::sample(&[length]).of(DType::I32)
+}
+
+/// Looks ids up in a table. Rows of `padding` have no gradient (PyTorch's `padding_idx`).
+fn lookup(cx: &mut Context, table: &Var, x: &Var, padding: Option<usize>) -> Var {
+    cx.limit_ids(x, table.dims().first().copied().unwrap_or(1));
+    let found = table.embed(x);
+    match padding.filter(|_| cx.is_training()) {
+        Some(id) => {
+            let is_padding = x.to_f32().eq_mask(&x.tape().constant(id as f32));
+            is_padding.add_axis().select(&found.detach(), &found)
+        }
+        None => found,
+    }
+}
+
+/// Applies x W^T + b under a name.
+fn dense(cx: &mut Context, name: &str, x: &Var, units: usize) -> Var {
+    cx.apply(name, &Dense::new(units), x)
+}
+
+/// Splits `[B, T, heads d]` into `[B, heads, T, d]`.
+fn split(x: &Var, heads: usize) -> Var {
+    let (steps, width) = (x.dims().first().copied().unwrap_or(1), x.dims().last().copied().unwrap_or(1));
+    x.reshape(&[steps, heads, width / heads]).permute(&[1, 0, 2])
+}
+
+/// Computes attention of `[B, T, E]`, and joins the heads again.
+fn attention([q, k, v]: [&Var; 3], heads: usize, causal: bool, mask: Option<&Var>) -> Var {
+    let mask = mask.map(|m| m.to_f32().reshape(&[1, 1, m.ty().count()]));
+    let [q4, k4, v4] = [q, k, v].map(|x| split(x, heads));
+    let found = scaled_dot_product_attention_masked(&q4, &k4, &v4, causal, mask.as_ref());
+    found.permute(&[1, 0, 2]).reshape(q.dims())
+}
+
+/// An activation, as transformers' configs call it.
+#[derive(Clone, Copy, Debug)]
+struct Activation(fn(&Var) -> Var);
+
+impl Activation {
+    fn named(name: &str) -> Result<Self, String> {
+        Ok(Self(match name {
+            "gelu" => Var::gelu,
+            "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Var::gelu_tanh,
+            "relu" => Var::relu,
+            "silu" | "swish" => Var::silu,
+            "tanh" => Var::tanh,
+            _ => return Err(format!("the activation {name:?} is unknown: gelu, gelu_new, relu, silu, tanh")),
+        }))
+    }
+}
+
+/// Refuses heads that do not divide the width.
+fn divides(heads: usize, width: usize) -> Result<(), String> {
+    if width.is_multiple_of(heads) { Ok(()) } else { Err(format!("{heads} heads do not divide {width}")) }
+}
+
+/// Puts `prefix` in front of a name, unless it is there or another part of the model is.
+fn prefixed(name: &str, prefix: &str, others: &[&str]) -> String {
+    let is_whole = name.starts_with(prefix) || others.iter().any(|other| name.starts_with(other));
+    if is_whole { name.to_owned() } else { format!("{prefix}{name}") }
+}

@@ -1,0 +1,45 @@
+//! The errors of this crate. Every message names the file or directory and the reason.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The reason why a model could not be opened or saved.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file system refused an operation.
+    #[error("{}: {reason}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's answer.
+        reason: std::io::Error,
+    },
+    /// A file does not hold what it should.
+    #[error("{}: {problem}", path.display())]
+    Broken {
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
+    /// A file of weights cannot be read or written.
+    #[error(transparent)]
+    Weights(#[from] unisono::checkpoint::Error),
+    /// The trainer or the predictor failed.
+    #[error(transparent)]
+    Unisono(#[from] unisono::Error),
+}
+
+/// Prints the message, so that a `main` that returns the error shows it.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Error {
+    pub(crate) fn broken(path: &Path, problem: impl Into<String>) -> Self {
+        Self::Broken { path: path.to_owned(), problem: problem.into() }
+    }
+}

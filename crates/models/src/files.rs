@@ -1,0 +1,90 @@
+//! The files of a model's directory.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use unisono::checkpoint::{Tensors, read_tensors};
+
+use crate::error::Error;
+
+pub(crate) const CONFIG: &str = "config.json";
+pub(crate) const WEIGHTS: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+/// The part of an index that says where each tensor is.
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+/// Reads a whole file.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|reason| Error::Io { path: path.to_owned(), reason })
+}
+
+/// Reads all weights of a directory: `model.safetensors`, or the shards that its index names.
+pub(crate) fn weights(dir: &Path) -> Result<Tensors, Error> {
+    let whole = dir.join(WEIGHTS);
+    if whole.exists() {
+        return Ok(read_tensors(whole)?);
+    }
+    let path = dir.join(INDEX);
+    if !path.exists() {
+        return Err(Error::broken(dir, nothing(dir)));
+    }
+    let index: Index = serde_json::from_slice(&read(&path)?)
+        .map_err(|error| Error::broken(&path, format!("no index of a sharded model: {error}")))?;
+    shards(dir, &path, &index)
+}
+
+/// Reads the shards of an index, and checks that they hold what it says, and nothing else.
+fn shards(dir: &Path, path: &Path, index: &Index) -> Result<Tensors, Error> {
+    let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (name, file) in &index.weight_map {
+        files.entry(file).or_default().push(name);
+    }
+    let mut all = Tensors::new();
+    for (file, names) in files {
+        if Path::new(file).file_name().and_then(|name| name.to_str()) != Some(file) {
+            return Err(Error::broken(path, format!("{file:?} is no name of a file in this directory")));
+        }
+        let shard: PathBuf = dir.join(file);
+        let mut tensors = read_tensors(&shard)?;
+        for name in names {
+            let tensor = tensors.remove(name);
+            let missing = || Error::broken(&shard, format!("lacks {name}, which {INDEX} says is here"));
+            all.insert(name.to_owned(), tensor.ok_or_else(missing)?);
+        }
+        if let Some(name) = tensors.keys().next() {
+            return Err(Error::broken(&shard, format!("has {name}, of which {INDEX} says nothing")));
+        }
+    }
+    Ok(all)
+}
+
+/// Says what a directory without weights has instead.
+fn nothing(dir: &Path) -> String {
+    const KNOWN: [(&str, &str); 5] = [
+        (".bin", "PyTorch's format"),
+        (".pt", "PyTorch's format"),
+        (".h5", "Keras's format"),
+        (".keras", "Keras's format"),
+        (".msgpack", "Flax's format"),
+    ];
+    let mut names: Vec<String> = std::fs::read_dir(dir)
+        .map(|entries| {
+            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+        })
+        .unwrap_or_default();
+    names.sort();
+    let found = names
+        .iter()
+        .find_map(|name| KNOWN.iter().find(|(end, _)| name.ends_with(end)).map(|(_, kind)| (name, kind)));
+    let other = found.map(|(name, kind)| {
+        format!(
+            "; {name} has {kind}: save the model again by `save_pretrained(dir, safe_serialization=True)`"
+        )
+    });
+    format!("has neither {WEIGHTS} nor {INDEX}{}", other.unwrap_or_default())
+}

@@ -1,0 +1,18 @@
+#![doc = include_str!("../README.md")]
+
+mod architectures;
+mod config;
+mod error;
+mod files;
+mod pretrained;
+
+pub use architectures::Architecture;
+pub use architectures::bert::Bert;
+pub use architectures::distilbert::DistilBert;
+pub use architectures::gpt2::Gpt2;
+pub use architectures::llama::Llama;
+pub use architectures::resnet::ResNet;
+pub use architectures::vit::Vit;
+pub use config::Config;
+pub use error::Error;
+pub use pretrained::Pretrained;

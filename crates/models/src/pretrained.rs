@@ -1,0 +1,214 @@
+//! Opening a model's directory, and writing one.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use unisono::checkpoint::{Info, Plan, TensorDType, Tensors, write_model_of_format, write_whole};
+use unisono::data::FieldSpec;
+use unisono::{Context, INPUT, Mode, Model, OUTPUT, Outputs, Predictor, PredictorBuilder, Tape, Trainer};
+
+use crate::architectures::Architecture;
+use crate::config::Config;
+use crate::error::Error;
+use crate::files::{CONFIG, WEIGHTS, read, weights};
+
+/// The name of the field that says which positions are padding (0) and which are not (1).
+const MASK: &str = "attention_mask";
+
+/// A model of the architecture `M` with its weights, opened from a directory (transformers'
+/// `from_pretrained`).
+#[derive(Clone, Debug)]
+pub struct Pretrained<M> {
+    architecture: M,
+    dir: PathBuf,
+    config: Vec<u8>,
+    weights: Tensors,
+    /// The name in the file of each of the model's tensors.
+    names: BTreeMap<String, String>,
+    /// The tensors of the file that are no weights. They are written back as they were.
+    others: Tensors,
+}
+
+impl<M: Architecture> Pretrained<M> {
+    /// Opens a directory with `config.json` and `model.safetensors`, or with the shards that
+    /// `model.safetensors.index.json` names. Weights of f16 and bf16 become f32, exactly. No device is used.
+    ///
+    /// # Errors
+    /// A file is missing or broken; `config.json` describes another architecture; a tensor is missing or has
+    /// another shape, or the model does not know it. A table then lists all of them by pattern.
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self, Error> {
+        let dir = dir.as_ref();
+        let path = dir.join(CONFIG);
+        let text = read(&path)?;
+        let wrong = |problem: String| Error::broken(&path, problem);
+        let config = Config::parse(&text).map_err(wrong)?;
+        let kind = config.text_or("model_type", "").map_err(wrong)?;
+        if kind != M::MODEL_TYPE {
+            return Err(wrong(format!("model_type is {kind:?}, and {:?} is opened", M::MODEL_TYPE)));
+        }
+        let architecture = M::new(&config).map_err(wrong)?;
+        let mut opened = Self {
+            architecture,
+            dir: dir.to_owned(),
+            config: text,
+            weights: Tensors::new(),
+            names: BTreeMap::new(),
+            others: Tensors::new(),
+        };
+        for (in_file, tensor) in weights(dir)? {
+            let Some(name) = opened.architecture.name(&in_file) else {
+                opened.others.insert(in_file, tensor);
+                continue;
+            };
+            if let Some(other) = opened.names.insert(name.clone(), in_file.clone()) {
+                return Err(Error::broken(dir, format!("{other} and {in_file} are both {name}")));
+            }
+            opened.weights.insert(name, tensor);
+        }
+        opened.check()?;
+        Ok(opened)
+    }
+
+    /// Returns the model for [`Trainer::builder`]. Its input is the field `x`, and `attention_mask` where the
+    /// data have it; its output is `output`.
+    pub fn model(&self) -> Model {
+        let architecture = self.architecture.clone();
+        Model::new(move |cx, x| {
+            let logits = architecture.forward(cx, &x[INPUT], x.get(MASK));
+            Outputs::new().with(OUTPUT, &logits)
+        })
+    }
+
+    /// Returns the architecture with its sizes.
+    pub fn architecture(&self) -> &M {
+        &self.architecture
+    }
+
+    /// Returns the weights by the model's names, in the type that they have on disk.
+    pub fn weights(&self) -> &Tensors {
+        &self.weights
+    }
+
+    /// Gives a trainer of [`Pretrained::model`] the weights.
+    ///
+    /// # Errors
+    /// The trainer has another model, or its replicas fail.
+    pub fn load(&self, trainer: &mut Trainer) -> Result<(), Error> {
+        trainer.load_tensors(&self.weights, &Plan::new())?;
+        Ok(())
+    }
+
+    /// Opens a predictor with the weights, for samples of these fields.
+    ///
+    /// # Errors
+    /// The fields do not fit the model; no adapter.
+    pub fn predictor(&self, builder: PredictorBuilder, fields: &[FieldSpec]) -> Result<Predictor, Error> {
+        Ok(builder.open_tensors(self.model(), fields, &self.weights)?)
+    }
+
+    /// Writes weights of this model, such as those of a trainer, as a directory that transformers opens:
+    /// `model.safetensors`, whose tensors have the names that they had in the directory that was opened, and
+    /// `config.json`. The directory is made if it is not there. Weights are written as they are given, f32
+    /// after training.
+    ///
+    /// # Errors
+    /// A tensor is missing or of another shape, or is none of the model's; a file cannot be written.
+    pub fn save_pretrained(&self, dir: impl AsRef<Path>, weights: &Tensors) -> Result<(), Error> {
+        let dir = dir.as_ref();
+        self.compare(dir, weights)?;
+        let mut all = self.others.clone();
+        for (name, tensor) in weights {
+            let in_file = self.names.get(name).unwrap_or(name);
+            all.insert(in_file.clone(), tensor.clone());
+        }
+        self.renew_copies(&mut all);
+        std::fs::create_dir_all(dir).map_err(|reason| Error::Io { path: dir.to_owned(), reason })?;
+        write_model_of_format(dir.join(WEIGHTS), &all, "pt")?;
+        Ok(write_whole(dir.join(CONFIG), &[&self.config])?)
+    }
+
+    /// Gives the copies of tensors in the file, such as a head that is tied to the vectors of words, the new
+    /// values: those of the tensor whose old values were the same.
+    fn renew_copies(&self, all: &mut Tensors) {
+        for (copy, old) in &self.others {
+            let original =
+                self.weights.iter().find(|(_, tensor)| old.dtype() != TensorDType::I64 && *tensor == old);
+            let new = original.and_then(|(name, _)| all.get(self.names.get(name)?)).cloned();
+            if let Some(new) = new {
+                all.insert(copy.clone(), new);
+            }
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.compare(&self.dir, &self.weights)
+    }
+
+    /// Compares tensors with those that the model has.
+    fn compare(&self, dir: &Path, weights: &Tensors) -> Result<(), Error> {
+        let wanted = self.wanted(dir)?;
+        let mut table = Table::default();
+        for (name, info) in &wanted {
+            match weights.get(name) {
+                None => table.add(name, "missing".into()),
+                Some(tensor) if tensor.shape() != info.shape => {
+                    table.add(
+                        name,
+                        format!("{:?} in the file, {:?} in the model", tensor.shape(), info.shape),
+                    );
+                }
+                Some(tensor) if !is_float(tensor.dtype()) => {
+                    table.add(name, format!("of {}", tensor.dtype()))
+                }
+                Some(_) => {}
+            }
+        }
+        for name in weights.keys().filter(|name| !wanted.contains_key(*name)) {
+            table.add(self.names.get(name).unwrap_or(name), "not in the model".into());
+        }
+        if table.0.is_empty() { Ok(()) } else { Err(Error::broken(dir, table.text())) }
+    }
+
+    /// Traces the model, and returns its tensors.
+    fn wanted(&self, dir: &Path) -> Result<BTreeMap<String, Info>, Error> {
+        let tape = Tape::new();
+        let mut cx = Context::new(&tape, Mode::Evaluate);
+        let x = tape.input(INPUT, self.architecture.input());
+        self.architecture.forward(&mut cx, &x, None);
+        if let Some(error) = tape.error() {
+            return Err(Error::broken(&dir.join(CONFIG), error.to_string()));
+        }
+        let all = cx.parameters().iter().chain(cx.statistics());
+        Ok(all.map(|parameter| (parameter.name.clone(), Info::f32(parameter.var.dims()))).collect())
+    }
+}
+
+fn is_float(dtype: TensorDType) -> bool {
+    matches!(dtype, TensorDType::F16 | TensorDType::Bf16 | TensorDType::F32 | TensorDType::F64)
+}
+
+/// Tensors that do not fit: how many there are of each pattern and problem.
+#[derive(Default)]
+struct Table(BTreeMap<(String, String), usize>);
+
+impl Table {
+    fn add(&mut self, name: &str, problem: String) {
+        // The numbers of layers become stars.
+        let parts = name.split('.').map(|part| if part.parse::<u32>().is_ok() { "*" } else { part });
+        *self.0.entry((parts.collect::<Vec<_>>().join("."), problem)).or_default() += 1;
+    }
+
+    fn text(&self) -> String {
+        const MOST: usize = 20;
+        let width = self.0.keys().map(|(pattern, _)| pattern.len()).max().unwrap_or(0);
+        let mut text = "the weights do not fit the model:".to_owned();
+        for ((pattern, problem), count) in self.0.iter().take(MOST) {
+            let times = if *count > 1 { format!(" ({count} times)") } else { String::new() };
+            text += &format!("\n  {pattern:width$}  {problem}{times}");
+        }
+        if self.0.len() > MOST {
+            text += &format!("\n  and {} more lines", self.0.len() - MOST);
+        }
+        text
+    }
+}

@@ -1,0 +1,102 @@
+"""Makes small models with true names and random weights, and what PyTorch computes with them in float64.
+
+    python3 -m venv venv && venv/bin/pip install torch transformers
+    venv/bin/python crates/models/tests/make_cases.py crates/models/tests/cases [CASE ...]
+
+Each case is a directory that `save_pretrained` wrote, and `expected.json`: the input, the logits, the mean
+loss of cross-entropy, the norm of each gradient, and the losses of ten steps of AdamW.
+"""
+
+import json
+import pathlib
+import sys
+
+import torch
+from safetensors.torch import load_file
+from torch.nn.functional import cross_entropy
+from transformers import (
+    BertConfig, BertForMaskedLM, BertForSequenceClassification, DistilBertConfig,
+    DistilBertForSequenceClassification, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
+    ResNetConfig, ResNetForImageClassification, ViTConfig, ViTForImageClassification,
+)
+
+WORDS = dict(vocab_size=48)
+BERT = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
+            max_position_embeddings=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+RESNET = dict(embedding_size=4, hidden_sizes=[8, 16], depths=[2, 1], num_labels=3)
+CASES = {
+    "gpt2": (GPT2LMHeadModel, GPT2Config(**WORDS, n_positions=16, n_embd=16, n_layer=2, n_head=2, resid_pdrop=0.0,
+             embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0)),
+    "llama": (LlamaForCausalLM, LlamaConfig(**WORDS, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+              num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=16, bos_token_id=0,
+              eos_token_id=0)),
+    "bert": (BertForSequenceClassification, BertConfig(**WORDS, **BERT, num_labels=3)),
+    "bert_masked": (BertForMaskedLM, BertConfig(**WORDS, **BERT)),
+    "distilbert": (DistilBertForSequenceClassification, DistilBertConfig(**WORDS, dim=16, n_layers=2, n_heads=2,
+                   hidden_dim=24, max_position_embeddings=16, num_labels=3, dropout=0.0, attention_dropout=0.0,
+                   seq_classif_dropout=0.0)),
+    "vit": (ViTForImageClassification, ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+            intermediate_size=24, image_size=8, patch_size=4, num_labels=3, hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0)),
+    "resnet_basic": (ResNetForImageClassification, ResNetConfig(**RESNET, layer_type="basic")),
+    "resnet_bottleneck": (ResNetForImageClassification, ResNetConfig(**RESNET, layer_type="bottleneck")),
+}
+
+
+def logits_of(model, x):
+    return model(pixel_values=x).logits if x.is_floating_point() else model(input_ids=x).logits
+
+
+def make(name, dir):
+    kind, config = CASES[name]
+    torch.manual_seed(1)
+    model = kind(config).train()
+    with torch.no_grad():
+        for key, tensor in model.named_parameters():
+            is_scale = "norm" in key.lower() and key.endswith("weight")
+            tensor.copy_(torch.randn_like(tensor) * 0.2 + (1.0 if is_scale else 0.0))
+    model.save_pretrained(dir / name)
+    (dir / name / "generation_config.json").unlink(missing_ok=True)
+    # Some models have other names in memory than on disk.
+    stored = load_file(dir / name / "model.safetensors")
+    on_disk = {key: next(other for other, value in stored.items() if torch.equal(value, tensor))
+               for key, tensor in model.named_parameters()}
+    model = model.double()
+    images = "pixel_values" == model.main_input_name
+    if images:
+        side = 8 if name == "vit" else 24
+        x = torch.randn(4, 3, side, side).float().double()
+    else:
+        x = torch.randint(0, 48, (4, 7))
+    model.eval()
+    logits = logits_of(model, x)
+    model.train()
+    y = torch.randint(0, logits.shape[-1], logits.shape[:-1])
+
+    def loss():
+        out = logits_of(model, x)
+        return cross_entropy(out.reshape(-1, out.shape[-1]), y.reshape(-1))
+
+    first = loss()
+    first.backward()
+    gradients = {on_disk[key]: p.grad.norm().item() for key, p in model.named_parameters() if p.grad is not None}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
+    losses = []
+    for _ in range(10):
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+    expected = dict(x=x.flatten().tolist(), x_shape=list(x.shape), y=y.flatten().tolist(), y_shape=list(y.shape),
+                    logits=[float(f"{v:.10g}") for v in logits.flatten().tolist()], loss=first.item(),
+                    gradients=gradients, losses=losses)
+    (dir / name / "expected.json").write_text(json.dumps(expected))
+
+
+if __name__ == "__main__":
+    target = pathlib.Path(sys.argv[1])
+    for case in sys.argv[2:] or CASES:
+        make(case, target)
+        size = sum(file.stat().st_size for file in (target / case).iterdir())
+        print(case, size)
