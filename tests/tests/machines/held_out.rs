@@ -70,7 +70,8 @@ fn fit(trainer: &mut Trainer, held_out: &Loader) -> Result<(), Error> {
 
 #[test]
 fn other_data_that_are_held_out_are_refused_by_name() {
-    let cases: [([fn() -> Loader; 2], &str); 5] = [
+    type Case<'a> = ([fn() -> Loader; 2], &'a str);
+    let cases: [Case<'_>; 5] = [
         (
             [|| loader(20, 6).unwrap(), || loader(21, 6).unwrap()],
             "the number of the validation data 21, rank 0: 20",
