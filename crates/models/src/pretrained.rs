@@ -106,8 +106,8 @@ impl<M: Architecture> Pretrained<M> {
         Ok(builder.open_tensors(self.model(), fields, &self.weights)?)
     }
 
-    /// Writes weights of this model, such as those of a trainer, as a directory that transformers opens:
-    /// `model.safetensors`, whose tensors have the names that they had in the directory that was opened, and
+    /// Writes weights of this model, such as those of a trainer, as a directory of the form that transformers
+    /// writes: `model.safetensors`, whose tensors have the names that they had in the directory that was opened, and
     /// `config.json`. The directory is made if it is not there. Weights are written as they are given, f32
     /// after training.
     ///
