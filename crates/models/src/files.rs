@@ -57,7 +57,7 @@ fn shards(dir: &Path, path: &Path, index: &Index) -> Result<Tensors, Error> {
             all.insert(name.to_owned(), tensor.ok_or_else(missing)?);
         }
         if let Some(name) = tensors.keys().next() {
-            return Err(Error::broken(&shard, format!("has {name}, of which {INDEX} says nothing")));
+            return Err(Error::broken(&shard, format!("has the tensor {name}, which {INDEX} does not list")));
         }
     }
     Ok(all)

@@ -107,9 +107,9 @@ impl<M: Architecture> Pretrained<M> {
     }
 
     /// Writes weights of this model, such as those of a trainer, as a directory of the form that transformers
-    /// writes: `model.safetensors`, whose tensors have the names that they had in the directory that was opened, and
-    /// `config.json`. The directory is made if it is not there. Weights are written as they are given, f32
-    /// after training.
+    /// writes: `model.safetensors`, whose tensors have the names that they had in the directory that was
+    /// opened, and `config.json`. The directory is made if it is not there. Weights are written as they are
+    /// given, f32 after training.
     ///
     /// # Errors
     /// A tensor is missing or of another shape, or is none of the model's; a file cannot be written.

@@ -54,7 +54,7 @@ pub struct Options {
     /// replicas, see [`crate::Owners`]. The programs' tensors must have buffers of their own. Default: none,
     /// which means that each replica has all of them.
     pub owners: Option<usize>,
-    /// CPU adapters compute on one in so many of the cores that they would otherwise take. Default: 1.
+    /// Divides the number of cores that CPU adapters use: with 4 they use a quarter. Default: 1.
     pub cores_divided_by: usize,
     /// Whether to record what [`crate::Replicas::take_timeline`] returns. Default: false.
     pub timeline: bool,

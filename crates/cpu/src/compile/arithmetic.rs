@@ -1,5 +1,5 @@
-//! Operators, functions and conversions. Each is the processor's own operation: `fma` rounds as the options
-//! say, as a multiplication and an addition, unless the kernel is to round once.
+//! Operators, functions and conversions. Each is the processor's own operation: `fma` rounds once or
+//! twice, as the options say.
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{self, InstBuilder, types};

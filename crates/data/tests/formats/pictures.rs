@@ -7,7 +7,7 @@ use unisono_data::{Cache, Concat, ImageFolder, Source, Subset};
 
 use super::{given, message, written};
 
-/// A folder with these files, all of which are the same picture.
+/// Makes a folder with these files. Each holds the same picture.
 fn pictures(files: &[&str]) -> TempDir {
     let dir = TempDir::new().unwrap();
     for file in files {

@@ -75,9 +75,9 @@ impl Replicas {
         ReplicaError::Audit { step, wrong, why: finding.why, lasting: finding.lasting }
     }
 
-    /// Finds out who is wrong about a step of which a witness makes something else, the same each time:
-    /// `name` is its adapter, and `made` what it makes. Dismisses replicas that are wrong, if others are
-    /// right. The others have the state before the step when this returns.
+    /// Finds out who is wrong when a witness computed a step twice and disagrees with the run both times.
+    /// `name` is the witness's adapter, and `made` its result. Dismisses replicas that are wrong, if others
+    /// are right. The others have the state before the step when this returns.
     pub(super) fn contradicted(
         &mut self,
         step: u64,

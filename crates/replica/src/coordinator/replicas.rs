@@ -87,7 +87,7 @@ pub struct Replicas {
     pub(crate) exchanged: Exchanged,
     /// The replicas that keep what the optimizer keeps, where it is shared out.
     pub(crate) owners: Arc<Owners>,
-    /// The adapter beside the replicas that makes some steps again.
+    /// The adapter that recomputes some steps to check the replicas.
     pub(crate) witness: Option<Witness>,
 }
 

@@ -1,4 +1,4 @@
-//! A witness: an adapter beside the replicas that makes some steps of the run again, on a thread of its own.
+//! A witness: an extra adapter that recomputes some of the run's steps, on its own thread.
 //! It is a second opinion for a run on one device, and delays it only at its end.
 //!
 //! ```text
@@ -29,7 +29,7 @@ use crate::worker::digest::Digest;
 /// The most programs that a witness keeps compiled.
 const PROGRAMS: usize = 8;
 
-/// A witness computes on one in so many cores.
+/// A witness on the CPU uses one core in four.
 const DIVIDED_BY: usize = 4;
 
 /// What is known about a witness.
@@ -40,7 +40,7 @@ pub struct WitnessReport {
     pub adapter: String,
     /// The number of the run's steps that it made again and that gave the same bytes.
     pub agreed: u64,
-    /// The time that it took for them, beside the run.
+    /// The time that it spent on these steps, while the run went on.
     pub took: Duration,
     /// The time for which the run waited for it.
     pub waited: Duration,

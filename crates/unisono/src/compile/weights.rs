@@ -10,7 +10,7 @@ use crate::compile::fields::WEIGHT;
 use crate::compile::parts::LossOn;
 use crate::model::Inputs;
 
-/// What weighs the losses of outputs, beside the field `w`.
+/// The weights of losses that do not come from the field `w`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Weighing {
     /// The field with the weights of the samples or labels of an output.
@@ -102,7 +102,7 @@ impl Weighed {
         Self { each, counted, own, by }
     }
 
-    /// Returns whether anything beside the field `w` weighs the samples.
+    /// Returns whether samples have weights that do not come from the field `w`.
     pub fn weighs(&self) -> bool {
         self.own.is_some()
     }

@@ -1,4 +1,4 @@
-//! Which files of a folder are pictures of which class, and what was passed over.
+//! Finds the pictures of each class in a folder, and records the files that it skips.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
