@@ -1,6 +1,7 @@
 //! The models, a file each.
 
 pub(crate) mod bert;
+pub(crate) mod decoder;
 pub(crate) mod distilbert;
 pub(crate) mod gpt2;
 pub(crate) mod llama;

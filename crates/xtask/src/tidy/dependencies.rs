@@ -10,7 +10,7 @@ const MAY_USE: [(&str, &[&str]); 12] = [
     ("unisono-checkpoint", &[]),
     ("unisono-data", &["unisono-random"]),
     ("unisono-graph", &["unisono-random", "unisono-shaders"]),
-    ("unisono-models", &["unisono"]),
+    ("unisono-models", &["unisono", "unisono-random"]),
     ("unisono-gpu", &["unisono-cpu", "unisono-graph", "unisono-random", "unisono-shaders"]),
     ("unisono-world", &["unisono-graph"]),
     ("unisono-world-mpi", &["unisono-world"]),
