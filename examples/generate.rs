@@ -1,6 +1,7 @@
 //! Writes with a GPT-2 or Llama from its directory, as Hugging Face's hub has it.
 //!
-//!     cargo run --release -p unisono-examples --bin generate -- --model gpt2/ --prompts prompts.txt --most 64
+//!     cargo run --release -p unisono-examples --bin generate -- --model gpt2/ --prompts prompts.txt --most
+//! 64
 //!
 //! A line of the prompts is a text, or the ids of its tokens: `[464, 3290]`. Texts need the feature
 //! `tokenizers` (`--features tokenizers`) and the directory's `tokenizer.json`.

@@ -85,8 +85,8 @@ impl Reader {
         }
     }
 
-    /// Computes causal attention, `[B, heads, T, width]`. Each head of keys and values is for `times` heads of
-    /// queries. The layers call it in their order.
+    /// Computes causal attention, `[B, heads, T, width]`. Each head of keys and values is for `times` heads
+    /// of queries. The layers call it in their order.
     pub(super) fn attend(&mut self, [q, k, v]: [&Var; 3], times: usize) -> Var {
         let found = match &self.read {
             Read::Whole { mask, .. } => {

@@ -79,8 +79,8 @@ impl Generate {
         self
     }
 
-    /// Says whether the keys and values of earlier tokens are kept (`use_cache`). Without, each token reads the
-    /// whole text again, with the same result. Default: true.
+    /// Says whether the keys and values of earlier tokens are kept (`use_cache`). Without, each token reads
+    /// the whole text again, with the same result. Default: true.
     pub fn cached(mut self, cached: bool) -> Self {
         self.cached = cached;
         self

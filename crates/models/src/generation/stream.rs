@@ -12,8 +12,8 @@ use crate::error::Error;
 use super::cache::Cache;
 use super::{Generate, Generator, LENGTH, POSITION, Program, bucket, ids, sampling};
 
-/// The steps of a batch of prompts, made by [`Generator::stream`]: an iterator over what each step writes, for
-/// each prompt its next token, or none if its text has ended. An error ends it.
+/// The steps of a batch of prompts, made by [`Generator::stream`]: an iterator over what each step writes,
+/// for each prompt its next token, or none if its text has ended. An error ends it.
 pub struct Stream<'a, M> {
     generator: &'a mut Generator<M>,
     texts: Vec<Text>,
