@@ -5,6 +5,7 @@ mod config;
 mod error;
 mod files;
 mod generation;
+mod lora;
 mod pretrained;
 
 pub use architectures::Architecture;
@@ -18,4 +19,5 @@ pub use architectures::vit::Vit;
 pub use config::Config;
 pub use error::Error;
 pub use generation::{Generate, Generator, Stream};
+pub use lora::{Adapted, Lora};
 pub use pretrained::{Pretrained, model_type};

@@ -15,7 +15,7 @@ use crate::files::{CONFIG, WEIGHTS, read, weights};
 /// The file that says how texts are generated, where there is one.
 const GENERATION: &str = "generation_config.json";
 /// The name of the field that says which positions are padding (0) and which are not (1).
-const MASK: &str = "attention_mask";
+pub(crate) const MASK: &str = "attention_mask";
 
 /// A model of the architecture `M` with its weights, opened from a directory (transformers'
 /// `from_pretrained`).

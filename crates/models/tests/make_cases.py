@@ -1,6 +1,6 @@
 """Makes small models with true names and random weights, and what PyTorch computes with them in float64.
 
-    python3 -m venv venv && venv/bin/pip install torch transformers
+    python3 -m venv venv && venv/bin/pip install torch transformers peft
     venv/bin/python crates/models/tests/make_cases.py crates/models/tests/cases [CASE ...]
 
 Each case is a directory that `save_pretrained` wrote, and `expected.json`: the input, the logits, the mean
@@ -50,6 +50,8 @@ LONG = {
                    num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128, bos_token_id=0,
                    eos_token_id=[0, 47])),
 }
+
+ADAPTERS = {"gpt2_lora": ("gpt2", ["c_attn", "mlp.c_proj"]), "llama_lora": ("llama", ["q_proj", "v_proj"])}
 
 
 def logits_of(model, x):
@@ -123,9 +125,30 @@ def generate(name, dir):
     (dir / name / "generated.json").write_text(json.dumps(dict(prompts=prompts, greedy=greedy)))
 
 
+def adapt(name, dir):
+    """An adapter that peft wrote, for the case of the same model, and the logits with it."""
+    from peft import LoraConfig, get_peft_model
+
+    base, modules = ADAPTERS[name]
+    kind, config = CASES[base]
+    model = kind.from_pretrained(dir / base).eval()
+    model = get_peft_model(model, LoraConfig(r=4, lora_alpha=12, target_modules=modules,
+                                             fan_in_fan_out=base == "gpt2"))
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for key, tensor in model.named_parameters():
+            if "lora_B" in key:
+                tensor.copy_(torch.randn_like(tensor) * 0.1)
+    model.save_pretrained(dir / name)
+    (dir / name / "README.md").unlink(missing_ok=True)
+    x = torch.tensor(json.loads((dir / base / "expected.json").read_text())["x"], dtype=torch.long).reshape(4, 7)
+    logits = model.double()(input_ids=x).logits
+    (dir / name / "logits.json").write_text(json.dumps([float(f"{v:.10g}") for v in logits.flatten().tolist()]))
+
+
 if __name__ == "__main__":
     target = pathlib.Path(sys.argv[1])
-    for case in sys.argv[2:] or [*CASES, *LONG]:
-        (make if case in CASES else generate)(case, target)
+    for case in sys.argv[2:] or [*CASES, *LONG, *ADAPTERS]:
+        (make if case in CASES else generate if case in LONG else adapt)(case, target)
         size = sum(file.stat().st_size for file in (target / case).iterdir())
         print(case, size)

@@ -23,6 +23,7 @@ pub struct Gpt2 {
 
 impl Architecture for Gpt2 {
     const MODEL_TYPE: &'static str = "gpt2";
+    const IN_OUT: bool = true;
 
     fn new(config: &Config) -> Result<Self, String> {
         config.expect(&[

@@ -18,6 +18,8 @@ use crate::config::Config;
 pub trait Architecture: Clone + Send + Sync + Sized + 'static {
     /// The `model_type` in `config.json`.
     const MODEL_TYPE: &'static str;
+    /// Whether linear layers store their weights `[in, out]` (peft's `fan_in_fan_out`).
+    const IN_OUT: bool = false;
 
     /// Reads the sizes.
     ///
