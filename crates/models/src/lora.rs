@@ -19,9 +19,9 @@ const WEIGHTS: &str = "adapter_model.safetensors";
 /// What peft puts in front of the model's names.
 const PREFIX: &str = "base_model.model.";
 
-/// The settings of low-rank adaptation (Hu et al. 2021; peft's `LoraConfig`): a linear layer with the weight W
-/// computes with W + (scale / rank) B A, where A has `rank` rows and B as many columns. Only A and B are
-/// trained.
+/// The settings of low-rank adaptation (Hu et al. 2021; peft's `LoraConfig`): a linear layer with the
+/// weight W computes with W + (scale / rank) B A, where A has `rank` rows and B as many columns. Only A and
+/// B are trained.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lora {
     rank: usize,

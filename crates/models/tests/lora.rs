@@ -21,8 +21,8 @@ fn loader(base: &str) -> Loader {
     let ids = |key: &str| -> Vec<i32> {
         expected[key].as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as i32).collect()
     };
-    let memory = Memory::new("x", &[7], Values::I32(ids("x"))).unwrap();
-    Loader::new(memory.with("y", &[7], Values::I32(ids("y"))).unwrap()).batch(4)
+    let memory = Memory::new("x", [7], Values::I32(ids("x"))).unwrap();
+    Loader::new(memory.with("y", [7], Values::I32(ids("y"))).unwrap()).batch(4)
 }
 
 fn logits<M: Architecture>(base: &Pretrained<M>, loader: &Loader, weights: &Tensors) -> Vec<f32> {

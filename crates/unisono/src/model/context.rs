@@ -7,6 +7,7 @@ use std::sync::Arc;
 use unisono_graph::{Graph, GraphError, Lead, NodeId, StateKind, Tape, Type, Var};
 
 use crate::model::ids;
+use crate::model::reparametrize::Reparametrize;
 use crate::model::{Initializer, Layer};
 
 /// The most layers inside of one another. Layers are traced by a recursion, which needs a few kilobytes of
@@ -15,9 +16,6 @@ pub(crate) const MAX_NESTING: usize = 128;
 
 /// Accepts the names of statistics that keep their values.
 pub(crate) type FrozenNames = dyn Fn(&str) -> bool + Send + Sync;
-
-/// Computes a parameter from its full name and the tensor of that name.
-type Reparametrize = dyn Fn(&mut Context, &str, &Var) -> Var + Send + Sync;
 
 /// Whether a model is traced for training or for evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +90,7 @@ pub struct Context {
     /// Values for tensors by name, which are declared already.
     given: BTreeMap<String, Var>,
     /// What layers get in place of their parameters.
-    reparametrize: Option<Arc<Reparametrize>>,
+    pub(super) reparametrize: Option<Arc<Reparametrize>>,
 }
 
 impl Context {
@@ -152,39 +150,7 @@ impl Context {
             var
         });
         let var = if self.frozen > 0 { var.detach() } else { var };
-        // What it declares itself is as it is.
-        let Some(with) = self.reparametrize.take() else { return var };
-        let value = with(self, &self.full(name), &var);
-        self.reparametrize = Some(with);
-        if value.dims() != dims {
-            let (name, found) = (self.full(name), value.ty());
-            self.fail("reparametrize", format!("{name} became {found}, not {dims:?}"));
-        }
-        value
-    }
-
-    /// Gives layers that are applied from here on what `with` computes, in place of each parameter that they
-    /// declare (PyTorch's `torch.nn.utils.parametrize`): from its full name and the tensor that is trained
-    /// and saved by that name. `with` may declare parameters of its own, whose names are relative to the
-    /// layer's.
-    ///
-    /// ```
-    /// use unisono::{Context, Dense, Model, Outputs, Var};
-    ///
-    /// // Weights of length 1 for each unit (weight normalization without its factor).
-    /// let model = Model::new(|cx, x| {
-    ///     cx.reparametrize(|_: &mut Context, name: &str, weight: &Var| match name.ends_with("weight") {
-    ///         true => weight / &weight.square().sum_keep(&[-1]).sqrt(),
-    ///         false => weight.clone(),
-    ///     });
-    ///     Outputs::new().with("output", &cx.apply("dense", &Dense::new(4), &x["x"]))
-    /// });
-    /// ```
-    ///
-    /// Errors: `with` returns another shape.
-    #[doc(alias("parametrize", "register_parametrization"))]
-    pub fn reparametrize(&mut self, with: impl Fn(&mut Self, &str, &Var) -> Var + Send + Sync + 'static) {
-        self.reparametrize = Some(Arc::new(with));
+        self.reparametrized(name, var)
     }
 
     /// Declares a statistic of this layer, which is saved like a parameter but changed by
@@ -247,7 +213,7 @@ impl Context {
     }
 
     /// Returns the full name of a tensor of this layer.
-    fn full(&self, name: &str) -> String {
+    pub(super) fn full(&self, name: &str) -> String {
         self.path.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join(".")
     }
 
