@@ -35,7 +35,7 @@ pub struct RunFlags {
     /// it is
     #[arg(long, value_name = "WORLD", value_enum, default_value_t, hide_possible_values = true)]
     pub world: WorldFlag,
-    /// End the run when a machine has not answered for so many seconds [default: 900]
+    /// End the run when a machine has not answered for so many seconds, at the start too [default: 900]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
     pub world_deadline: Option<u64>,
     /// Print the lines of all machines, each with its rank and host; otherwise the first one alone prints
@@ -178,10 +178,7 @@ impl RunFlags {
     /// It is an error if the directory belongs to an earlier run, if a flag differs from what the run to be
     /// resumed was started with, or if a checkpoint cannot be read.
     pub fn settle(&self, defaults: Defaults) -> Result<Run, Error> {
-        let world = self.world.connect(self.all_ranks)?;
-        if let Some(seconds) = self.world_deadline {
-            world.set_deadline(Duration::from_secs(seconds));
-        }
+        let world = self.world.connect(self.all_ranks, self.world_deadline.map(Duration::from_secs))?;
         let mut saved = None;
         if let Some(dir) = &self.out {
             let listed = || unisono::checkpoint::list(unisono::dir_of_rank(dir, world.rank()));

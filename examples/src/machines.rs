@@ -4,6 +4,7 @@ use std::fmt::Arguments;
 use std::io::{Write, stderr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use unisono::World;
@@ -39,11 +40,15 @@ struct Prints {
 
 impl WorldFlag {
     /// Returns the machines of the run. With `all`, the lines of each are printed, each with its machine.
+    /// `deadline` is the longest time to wait for another machine, from the start on.
     ///
     /// # Errors
-    /// There is no MPI, or it cannot be initialised.
-    pub fn connect(self, all: bool) -> Result<World, Error> {
-        let world = self.open()?;
+    /// There is no MPI, it cannot be initialised, or the machines do not reach each other.
+    pub fn connect(self, all: bool, deadline: Option<Duration>) -> Result<World, Error> {
+        let world = self.open(deadline)?;
+        if let Some(deadline) = deadline {
+            world.set_deadline(deadline);
+        }
         if !world.is_alone() {
             let (first, name) = (world.is_first(), world.name(world.rank()));
             let label = if all || !first { format!("{name}: ") } else { String::new() };
@@ -54,11 +59,14 @@ impl WorldFlag {
     }
 
     #[cfg(feature = "mpi")]
-    fn open(self) -> Result<World, Error> {
+    fn open(self, deadline: Option<Duration>) -> Result<World, Error> {
         if self == Self::Alone || self == Self::Auto && !unisono::mpi::is_launched() {
             return Ok(World::alone());
         }
-        let world = unisono::mpi::connect()?;
+        let world = match deadline {
+            Some(deadline) => unisono::mpi::connect_within(deadline)?,
+            None => unisono::mpi::connect()?,
+        };
         if world.is_first() && unisono::mpi::is_bound() {
             crate::say!("note: mpirun binds each rank to one core: start it with --bind-to none");
         }
@@ -66,7 +74,7 @@ impl WorldFlag {
     }
 
     #[cfg(not(feature = "mpi"))]
-    fn open(self) -> Result<World, Error> {
+    fn open(self, _: Option<Duration>) -> Result<World, Error> {
         let launched = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"].iter().find_map(|name| std::env::var(name).ok());
         let several = launched.is_some_and(|size| size != "1");
         if self == Self::Mpi || self == Self::Auto && several {
