@@ -63,10 +63,12 @@ pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode 
             let is_saved = |interrupted: &Interrupted| interrupted.unsaved.is_none();
             let interrupted = stopped || error.downcast_ref().is_some_and(is_saved);
             // The terminal may be gone. That is no reason for another exit code.
-            let _ = match interrupted {
-                true => writeln!(stderr(), "{error}"),
-                false => writeln!(stderr(), "{}error: {error}", machines::label()),
+            let line = match interrupted {
+                true => format!("{error}\n"),
+                false => format!("{}error: {error}\n", machines::label()),
             };
+            // In one piece, so that mpirun does not mix the lines of two ranks.
+            let _ = stderr().write_all(line.as_bytes());
             match interrupted {
                 true => ExitCode::from(interrupt::exit_code()),
                 false if is_refused => ExitCode::from(REFUSED),
