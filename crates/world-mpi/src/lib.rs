@@ -4,6 +4,7 @@ mod error;
 #[cfg(unix)]
 #[expect(unsafe_code, reason = "calls of a C library")]
 mod failures;
+mod launcher;
 #[cfg(unix)]
 #[expect(unsafe_code, reason = "calls of a C library")]
 mod library;
@@ -19,4 +20,5 @@ mod owner;
 mod parts;
 
 pub use error::MpiError;
+pub use launcher::{given_hosts, idle_hosts};
 pub use link::{connect, connect_within, is_bound, is_launched};

@@ -93,6 +93,11 @@ impl World {
         self.read(|session| session.name(rank))
     }
 
+    /// Returns the name of each rank's machine, in the order of the ranks. A process that is alone has none.
+    pub fn hosts(&self) -> Vec<String> {
+        self.read(|session| session.hosts().to_vec())
+    }
+
     /// Returns the ranks that were lost, each with the reason.
     pub fn lost(&self) -> Vec<(usize, String)> {
         self.read(|session| session.lost.iter().map(|(rank, why)| (*rank, why.clone())).collect())
