@@ -69,7 +69,7 @@ mod unix {
 
     use super::CONNECT;
     use crate::error::MpiError;
-    use crate::owner::{Command, serve};
+    use crate::owner::{Command, Met, serve};
 
     /// How long a process waits at its end for MPI to be finalised. Open MPI 5 waits in there for ranks that
     /// were killed, sometimes for good.
@@ -94,7 +94,7 @@ mod unix {
         let thread = thread.spawn(own).map_err(|_| MpiError::Thread)?;
         let since = Instant::now();
         let limit = deadline.saturating_add(patience + SLACK);
-        let (rank, hosts) = match has_opened.recv_timeout(limit) {
+        let Met { rank, hosts, latency } = match has_opened.recv_timeout(limit) {
             Ok(opened) => opened?,
             Err(RecvTimeoutError::Disconnected) => return Err(MpiError::Thread),
             // The thread is in a call of the library, which cannot be ended.
@@ -104,7 +104,16 @@ mod unix {
         };
         let (thread, since) = (Some(thread), Instant::now());
         let received = has_come;
-        Ok(World::new(Box::new(MpiLink { rank, hosts, commands, received, has_ended, thread, since })))
+        Ok(World::new(Box::new(MpiLink {
+            rank,
+            hosts,
+            latency,
+            commands,
+            received,
+            has_ended,
+            thread,
+            since,
+        })))
     }
 
     /// Returns the name of this rank before MPI has started.
@@ -121,6 +130,7 @@ mod unix {
     struct MpiLink {
         rank: usize,
         hosts: Vec<String>,
+        latency: Duration,
         commands: Sender<Command>,
         received: Receiver<Result<Received, String>>,
         /// Is closed when the thread ends.
@@ -153,6 +163,10 @@ mod unix {
 
         fn now(&self) -> Duration {
             self.since.elapsed()
+        }
+
+        fn latency(&self) -> Duration {
+            self.latency
         }
 
         fn end(&mut self, together: bool) {

@@ -24,9 +24,21 @@ pub trait Carrier {
     fn ask_launcher(&mut self, own: (usize, &str), ranks: &[usize]) -> Vec<(usize, String)>;
 }
 
+/// How often each rank asks each other one for an answer, to measure how far it is.
+const PINGS: usize = 3;
+/// What a rank asks, and what it is answered.
+const PING: [u8; 1] = [0];
+const PONG: [u8; 1] = [1];
+/// The sleep between two looks for an answer.
+const SHORT: Duration = Duration::from_micros(20);
+
 /// What the other ranks have said so far.
 #[derive(Default)]
 struct Heard {
+    /// How often each of them has asked for an answer.
+    pings: BTreeMap<usize, usize>,
+    /// How often each of them has answered.
+    pongs: BTreeMap<usize, usize>,
     /// The names of their machines.
     hosts: BTreeMap<usize, String>,
     /// The ranks from which each of them has heard nothing.
@@ -34,11 +46,17 @@ struct Heard {
 }
 
 impl Heard {
-    /// Receives what has come: of each rank first the name of its machine, then whom it misses.
+    /// Receives what has come: of each rank first the name of its machine, then whom it misses, then what
+    /// measures the way to it, which is answered.
     fn receive(&mut self, carrier: &mut impl Carrier) -> Result<(), MpiError> {
         for (from, bytes) in carrier.receive()? {
             if let std::collections::btree_map::Entry::Vacant(vacant) = self.hosts.entry(from) {
                 vacant.insert(String::from_utf8_lossy(&bytes).into_owned());
+            } else if bytes == PING && self.missing.contains_key(&from) {
+                *self.pings.entry(from).or_default() += 1;
+                carrier.send(from, PONG.to_vec())?;
+            } else if bytes == PONG && self.missing.contains_key(&from) {
+                *self.pongs.entry(from).or_default() += 1;
             } else {
                 let words = bytes.as_chunks::<8>().0.iter();
                 self.missing.insert(from, words.map(|word| u64::from_le_bytes(*word) as usize).collect());
@@ -76,8 +94,40 @@ impl Heard {
     }
 }
 
+/// Measures the time that a message takes to the farthest rank: half of the shortest time to an answer. All
+/// ranks do so at once, and none goes on before it has answered all others.
+fn measure(heard: &mut Heard, carrier: &mut impl Carrier, others: &[usize]) -> Result<Duration, MpiError> {
+    let mut shortest: BTreeMap<usize, Duration> = BTreeMap::new();
+    let begun = Instant::now();
+    for round in 1..=PINGS {
+        let since = Instant::now();
+        for &rank in others {
+            carrier.send(rank, PING.to_vec())?;
+        }
+        let mut waits: Vec<usize> = others.to_vec();
+        while !waits.is_empty() && begun.elapsed() < ASKING {
+            heard.receive(carrier)?;
+            waits.retain(|rank| {
+                let answered = heard.pongs.get(rank).is_some_and(|pongs| *pongs >= round);
+                if answered {
+                    let best = shortest.entry(*rank).or_insert(Duration::MAX);
+                    *best = since.elapsed().min(*best);
+                }
+                !answered
+            });
+            std::thread::sleep(SHORT);
+        }
+    }
+    let asked = |heard: &Heard, rank: &usize| heard.pings.get(rank).is_some_and(|pings| *pings >= PINGS);
+    while !others.iter().all(|rank| asked(heard, rank)) && begun.elapsed() < 2 * ASKING {
+        heard.receive(carrier)?;
+        std::thread::sleep(SHORT);
+    }
+    Ok(shortest.into_values().max().unwrap_or_default() / 2)
+}
+
 /// Meets all other ranks: `me` is this rank and the number of ranks, `host` the name of this machine. Returns
-/// the name of each rank's machine.
+/// the name of each rank's machine, and the time that a message takes to the farthest one.
 ///
 /// # Errors
 /// [`MpiError::Apart`] if some ranks have no connection after `patience`. Ranks that reach this one hear of
@@ -87,7 +137,7 @@ pub fn meet(
     (me, size): (usize, usize),
     host: String,
     patience: Duration,
-) -> Result<Vec<String>, MpiError> {
+) -> Result<(Vec<String>, Duration), MpiError> {
     let others: Vec<usize> = (0..size).filter(|rank| *rank != me).collect();
     let mut heard = Heard::default();
     for &rank in &others {
@@ -122,7 +172,10 @@ pub fn meet(
     heard.hosts.insert(me, host);
     let silent = silent_of(&heard);
     match heard.problem(me, &missing, &silent) {
-        None => Ok(heard.hosts.into_values().collect()),
+        None => {
+            let latency = measure(&mut heard, carrier, &others)?;
+            Ok((heard.hosts.into_values().collect(), latency))
+        }
         Some(problem) => {
             let seconds = since.elapsed().as_secs();
             Err(MpiError::Apart { rank: heard.name(me), problem, seconds })
@@ -169,7 +222,10 @@ mod tests {
         let patience = if apart.is_empty() { Duration::from_secs(60) } else { Duration::from_millis(500) };
         let one = |(me, inbox)| {
             let mut carrier = Thread { me, others: senders.clone(), inbox, apart: apart.to_vec() };
-            move || meet(&mut carrier, (me, size), format!("host{me}"), patience).map_err(|e| e.to_string())
+            move || {
+                let met = meet(&mut carrier, (me, size), format!("host{me}"), patience);
+                met.map(|(hosts, _)| hosts).map_err(|error| error.to_string())
+            }
         };
         let running: Vec<_> = inboxes.into_iter().enumerate().map(|it| std::thread::spawn(one(it))).collect();
         running.into_iter().map(|rank| rank.join().unwrap()).collect()
@@ -180,6 +236,46 @@ mod tests {
         for size in [1, 2, 5] {
             let hosts: Vec<String> = (0..size).map(|rank| format!("host{rank}")).collect();
             assert!(play(size, &[]).into_iter().all(|met| met.as_ref() == Ok(&hosts)));
+        }
+    }
+
+    /// A rank whose messages are on their way for some time.
+    struct Far {
+        thread: Thread,
+        coming: Vec<(Instant, Message)>,
+    }
+
+    impl Carrier for Far {
+        fn send(&mut self, to: usize, bytes: Vec<u8>) -> Result<(), MpiError> {
+            self.thread.send(to, bytes)
+        }
+
+        fn receive(&mut self) -> Result<Vec<Message>, MpiError> {
+            let at = Instant::now();
+            self.coming.extend(self.thread.receive()?.into_iter().map(|message| (at, message)));
+            let late = self.coming.iter().take_while(|(at, _)| at.elapsed() >= LATENCY).count();
+            Ok(self.coming.drain(..late).map(|(_, message)| message).collect())
+        }
+
+        fn ask_launcher(&mut self, _: (usize, &str), _: &[usize]) -> Vec<(usize, String)> {
+            Vec::new()
+        }
+    }
+
+    const LATENCY: Duration = Duration::from_millis(100);
+
+    #[test]
+    fn the_way_to_the_farthest_rank_is_measured() {
+        let (senders, inboxes): (Vec<_>, Vec<_>) = (0..3).map(|_| unbounded()).unzip();
+        let one = |(me, inbox)| {
+            let thread = Thread { me, others: senders.clone(), inbox, apart: Vec::new() };
+            let mut carrier = Far { thread, coming: Vec::new() };
+            move || meet(&mut carrier, (me, 3), "host".into(), Duration::from_secs(60)).unwrap().1
+        };
+        let running: Vec<_> = inboxes.into_iter().enumerate().map(|it| std::thread::spawn(one(it))).collect();
+        for rank in running {
+            let latency = rank.join().unwrap();
+            assert!(latency >= LATENCY && latency < 3 * LATENCY, "{latency:?}");
         }
     }
 

@@ -31,8 +31,18 @@ pub enum Command {
     End(bool),
 }
 
-/// What the thread says of itself at its start: this rank, and the name of each rank's machine.
-pub type Opened = Result<(usize, Vec<String>), MpiError>;
+/// What the thread knows once it has met the other ranks.
+pub struct Met {
+    /// This rank.
+    pub rank: usize,
+    /// The name of each rank's machine.
+    pub hosts: Vec<String>,
+    /// The time that a message takes to the farthest rank.
+    pub latency: Duration,
+}
+
+/// What the thread says at its start.
+pub type Opened = Result<Met, MpiError>;
 
 /// Initialises MPI, meets the other ranks within `patience`, and serves until it is told to end.
 pub fn serve(
@@ -42,8 +52,8 @@ pub fn serve(
     patience: Duration,
 ) {
     let mut owner = match start(patience) {
-        Ok((owner, rank, hosts)) => {
-            let _ = opened.send(Ok((rank, hosts)));
+        Ok((owner, met)) => {
+            let _ = opened.send(Ok(met));
             owner
         }
         Err(error) => return drop(opened.send(Err(error))),
@@ -59,8 +69,8 @@ pub fn serve(
     }
 }
 
-/// Initialises MPI and meets the other ranks. Returns this rank and the name of each rank's machine too.
-fn start(patience: Duration) -> Result<(Owner, usize, Vec<String>), MpiError> {
+/// Initialises MPI and meets the other ranks.
+fn start(patience: Duration) -> Result<(Owner, Met), MpiError> {
     let mpi = Mpi::init()?;
     let (rank, size) = mpi.rank_and_size()?;
     let host = mpi.host()?;
@@ -72,12 +82,12 @@ fn start(patience: Duration) -> Result<(Owner, usize, Vec<String>), MpiError> {
         lost: BTreeSet::new(),
         failed: 0,
     };
-    let met = meet(&mut owner, (rank, size), host, patience).and_then(|hosts| {
+    let met = meet(&mut owner, (rank, size), host, patience).and_then(|met| {
         owner.mpi.own_communicator()?;
-        Ok(hosts)
+        Ok(met)
     });
     match met {
-        Ok(hosts) => Ok((owner, rank, hosts)),
+        Ok((hosts, latency)) => Ok((owner, Met { rank, hosts, latency })),
         Err(error) => {
             // The library may still use the memory of what is on its way.
             std::mem::forget(owner);
