@@ -93,6 +93,11 @@ impl World {
         self.read(|session| session.name(rank))
     }
 
+    /// Returns the name of each rank's machine, in the order of the ranks. A process that is alone has none.
+    pub fn hosts(&self) -> Vec<String> {
+        self.read(|session| session.hosts().to_vec())
+    }
+
     /// Returns the ranks that were lost, each with the reason.
     pub fn lost(&self) -> Vec<(usize, String)> {
         self.read(|session| session.lost.iter().map(|(rank, why)| (*rank, why.clone())).collect())
@@ -121,6 +126,24 @@ impl World {
         self.read(|session| session.waited)
     }
 
+    /// Returns the part of [`World::waited`] within steps: for sums, and for what is gathered before a step
+    /// commits ([`World::gather_once`]).
+    pub fn waited_in_steps(&self) -> Duration {
+        self.read(|session| session.waited_in_steps)
+    }
+
+    /// Returns the number of messages that came one after another, each the answer to the one before. A step
+    /// has five: blocks, sums, outputs, the agreement, and what the ranks say between steps.
+    pub fn messages_in_a_row(&self) -> u64 {
+        self.read(|session| session.in_a_row)
+    }
+
+    /// Returns the time that a message takes to the farthest rank, as the link measured it at the start; zero
+    /// where it did not.
+    pub fn latency(&self) -> Duration {
+        self.read(|session| session.latency())
+    }
+
     /// Sets the time after which a rank that does not answer ends the run. Default: 15 minutes.
     pub fn set_deadline(&self, deadline: Duration) {
         self.read(|session| session.deadline = deadline);
@@ -145,7 +168,7 @@ impl World {
         if self.is_alone() {
             return Ok(vec![(0, record.to_vec())]);
         }
-        self.act(|session| session.gather(what, record))
+        self.in_step(|session| session.gather(what, record))
     }
 
     /// Gives a record to all ranks and returns the records of all that are left, as [`World::gather_once`]
@@ -154,8 +177,11 @@ impl World {
     /// # Errors
     /// Errors end the run.
     pub fn gather(&self, what: &str, record: &[u8]) -> Result<Records, WorldError> {
+        if self.is_alone() {
+            return Ok(vec![(0, record.to_vec())]);
+        }
         loop {
-            match self.gather_once(what, record) {
+            match self.act(|session| session.gather(what, record)) {
                 Err(WorldError::Changed) => {}
                 other => return other,
             }
@@ -275,7 +301,7 @@ impl World {
     /// [`WorldError::Changed`]: ranks are lost, and those that are left begin the step again. Others end the
     /// run.
     pub fn finish_exchange(&self, bucket: usize) -> Result<Vec<f32>, WorldError> {
-        self.act(|session| session.finish_exchange(bucket))
+        self.in_step(|session| session.finish_exchange(bucket))
     }
 
     /// Returns the shards of each rank that is left, in proportion to the weights, which are by rank.
@@ -287,6 +313,16 @@ impl World {
     /// Reads or sets something. A process that is alone has the default.
     fn read<T: Default>(&self, read: impl FnOnce(&mut Session) -> T) -> T {
         self.0.as_ref().map(|shared| read(&mut lock(&shared.session))).unwrap_or_default()
+    }
+
+    /// Does a part of a step, and counts its wait as one within steps.
+    fn in_step<T>(&self, act: impl FnOnce(&mut Session) -> Result<T, WorldError>) -> Result<T, WorldError> {
+        self.act(|session| {
+            let before = session.waited;
+            let result = act(session);
+            session.waited_in_steps += session.waited.saturating_sub(before);
+            result
+        })
     }
 
     fn act<T>(&self, act: impl FnOnce(&mut Session) -> Result<T, WorldError>) -> Result<T, WorldError> {
