@@ -40,6 +40,7 @@ pub use sources::memory::Memory;
 pub use sources::sequences::Sequences;
 #[cfg(feature = "tokenizers")]
 pub use sources::tokenizer::Tokenizer;
+pub use sources::windows::Windows;
 pub use transforms::augment;
 pub use transforms::padding::{mask, pad};
 pub use transforms::preprocess::{Pretrained, preprocess};

@@ -13,3 +13,4 @@ pub(crate) mod memory;
 pub(crate) mod sequences;
 #[cfg(feature = "tokenizers")]
 pub(crate) mod tokenizer;
+pub(crate) mod windows;
