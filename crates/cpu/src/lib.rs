@@ -1,17 +1,4 @@
-//! A [`wgpu::Adapter`] that is the host's processor, without any driver: kernels in WGSL are compiled to the
-//! processor's own code by Cranelift, and all cores share the workgroups of a launch.
-//!
-//! It is for compute alone: buffers, compute pipelines, copies and timestamps. What else wgpu can do is
-//! reported as a validation error. Invocations of a workgroup run one after the other, so a kernel is fast
-//! here if each invocation does much with vectors of four, and waits for no other one.
-//!
-//! Arithmetic is IEEE 754's: `sqrt` and `/` round correctly, and `fma` rounds as [`Options::rounding`] says.
-//! Kernels are compiled with the bounds checks of their [`wgpu::ShaderRuntimeChecks`].
-//!
-//! ```
-//! let adapter = unisono_cpu::adapter(unisono_cpu::Options::default());
-//! assert_eq!(adapter.get_info().device_type, wgpu::DeviceType::Cpu);
-//! ```
+#![doc = include_str!("../README.md")]
 
 mod backend;
 mod compile;
