@@ -28,22 +28,22 @@ const POLL: Duration = Duration::from_millis(50);
 
 #[derive(Parser)]
 #[command(
-    about = "Runs a program with mpirun and starts it again from its last checkpoint when machines are lost"
+    about = "Runs a program with mpirun, and restarts it from its last checkpoint when machines are lost"
 )]
 struct Flags {
-    /// A line for each host, with slots=N for N ranks on it; it is read again before each start
+    /// File with one line for each host; slots=N starts N ranks there. It is read again before each start
     #[arg(long, value_name = "FILE")]
     hostfile: PathBuf,
-    /// How many times the program is started again
+    /// Maximum number of restarts
     #[arg(long, value_name = "N", default_value_t = 5)]
     retries: u32,
-    /// Seconds to wait before each new start
+    /// Seconds to wait before each restart
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     pause: u64,
-    /// An argument for mpirun itself, such as --mpirun=--oversubscribe; may be repeated
+    /// Pass an argument to mpirun itself, such as --mpirun=--oversubscribe. Repeat the flag for several
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     mpirun: Vec<String>,
-    /// The program and its flags, --out among them
+    /// The program and its flags. The flags must include --out
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     program: Vec<String>,
 }
