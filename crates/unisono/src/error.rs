@@ -86,7 +86,7 @@ pub enum Error {
     /// neither trains on from it nor gives it out, until it is resumed from a checkpoint.
     #[error(
         "step {step}: the new value of {tensor} is not finite{}, and the state has changed: resume from a checkpoint, or build \
-         the trainer anew",
+         a new trainer",
         and_more(*.more)
     )]
     StateNotFinite {
@@ -107,8 +107,8 @@ pub enum Error {
     },
     /// The chosen adapters would not give the same bits.
     #[error(
-        "adapters of different numeric classes: {}; leave one out, or allow a mixture: then replicas still never drift apart, \
-         but another mixture, or a lost replica, gives other bits",
+        "adapters of different numeric classes: {}; leave one out, or allow mixed classes (--mixed, Builder::mixed): \
+         the result is then reproducible only on the same mix, if no replica is lost",
         classes.join(", ")
     )]
     Mixture {
@@ -117,8 +117,8 @@ pub enum Error {
     },
     /// An adapter of another class would join a run that was started on one.
     #[error(
-        "adapters of different numeric classes: {}; a run that was started on one class takes in no other, even where a mixture is \
-         allowed: start it on a mixture, or let an adapter of its own class join",
+        "adapters of different numeric classes: {}; a run that was started on one class accepts no other, even if mixed classes \
+         are allowed: start it on a mix, or let an adapter of its own class join",
         classes.join(", ")
     )]
     JoinsOtherClass {

@@ -221,7 +221,7 @@ fn a_run_whose_last_step_is_not_saved_ends_with_an_error() {
     let line =
         |words: &str| lines.iter().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{lines:?}"));
     let warning = line("warning: ");
-    assert!(warning.contains("is not saved") && warning.contains("the run goes on"), "{warning}");
+    assert!(warning.contains("is not saved") && warning.contains("the run continues"), "{warning}");
     line("epoch 3");
     let error = line("error: ");
     for words in [out.to_str().unwrap(), "the last step, 12, is not saved", "File too large"] {

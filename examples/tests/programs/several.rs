@@ -77,7 +77,7 @@ fn a_run_ends_early_and_is_over_when_it_is_resumed() {
     assert!(err(&first).contains("by early stopping: 2 epochs were no better"), "{}", err(&first));
     let again = digits(flags(&["--resume"]));
     assert!(again.status.success(), "{}", err(&again));
-    assert!(err(&again).contains("nothing to do: the run ended after step"), "{}", err(&again));
+    assert!(err(&again).contains("nothing to do: the run was ended after step"), "{}", err(&again));
     let text = |output: &std::process::Output| String::from_utf8(output.stdout.clone()).unwrap();
     let [first, again] = [&first, &again].map(text);
     assert_eq!(done(&first, "state_sha256"), done(&again, "state_sha256"));

@@ -33,7 +33,7 @@ fn a_witness_changes_no_bit_and_confirms_the_last_step() {
         assert_eq!(trainer.state_sha256().unwrap(), expected, "every {every}");
         let witness = trainer.witness().unwrap();
         assert!(witness.agreed > 0 && witness.left.is_none(), "every {every}: {witness:?}");
-        assert!(trainer.report().to_string().contains("of the steps again and agreed"));
+        assert!(trainer.report().to_string().contains("of the steps and agreed"));
         assert!(hears.notes.lock().unwrap().iter().all(|note| !note.contains("witness")));
         drop(trainer);
         assert!(unisono::checkpoint::inspect::list(dir.path()).unwrap().iter().all(|saved| saved.trusted));

@@ -264,8 +264,10 @@ impl Trainer {
     pub(super) fn note_end(&mut self) {
         let step = self.steps();
         if let Some(stopped) = self.stopped().cloned() {
-            self.watch
-                .note(&format!("the run ends after step {step}, by {}: {}", stopped.by, stopped.reason));
+            self.watch.note(&format!(
+                "the run ends after step {step}, ended by {}: {}",
+                stopped.by, stopped.reason
+            ));
         } else if let Some(pause) = self.callbacks.pause.take() {
             self.watch.note(&format!("the fit ends after step {step}, {pause}"));
         }

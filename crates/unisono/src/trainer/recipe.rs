@@ -172,8 +172,8 @@ impl Builder {
     pub(super) fn accumulation_note(&self, program: &Program) -> Option<String> {
         let parts = self.accumulated.filter(|parts| *parts > 1 && !can_run_few_at_once(program))?;
         Some(format!(
-            "a step is not computed in {parts} parts: the model sums over the samples of the whole global batch on the \
-             way, as batch norm does, and several losses with different weights"
+            "no gradient accumulation: a step is not computed in {parts} parts, because the model sums over the whole global \
+             batch, as batch norm and several losses with different weights do"
         ))
     }
 }
