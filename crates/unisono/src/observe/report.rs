@@ -13,24 +13,24 @@ use crate::observe::machines::{MachineReport, slowest};
 /// The share of the time in percent from which a wait is named.
 const NOTABLE: f64 = 20.0;
 
-/// What each replica did, what held the run up, and whether the input kept up and which of its stages is the
-/// slowest. Prints as a table.
+/// What each replica did, what slowed the run down, whether the input kept up, and which stage of the input
+/// is the slowest. Prints as a table.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// The reports of the replicas, of those that left too.
+    /// The reports of the replicas, including those that left.
     pub replicas: Vec<ReplicaReport>,
-    /// The reports of the machines up to the end of the last fit. Empty where there is one.
+    /// The reports of the machines at the end of the last fit. Empty if there is only one.
     pub machines: Vec<MachineReport>,
-    /// What the input pipeline did. `None` where there was none.
+    /// What the input pipeline did. `None` if there was none.
     pub input: Option<Seen>,
-    /// The loss scale. `None` in full precision.
+    /// The loss scale. `None` without mixed precision.
     pub scaling: Option<Scaling>,
-    /// What the audits of training steps found and took. `None` where none was made.
+    /// Results and cost of the audits of training steps. `None` if there were none.
     pub audits: Option<AuditReport>,
     /// What the witness did, if the run has one ([`crate::Builder::witness`]).
     pub witness: Option<WitnessReport>,
-    /// How many of its shards a replica ran at once and why. `None` where it ran all of them at once.
+    /// How many of its shards a replica computed at once, and why. `None` if it computed all of them at once.
     pub shards_at_once: Option<String>,
 }
 
