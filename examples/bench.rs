@@ -318,7 +318,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// Returns how long this process has run on the host's processors, in ticks of the system. On other systems
+/// Returns how long this process has run on the host's CPUs, in ticks of the system. On other systems
 /// than Linux it is 0.
 fn ticks() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();

@@ -17,13 +17,13 @@ pub use options::Options;
 /// products, which are then Cranelift's code alone, and compiling them takes many times as long.
 pub const IS_OPTIMIZED: bool = !cfg!(unoptimized);
 
-/// Returns whether this processor is one for which kernels can be compiled: x86-64, AArch64, or another one
+/// Returns whether this CPU is one for which kernels can be compiled: x86-64, AArch64, or another one
 /// of 64 bits that Cranelift knows, with little-endian numbers.
 pub fn is_supported() -> bool {
     cfg!(target_pointer_width = "64") && cfg!(target_endian = "little") && compile::has_compiler()
 }
 
-/// Returns the processor as an adapter.
+/// Returns the CPU as an adapter.
 pub fn adapter(options: Options) -> wgpu::Adapter {
     adapter_for(options, compile::Target::Host)
 }

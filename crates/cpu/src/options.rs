@@ -8,7 +8,7 @@ use crate::native::Rounding;
 pub struct Options {
     /// The number of threads that compute. Default: as many as the system has cores for.
     pub threads: usize,
-    /// Called on each of these threads when it starts, for instance to set the processor's floating-point
+    /// Called on each of these threads when it starts, for instance to set the CPU's floating-point
     /// mode. Default: nothing.
     pub begin: fn(),
     /// How `fma` rounds. Default: [`Rounding::Fused`].

@@ -133,8 +133,8 @@ pub enum Error {
         /// The step of the newest checkpoint, if there is one.
         checkpoint: Option<u64>,
     },
-    /// Replicas were found to be wrong, and the run went back to a state that is trusted. A fit goes on by
-    /// itself; your own loop goes on with the batches from [`crate::Trainer::position`].
+    /// Replicas were found to be wrong, and the run went back to a trusted state. A fit continues by itself.
+    /// Your own training loop has to continue with the batches from [`crate::Trainer::position`].
     #[error("{why}; the run is back at step {step}")]
     RolledBack {
         /// What was found, and which replicas are wrong.

@@ -28,7 +28,7 @@ fn models_of_several_fields_have_one_answer() {
         env!("CARGO_BIN_EXE_bert"),
         env!("CARGO_BIN_EXE_gpt2"),
     ] {
-        // The others take a while on a processor.
+        // The others take a while on a CPU.
         let is_short =
             ["two_inputs", "siamese", "gan", "tabular", "fine_tune"].iter().any(|n| program.ends_with(n));
         if !is_short && std::env::var_os("UNISONO_LONG").is_none() {

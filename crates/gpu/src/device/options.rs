@@ -13,7 +13,7 @@ pub struct Options {
     /// Whether to compile bounds checks and loop limits into every kernel, to turn the driver's own
     /// validation on, and to do without what is only for speed (memory shared with the host, loads in pairs).
     /// It is meant for debugging; without it, a kernel that reads or writes beyond its bindings is undefined
-    /// behaviour. (The processor has bounds checks, and neither limits of loops nor a driver to validate.)
+    /// behaviour. (The CPU has bounds checks, and neither limits of loops nor a driver to validate.)
     /// Default: false.
     pub checked: bool,
     /// How long a wait for a device may take. Time in which the process was stopped does not count. Default:
@@ -58,7 +58,7 @@ pub struct Options {
     pub processes: usize,
     /// The number of the device among those, from 0. Default: 0.
     pub turn: usize,
-    /// The kernels that the device shares with others, if it is the processor. Default: none, which means
+    /// The kernels that the device shares with others, if it is the CPU. Default: none, which means
     /// that it compiles its own.
     pub shared: Option<SharedKernels>,
 }

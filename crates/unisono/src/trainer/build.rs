@@ -351,7 +351,7 @@ pub(crate) fn spread(
 ) -> Vec<Adapter> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let cores = (cores / ranks.max(1)).max(1);
-    // The processor computes on all cores, and so does the software adapter of DX12, which cannot be asked
+    // The CPU computes on all cores, and so does the software adapter of DX12, which cannot be asked
     // for less.
     let computes_on_one =
         |a: &Adapter| a.kind == Kind::Cpu && !matches!(a.backend, Backend::Dx12 | Backend::Cpu);
@@ -372,7 +372,7 @@ fn unprotected_note() -> Option<String> {
     })
 }
 
-/// Returns a note if one of the adapters is the processor, in a build without optimization.
+/// Returns a note if one of the adapters is the CPU, in a build without optimization.
 fn unoptimized_note(adapters: &[Adapter]) -> Option<String> {
     let slow = adapters.iter().find(|adapter| adapter.is_unoptimized())?;
     Some(format!(

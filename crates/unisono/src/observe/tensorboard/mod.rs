@@ -102,8 +102,7 @@ impl TensorBoard {
         }
     }
 
-    /// Sets how many steps there are between two that are written. Epochs are always written. 0 writes no
-    /// step. Default: 1.
+    /// Writes the values of every `steps`-th step. 0 writes no steps. Epochs are always written. Default: 1.
     pub fn every(mut self, steps: u64) -> Self {
         self.every = steps;
         self
@@ -115,8 +114,8 @@ impl TensorBoard {
         self
     }
 
-    /// Adds a hyperparameter of your own, which TensorBoard shows beside those of the run. A value that reads
-    /// as a number is one.
+    /// Adds a hyperparameter of your own to those of the run. A value that can be parsed as a number is shown
+    /// as one.
     pub fn hyperparameter(mut self, name: &str, value: impl ToString) -> Self {
         self.hyperparameters.push(hyperparameter(name, value));
         self
