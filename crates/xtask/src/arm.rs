@@ -85,7 +85,7 @@ fn emulated(cpu: &str) -> Command {
 fn digests(mut cargo: Command, target: &[&str], flags: &Arm) -> Result<String, String> {
     let (every, fuzz) = (flags.every.to_string(), flags.fuzz.to_string());
     cargo.args(["run", "--quiet", "-p", "unisono-tests", "--bin", "vendors"]).args(target);
-    cargo.args(["--", "--adapter", "processor", "--digests", &every, "--fuzz", &fuzz]);
+    cargo.args(["--", "--adapter", "cpu", "--digests", &every, "--fuzz", &fuzz]);
     let output = cargo.stderr(Stdio::inherit()).output().map_err(|error| format!("{cargo:?}: {error}"))?;
     if !output.status.success() {
         return Err(format!("{cargo:?}: {}", output.status));
