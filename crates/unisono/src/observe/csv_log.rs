@@ -124,7 +124,7 @@ impl CsvLog {
 impl Observer for CsvLog {
     fn started(&mut self, start: &Start<'_>) {
         self.metrics = start.metrics.to_vec();
-        // What a loop of one's own has told is in no history, but in the file, where that is this run's.
+        // What a loop of your own has told is in no history, but in the file, where that is this run's.
         if start.step > 0 && self.epochs.is_empty() {
             self.epochs = epochs_of(&self.path, start.history);
             self.read = self.epochs.iter().map(|epoch| epoch.steps).collect();
@@ -359,7 +359,7 @@ mod tests {
         let mut log = CsvLog::new(&path);
         log.epoch(&epoch(0, 2.0));
         assert!(log.take_problem().unwrap().contains("is no history"));
-        // A table of one's own may have columns of these names.
+        // A table of your own may have columns of these names.
         let other = dir.path().join("own.csv");
         fs::write(&other, "epoch,steps_per_second\n").unwrap();
         CsvLog::new(&other).epoch(&epoch(0, 2.0));

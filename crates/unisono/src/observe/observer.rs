@@ -96,7 +96,7 @@ pub struct Start<'a> {
 
 impl Start<'_> {
     /// Returns the epochs so far: those of the history and, of those that an observer has seen, the ones of
-    /// loops of one's own, which no history has.
+    /// loops of your own, which no history has.
     pub(crate) fn epochs(&self, seen: Vec<Epoch>) -> Vec<Epoch> {
         let own: BTreeSet<u64> = self.history.iter().map(|epoch| epoch.steps).collect();
         let is_other = |epoch: &Epoch| epoch.steps <= self.step && !own.contains(&epoch.steps);

@@ -55,7 +55,7 @@ macro_rules! transforms {
             Chain::from(self).with(Transform::ClipValue(value))
         }
 
-        /// Transforms all gradients by a rule of one's own before they are used. Default: gradients stay as
+        /// Transforms all gradients by a rule of your own before they are used. Default: gradients stay as
         /// they are.
         $($vis)* fn transform_gradients(
             self,

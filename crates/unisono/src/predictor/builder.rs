@@ -150,7 +150,7 @@ impl PredictorBuilder {
             TensorFile::open(&path)?;
             let (path, json) = (path.display(), json.display());
             let problem = format!(
-                "{path} has weights, but {json} is not there: the model has layers of one's own, or several fields, \
+                "{path} has weights, but {json} is not there: the model has layers of your own, or several fields, \
                  so `PredictorBuilder::open_model` opens it by its code"
             );
             return Err(Error::setting("predictor", problem));
@@ -160,11 +160,11 @@ impl PredictorBuilder {
         self.start(model.layer().into(), &fields, |plan, model| plan.read(&weights, model))
     }
 
-    /// Opens a model of one's own code, with the fields of its samples and its weights: a safetensors file,
-    /// or a run's directory that holds `model.safetensors`.
+    /// Opens a model from your own code, with the fields of its samples and its weights: a safetensors file,
+    /// or the directory of a run with `model.safetensors`.
     ///
     /// # Errors
-    /// The model does not fit the fields or the file; the file cannot be read; no adapter.
+    /// The model does not fit the fields or the file. The file cannot be read. There is no adapter.
     pub fn open_model(
         self,
         model: impl Into<Model>,
@@ -175,10 +175,10 @@ impl PredictorBuilder {
         self.start(model.into(), fields, |plan, model| plan.read(&weights, model))
     }
 
-    /// Opens a model of one's own code, with the fields of its samples, and its weights in memory.
+    /// Opens a model from your own code, with the fields of its samples, and its weights in memory.
     ///
     /// # Errors
-    /// The model does not fit the fields or the weights; no adapter.
+    /// The model does not fit the fields or the weights. There is no adapter.
     pub fn open_tensors(
         self,
         model: impl Into<Model>,

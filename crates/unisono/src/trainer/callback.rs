@@ -112,7 +112,7 @@ pub trait Callback: Send {
 pub enum Influence {
     /// The callback changes nothing that the answer depends on: it predicts, evaluates, saves or reports.
     None,
-    /// The callback's decisions depend on these settings, and on what the run gives it. A text of one's own
+    /// The callback's decisions depend on these settings, and on what the run gives it. A text of your own
     /// has a version, which changes with the code.
     By(String),
     /// The callback may change the answer, and nothing stands for how it decides. The run's identity says so.

@@ -65,7 +65,7 @@ pub struct TensorBoard {
     hyperparameters: Vec<(String, Hyperparameter)>,
     /// The time that each replica was busy, waited for input and waited for peers, up to the last epoch.
     times: BTreeMap<usize, [Duration; 3]>,
-    /// Whether steps are told of: a fit or a loop of one's own has begun and not ended.
+    /// Whether steps are told of: a fit or a loop of your own has begun and not ended.
     is_told: bool,
     /// The number of steps that were told of.
     told: u64,
@@ -169,7 +169,7 @@ impl Observer for TensorBoard {
         self.train.go_on(first);
         self.validation.go_on(first);
         (self.is_told, self.told) = (true, start.step);
-        // A loop of one's own tells of its start with the end of its first step.
+        // A loop of your own tells of its start with the end of its first step.
         for (step, event) in &self.before {
             if (first..=start.step + 1).contains(step) {
                 self.train.write_event(event);
