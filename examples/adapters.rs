@@ -52,8 +52,7 @@ fn list(flags: Flags) -> Result<(), Error> {
     all.extend(found.iter().map(limits));
     writeln!(stdout(), "{}\n\n{}", table(&drivers), table(&all))?;
     if flags.probe {
-        let mut classes: Vec<Vec<String>> =
-            vec![head("adapter, numeric class, the CPU that computes the same")];
+        let mut classes: Vec<Vec<String>> = vec![head("adapter, numeric class, same bits as")];
         let cpus = cpus();
         classes.extend(found.iter().map(|adapter| class(adapter, &cpus)));
         writeln!(stdout(), "\n{}", table(&classes))?;

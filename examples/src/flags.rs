@@ -160,9 +160,9 @@ impl Defaults {
     /// It is an error if it is less than `least` and the run was not shorter than the program's own.
     pub fn claim(self, trainer: &Trainer, metric: &str, least: f64) -> Result<(), Error> {
         let got = held_out_metric(trainer, metric);
-        say!("held out: {metric} {:.2}%", 100.0 * got);
+        say!("validation: {metric} {:.2}%", 100.0 * got);
         let whole = trainer.history().len() >= self.epochs as usize;
-        if whole { claim(&format!("{metric} on the held-out part"), got, least) } else { Ok(()) }
+        if whole { claim(&format!("{metric} on the validation set"), got, least) } else { Ok(()) }
     }
 }
 

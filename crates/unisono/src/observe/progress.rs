@@ -137,7 +137,7 @@ impl Observer for Progress {
 
     fn epoch(&mut self, epoch: &Epoch) {
         let validation =
-            epoch.validation.as_ref().map_or_else(String::new, |v| format!("  held out: {}", measured(v)));
+            epoch.validation.as_ref().map_or_else(String::new, |v| format!("  validation: {}", measured(v)));
         let line = format!(
             "epoch {}: {}{validation}  {} samples/s",
             epoch.epoch + 1,
