@@ -12,13 +12,13 @@ use unisono::gpu::{Adapter, Arithmetic, Backend, adapters};
 use unisono_examples::{Error, bytes, program, table};
 
 #[derive(Parser)]
-#[command(about = "Lists the adapters of this machine, and opens them only to probe them")]
+#[command(about = "Lists the adapters of this machine: GPUs, software drivers and the CPU")]
 struct Flags {
-    /// List these backends; may be repeated [default: vulkan, metal and dx12, each machine once, gl if these
-    /// have none, and cpu, which is the processor]
+    /// List this backend. Repeat the flag for several [default: Vulkan, Metal and DirectX 12, then OpenGL if
+    /// these have no adapter, then the CPU. An adapter that several backends have is listed once]
     #[arg(long, value_name = "BACKEND")]
     backend: Vec<Wanted>,
-    /// Open each adapter and show its numeric class: adapters of one class give the same bits
+    /// Open each adapter and print its numeric class. Adapters of the same class give the same bits
     #[arg(long)]
     probe: bool,
 }
@@ -52,8 +52,7 @@ fn list(flags: Flags) -> Result<(), Error> {
     all.extend(found.iter().map(limits));
     writeln!(stdout(), "{}\n\n{}", table(&drivers), table(&all))?;
     if flags.probe {
-        let mut classes: Vec<Vec<String>> =
-            vec![head("adapter, numeric class, the CPU that computes the same")];
+        let mut classes: Vec<Vec<String>> = vec![head("adapter, numeric class, same bits as")];
         let cpus = cpus();
         classes.extend(found.iter().map(|adapter| class(adapter, &cpus)));
         writeln!(stdout(), "\n{}", table(&classes))?;

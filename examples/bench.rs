@@ -51,56 +51,56 @@ struct Flags {
     /// What to measure
     #[arg(value_enum, default_value = "step")]
     what: What,
-    /// The model of `step` and `kernels`, on noise
+    /// Model for `step` and `kernels`. It is trained on random data
     #[arg(long, value_enum, default_value = "mlp")]
     model: Model,
-    /// Samples of a step [default: as the model says]
+    /// Samples in a step [default: depends on the model]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..))]
     batch: Option<u16>,
-    /// Parts that a batch is cut into
+    /// Number of parts that each batch is cut into
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=MAX_SHARDS as i64))]
     shards: u32,
-    /// Shards that a replica runs at once, at most [default: all of its shards]
+    /// Maximum number of shards that a replica computes in one launch [default: all of its shards]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     shards_at_once: Option<u32>,
-    /// Adapters with NAME in their label, or of this backend (cpu, vulkan); may be repeated [default: every
-    /// GPU, else the processor]
+    /// Use the adapters whose label contains NAME, or those of a backend (cpu, vulkan). Repeat the flag for
+    /// several [default: all GPUs, or the CPU if there is none]
     #[arg(long, value_name = "NAME")]
     adapter: Vec<String>,
-    /// Numbers of replicas to compare [default: 1, and one a GPU or a core of the processor]
+    /// Numbers of replicas to compare [default: 1, and the number of GPUs or CPU cores]
     #[arg(long, value_name = "N,...", allow_negative_numbers = true, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
     replicas: Vec<u16>,
-    /// Steps to take the median of
+    /// Number of timed steps. The result is their median
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
-    /// Steps before those
+    /// Number of untimed steps before them
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 10)]
     warmup: u32,
-    /// Where `checkpoint` writes: a directory on the disk to be measured, in which it makes one of its own
-    /// and removes it
+    /// Directory for `checkpoint`, on the disk to measure. It creates a directory of its own there, and
+    /// removes it afterwards
     #[arg(long, value_name = "DIR", default_value = "target/bench-checkpoint")]
     dir: PathBuf,
-    /// A Python that has Keras and TensorFlow, with which `peers` then compares, instead of with Burn
+    /// Compare `peers` with Keras instead of Burn. PYTHON is a Python that has Keras and TensorFlow
     #[arg(long, value_name = "PYTHON")]
     keras: Option<PathBuf>,
-    /// A Python that has PyTorch, with which `peers` then compares, on the CPU
+    /// Compare `peers` with PyTorch on the CPU instead of Burn. PYTHON is a Python that has PyTorch
     #[arg(long, value_name = "PYTHON", conflicts_with = "keras")]
     torch: Option<PathBuf>,
-    /// Rounds that `checkpoint` and `peers` take the median of
+    /// Number of rounds of `checkpoint` and `peers`. The result is their median
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Write what each of the two replicas of `scaling` or `uneven` did with its time to FILE, in Chrome's
-    /// trace format: open it in Perfetto
+    /// Write a timeline of both replicas of `scaling` or `uneven` to FILE, in Chrome's trace format for
+    /// Perfetto
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Let a sample take so long on the first replica of `uneven`, and three times that on the second, by
-    /// waiting: then what else the machine does hardly shows
+    /// Make the replicas of `uneven` wait: this long for each sample on the first replica, three times as
+    /// long on the second. Other programs on the machine then disturb the measurement less
     #[arg(long, value_name = "MICROSECONDS")]
     sample_micros: Option<u32>,
     /// Numbers of layers that `build` compares
     #[arg(long, value_name = "N,...", allow_negative_numbers = true, value_delimiter = ',', default_value = "500,1000,2000", value_parser = clap::value_parser!(u32).range(1..))]
     layers: Vec<u32>,
-    /// Numbers of rows of tables: `kernels` then measures the gradients of embeddings instead of a model
+    /// Measure the gradients of embeddings with these numbers of rows in `kernels`, instead of a model
     #[arg(long, value_name = "N,...", allow_negative_numbers = true, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     embedding: Vec<u32>,
     /// Train here and now: one step, then so many to take the median of; print a line of JSON
@@ -131,21 +131,21 @@ struct Alone {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// The first step and the steps after it, launches and memory
+    /// Time to the first step, time of later steps, launches and memory
     Step,
-    /// Each launch of a step alone
+    /// Time of each launch of a step
     Kernels,
-    /// Two replicas against one, on the model `wide`
+    /// Two replicas compared with one, on the model `wide`
     Scaling,
-    /// Two replicas, one slowed to a third, against what each does alone, in 32 shards
+    /// Two replicas of which one is slowed to a third, compared with each of them alone; 32 shards
     Uneven,
-    /// What audits cost: the default ones against none; take 1000 steps or more
+    /// Cost of the default audits, compared with no audits. Use 1000 steps or more
     Trust,
-    /// What saving a 50 MB model every 20 steps costs, and how fast it is beside the disk
+    /// Cost of saving a 50 MB model every 20 steps, and its speed compared with the disk's
     Checkpoint,
-    /// What it takes to build deep models, without a device: tracing, gradients, passes and plans
+    /// Time to trace, differentiate, compile and plan deep models. Needs no device
     Build,
-    /// `mlp` and `cnn` beside Burn on the same adapter, in turns; builds Burn first
+    /// `mlp` and `cnn` compared with Burn on the same adapter, in turns. Builds Burn first
     Peers,
 }
 
@@ -318,7 +318,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// Returns how long this process has run on the host's processors, in ticks of the system. On other systems
+/// Returns how long this process has run on the host's CPUs, in ticks of the system. On other systems
 /// than Linux it is 0.
 fn ticks() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();

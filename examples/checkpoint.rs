@@ -14,8 +14,8 @@ use clap::{Parser, Subcommand};
 use unisono::checkpoint::{Export, WeightPrecision, export_model, inspect};
 use unisono_examples::{Error, say};
 
-/// Lists, verifies, shows, compares and converts checkpoints. A path may be a run's directory (its newest
-/// complete checkpoint is meant), a checkpoint's, or a safetensors file.
+/// Lists, verifies, shows, compares and converts checkpoints. A path is the directory of a run (then its
+/// newest complete checkpoint is used), the directory of a checkpoint, or a safetensors file.
 #[derive(Parser)]
 #[command(name = "checkpoint", version)]
 struct Arguments {
@@ -25,20 +25,20 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// The checkpoints of a run, newest first, and whether they are trusted; then the suspects of a failed
-    /// audit.
+    /// Lists the checkpoints of a run, newest first, and whether they are trusted. Then lists the suspects of
+    /// a failed audit.
     List { run: PathBuf },
-    /// Reads everything and compares it with its hashes.
+    /// Reads all files and compares them with their hashes.
     Verify { path: PathBuf },
-    /// Names, shapes and norms of tensors, and what the trainer noted.
+    /// Shows the names, shapes and norms of all tensors, and the state and settings of the trainer.
     Show { path: PathBuf },
-    /// What differs, tensor by tensor.
+    /// Shows the differences between two checkpoints, tensor by tensor.
     Diff { left: PathBuf, right: PathBuf },
-    /// Writes the model as plain safetensors.
+    /// Writes the model as a plain safetensors file.
     Convert {
         from: PathBuf,
         to: PathBuf,
-        /// Round floats to f16.
+        /// Round the weights to f16.
         #[arg(long)]
         f16: bool,
     },

@@ -53,8 +53,8 @@ fn digits(flags: Flags) -> Result<(), Error> {
     let trainer = run.train(builder, &train, &held_out)?;
 
     let accuracy = accuracy(&trainer);
-    say!("held out: {:.2}% right", 100.0 * accuracy);
+    say!("validation: {:.2}% correct", 100.0 * accuracy);
     // The claim is not checked for shorter runs or other data.
     let whole = trainer.history().len() >= DEFAULTS.epochs as usize && flags.data.is_none();
-    if whole { claim("accuracy on the held-out part", accuracy, 0.97) } else { Ok(()) }
+    if whole { claim("accuracy on the validation set", accuracy, 0.97) } else { Ok(()) }
 }

@@ -68,5 +68,5 @@ fn export_predict(flags: Flags) -> Result<(), Error> {
     std::fs::remove_dir_all(&dir)?;
     // The claim is not checked for shorter runs.
     let whole = run.epochs >= DEFAULTS.epochs;
-    if whole { claim("accuracy on the held-out part", accuracy, 0.94) } else { Ok(()) }
+    if whole { claim("accuracy on the validation set", accuracy, 0.94) } else { Ok(()) }
 }

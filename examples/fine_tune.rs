@@ -62,10 +62,10 @@ fn fine_tune(flags: Flags) -> Result<(), Error> {
     std::fs::remove_file(&base)?;
 
     let accuracy = accuracy(&trainer);
-    say!("held out: {:.2}% right after {} samples an epoch", 100.0 * accuracy, train.samples());
+    say!("validation: {:.2}% correct after {} samples an epoch", 100.0 * accuracy, train.samples());
     // The claim is not checked for shorter runs.
     let whole = trainer.history().len() >= DEFAULTS.epochs as usize;
-    if whole { claim("accuracy on the other digits that are held out", accuracy, 0.9) } else { Ok(()) }
+    if whole { claim("accuracy on the validation set of the other digits", accuracy, 0.9) } else { Ok(()) }
 }
 
 /// Returns the digits of some classes, whose labels count from 0.

@@ -50,7 +50,7 @@ fn gpt2(flags: Flags) -> Result<(), Error> {
     let mut trainer = run.train(builder, &train, &held_out)?;
     say!("{}", text.sample(&mut trainer, CONTEXT, "1\tthis", 200, run.seed)?);
     let (nats, pairs) = (held_out_loss(&trainer), text.bigram_nats());
-    say!("held out: {nats:.3} nats a character; a table of pairs: {pairs:.3}");
+    say!("validation: {nats:.3} nats per character; a bigram model: {pairs:.3}");
     let whole = run.epochs >= DEFAULTS.epochs;
     if whole { claim("nats a character below the table's", pairs - nats, 0.3) } else { Ok(()) }
 }

@@ -61,8 +61,8 @@ fn image_folder(flags: Flags) -> Result<(), Error> {
 
     let last = trainer.history().last().and_then(|epoch| epoch.validation.as_ref());
     let recall = last.and_then(|measured| measured.metrics.first()).map_or(0.0, |(_, recall)| *recall);
-    say!("held out: {:.1}% of each class are found, on average; {counts:?} pictures", 100.0 * recall);
+    say!("validation: {:.1}% of each class are found, on average; {counts:?} pictures", 100.0 * recall);
     // The claim is not checked for shorter runs or other data.
     let whole = trainer.history().len() >= DEFAULTS.epochs as usize && flags.data.is_none();
-    if whole { claim("mean recall on the held-out pictures", recall, 0.9) } else { Ok(()) }
+    if whole { claim("mean recall on the validation pictures", recall, 0.9) } else { Ok(()) }
 }

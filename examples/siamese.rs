@@ -52,10 +52,10 @@ fn siamese(flags: Flags) -> Result<(), Error> {
     let trainer = run.train(builder, &train, &held_out)?;
 
     let right = held_out_metric(&trainer, "same binary accuracy");
-    say!("held out: {:.2}% of the pairs are right", 100.0 * right);
+    say!("validation: {:.2}% of the pairs are correct", 100.0 * right);
     // The claim is not checked for shorter runs or other data.
     let whole = trainer.history().len() >= DEFAULTS.epochs as usize && flags.data.is_none();
-    if whole { claim("accuracy on the held-out pairs", right, 0.88) } else { Ok(()) }
+    if whole { claim("accuracy on the validation pairs", right, 0.88) } else { Ok(()) }
 }
 
 /// Draws pairs of a range of the digits, half of which are the same digit.

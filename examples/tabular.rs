@@ -58,8 +58,8 @@ fn tabular(flags: Flags) -> Result<(), Error> {
 
     let r2 = held_out_metric(&trainer, "price r2");
     let off = held_out_metric(&trainer, "price mean absolute error") * y.deviation[0];
-    say!("held out: {:.1}% of the price's variance, {off:.1} off on average", 100.0 * r2);
+    say!("validation: {:.1}% of the price's variance, {off:.1} off on average", 100.0 * r2);
     // The claim is not checked for shorter runs or other data.
     let whole = trainer.history().len() >= DEFAULTS.epochs as usize && flags.data.is_none();
-    if whole { claim("R2 of the price on the held-out part", r2, 0.9) } else { Ok(()) }
+    if whole { claim("R2 of the price on the validation set", r2, 0.9) } else { Ok(()) }
 }

@@ -57,8 +57,8 @@ fn text_classify(flags: Flags) -> Result<(), Error> {
     let trainer = run.train(builder, &train, &held_out)?;
 
     let right = held_out_metric(&trainer, "class accuracy");
-    say!("held out: {:.1}% right", 100.0 * right);
+    say!("validation: {:.1}% correct", 100.0 * right);
     // The claim is not checked for shorter runs or other data.
     let whole = trainer.history().len() >= DEFAULTS.epochs as usize && flags.data.is_none();
-    if whole { claim("accuracy on the held-out reviews", right, 0.9) } else { Ok(()) }
+    if whole { claim("accuracy on the validation reviews", right, 0.9) } else { Ok(()) }
 }

@@ -54,13 +54,13 @@ fn two_inputs(flags: Flags) -> Result<(), Error> {
     let last = trainer.history().last().and_then(|epoch| epoch.validation.as_ref());
     let metric = |name: &str| last.and_then(|measured| measured.metric(name)).unwrap_or_default();
     let (price, sold) = (metric("price r2"), metric("sold binary accuracy"));
-    say!("held out: {:.1}% of the price's variance, {:.1}% of the sales", 100.0 * price, 100.0 * sold);
+    say!("validation: {:.1}% of the price's variance, {:.1}% of the sales", 100.0 * price, 100.0 * sold);
     // The claims are not checked for shorter runs.
     if trainer.history().len() < DEFAULTS.epochs as usize {
         return Ok(());
     }
-    claim("R2 of the price on the held-out part", price, 0.9)?;
-    claim("accuracy of the sales on the held-out part", sold, 0.85)
+    claim("R2 of the price on the validation set", price, 0.9)?;
+    claim("accuracy of the sales on the validation set", sold, 0.85)
 }
 
 /// Houses with area, rooms and age, each around 0, and a city; their price, and whether they are sold, which

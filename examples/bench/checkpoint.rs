@@ -51,7 +51,7 @@ fn measure(flags: &Flags, dir: &Path) -> Result<(), Error> {
     steps(&mut trainer, &batch, flags.warmup.min(EVERY))?;
 
     let (mut without, mut with, mut copies, mut late) = (vec![], vec![], vec![], vec![]);
-    // The processor time of this process does not include other programs on the machine.
+    // The CPU time of this process does not include other programs on the machine.
     let mut busy = [0, 0];
     for round in 0..flags.rounds {
         // Steps with and steps without a checkpoint take turns in going first.
@@ -91,7 +91,7 @@ fn measure(flags: &Flags, dir: &Path) -> Result<(), Error> {
         row("the same, with a checkpoint behind them", ms(with)),
         row("cost (median of the pairs)", format!("{:+.2} %", 100.0 * (ratios[ratios.len() / 2] - 1.0))),
         row(
-            "cost in this process's time on the host's processors",
+            "cost in this process's time on the host's CPUs",
             match busy {
                 [0, _] => "not known here".into(),
                 [without, with] => format!("{:+.2} %", 100.0 * (with as f64 / without as f64 - 1.0)),

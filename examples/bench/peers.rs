@@ -1,4 +1,4 @@
-//! A comparison with Burn on the same adapter (beside the processor itself: on the system's software
+//! A comparison with Burn on the same adapter (beside the CPU itself: on the system's software
 //! adapter), or with Keras on the same cores: the same models, batches and
 //! optimizer, each in its own processes, in turns.
 
@@ -27,7 +27,7 @@ struct Peer {
 enum Who {
     /// Unisono with so many replicas.
     Unisono(u16),
-    /// Burn with all cores of an adapter that is the host's own processors, or with its fastest adapter.
+    /// Burn with all cores of an adapter that is the host's own CPUs, or with its fastest adapter.
     Burn { cpu: bool },
     /// Keras with TensorFlow on all cores, started by this Python.
     Keras(PathBuf),
@@ -100,7 +100,7 @@ fn round(peer: &Peer, flags: &Flags, adapter: &Adapter, dir: &PathBuf) -> Result
         // Burn keeps its cache beside the nearest Cargo.toml, if there is one.
         let command = command.current_dir(dir).env("XDG_CACHE_HOME", dir).env("MESA_SHADER_CACHE_DIR", dir);
         let found = run(command)?;
-        // The processor itself is an adapter for Unisono alone. Beside it Burn has the system's software
+        // The CPU itself is an adapter for Unisono alone. Beside it Burn has the system's software
         // adapter.
         let is_other = match &peer.who {
             Who::Unisono(_) => false,
@@ -117,7 +117,7 @@ fn round(peer: &Peer, flags: &Flags, adapter: &Adapter, dir: &PathBuf) -> Result
     Ok(Times { cold, warm: found.first_step_s, step: found.step_ms })
 }
 
-/// Returns Burn's command with all cores. A driver on the host's processors uses threads of its own by
+/// Returns Burn's command with all cores. A driver on the host's CPUs uses threads of its own by
 /// default; for Unisono this is turned off, for Burn it is not.
 fn burn(flags: &Flags, cpu: bool, steps: u32) -> Command {
     let mut command = Command::new(Path::new(BURN).join("target/release/burn-peer"));

@@ -19,7 +19,7 @@ const FITS: u32 = 9;
 struct Took {
     /// The time of each step.
     steps: Vec<Duration>,
-    /// The time of all steps on the host's processors, in ticks.
+    /// The time of all steps on the host's CPUs, in ticks.
     busy: u64,
     /// The time of each fit of one epoch.
     fits: Vec<Duration>,
@@ -70,7 +70,7 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
         let ratio = |of: &dyn Fn(&Took) -> f64| of(&took[1]) / of(&took[0]);
         let audits = runs[1].trainers[0].audits();
         notes.push(format!(
-            "{replicas} replica(s): {:.3} x by the mean, {:.3} x by the median, {:.3} x by the time on the host's processors; \
+            "{replicas} replica(s): {:.3} x by the mean, {:.3} x by the median, {:.3} x by the time on the host's CPUs; \
              {} of {} steps audited, now one in {}",
             ratio(&|took| took.mean().as_secs_f64()),
             ratio(&|took| median(took.steps.clone()).as_secs_f64()),

@@ -22,30 +22,34 @@ use inputs::Inputs;
 use parts::{Group, Part, Report};
 
 #[derive(Parser)]
-#[command(name = "gpu-report", about = "Tells in minutes what this machine's GPU does with Unisono")]
+#[command(
+    name = "gpu-report",
+    about = "Reports how Unisono runs on this GPU: correctness, numeric class, speed, failures"
+)]
 struct Flags {
-    /// Part of the adapter's name [default: the first GPU, else the first adapter]
+    /// Report on the adapter whose name contains NAME [default: the first GPU, or the first adapter if there
+    /// is no GPU]
     #[arg(long, value_name = "NAME")]
     adapter: Option<String>,
-    /// Only what tells most, within two minutes
+    /// Run only the most important parts, within two and a half minutes
     #[arg(long)]
     short: bool,
-    /// Where the report goes
+    /// Directory for the report
     #[arg(long, value_name = "DIR", default_value = "gpu-report-out")]
     out: PathBuf,
-    /// The folder with the data of the parts [default: beside the program, or in the repository]
+    /// Folder with the data of the parts [default: next to the program, or in the repository]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Run only the parts whose names begin so; may be repeated
+    /// Run only the parts whose names begin with PART. Repeat the flag for several
     #[arg(long, value_name = "PART")]
     only: Vec<String>,
-    /// End after so many seconds: parts that have not begun are left out [default: 480, short 150]
+    /// Start no new part after this many seconds [default: 480, with --short 150]
     #[arg(long, value_name = "SECONDS")]
     limit: Option<u64>,
-    /// Spoil what the GPU computes, to see that the report finds it: contraction, reassociation or division
+    /// Corrupt the GPU's results, to check that the report notices it: contraction, reassociation or division
     #[arg(long, value_name = "KIND", hide = true)]
     plant: Option<String>,
-    /// Draw GPUS.md from the report.json files in the folders of DIR, and do nothing else
+    /// Only print the table of GPUS.md, from the report.json files in the folders of DIR
     #[arg(long, value_name = "DIR")]
     table: Option<PathBuf>,
 }

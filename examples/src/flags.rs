@@ -15,118 +15,117 @@ use crate::{Error, Refused, Run, WorldFlag, claim, held_out_metric, say};
 /// resumed run takes it from its checkpoint.
 #[derive(Args, Clone, Debug, Default)]
 pub struct RunFlags {
-    /// Train on adapters with NAME in their label, as the program adapters shows it; may be repeated, may be
-    /// #2 for the second of equal GPUs, a backend (cpu, which is the processor, or vulkan) or both
-    /// (vulkan:llvmpipe) [default: every GPU, else the processor]
+    /// Train on the adapters whose label contains NAME (the program adapters lists the labels). Repeat the
+    /// flag for several adapters. NAME may also be cpu, a backend such as vulkan, both (vulkan:llvmpipe), or
+    /// #2 for the second of several equal GPUs [default: all GPUs, or the CPU if there is none]
     #[arg(long, value_name = "NAME")]
     pub adapter: Vec<String>,
-    /// Arithmetic of the CPU: fused (fma rounds once, as on most GPUs), split (twice, as on software drivers
-    /// and in checkpoints of version 0.1), fused-subnormals or split-subnormals [default: fused]
+    /// How the CPU rounds: fused (fma rounds once, as on most GPUs), split (fma rounds twice, as on software
+    /// drivers and in checkpoints of version 0.1), fused-subnormals or split-subnormals [default: fused]
     #[arg(long, value_name = "ARITHMETIC")]
     pub arithmetic: Option<Arithmetic>,
-    /// Have another adapter make sampled steps again, beside the run, and compare bytes: cpu, or NAME as for
-    /// --adapter
+    /// Check the run on another adapter: it recomputes a sample of the steps, and the bytes are compared.
+    /// NAME is cpu, or as for --adapter
     #[arg(long, value_name = "NAME")]
     pub witness: Option<String>,
-    /// Number of replicas [default: one a GPU, and one on the processor, which has all cores; on a software
-    /// driver one a core, up to the shards]
+    /// Number of replicas [default: one for each GPU; one on the CPU, which uses all cores; on a software
+    /// driver one for each core, at most one for each shard]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
     pub replicas: Option<usize>,
-    /// The machines of the run: mpi, those that mpirun or srun has started; alone, this one; auto, whichever
-    /// it is
+    /// Machines that take part: mpi (those that mpirun or srun has started), alone (only this one), or auto
+    /// (mpi if a launcher has started the program)
     #[arg(long, value_name = "WORLD", value_enum, default_value_t, hide_possible_values = true)]
     pub world: WorldFlag,
-    /// End the run when a machine has not answered for so many seconds, at the start too [default: 900]
+    /// End the run if a machine does not answer for this many seconds, also at the start [default: 900]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
     pub world_deadline: Option<u64>,
-    /// Print the lines of all machines, each with its rank and host; otherwise the first one alone prints
+    /// Print the output of all machines, each line with its rank and host [default: only the first machine
+    /// prints]
     #[arg(long)]
     pub all_ranks: bool,
-    /// Share what the optimizer keeps out among the replicas of all machines, with so many owners of each
-    /// tensor [1 where no number is given; 2: the loss of one replica loses nothing]
+    /// Shard the optimizer state across all replicas of all machines, like ZeRO stage 1. OWNERS is the number
+    /// of replicas that store each tensor: with 2, losing one replica loses no state [1 if no number is
+    /// given]
     #[arg(long, value_name = "OWNERS", num_args = 0..=1, default_missing_value = "1", value_parser = count(1024))]
     pub shard_optimizer: Option<usize>,
-    /// Allow adapters whose numbers differ in the last bits: one replica then updates, the others receive its
-    /// bytes
+    /// Allow adapters that round differently. One replica then computes the updates, and the others receive
+    /// its bytes
     #[arg(long)]
     pub mixed: bool,
-    /// Most of its device's memory that a replica may take, in MiB; it then runs its shards piece by piece
-    /// where it has to
+    /// Device memory that a replica may use, in MiB. If its share of a step does not fit, it computes the
+    /// shards one after another
     #[arg(long, value_name = "MIB", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..1 << 40))]
     pub memory_limit: Option<u64>,
     /// Samples in a step, over all replicas together
     #[arg(long, value_name = "SAMPLES", allow_negative_numbers = true, value_parser = count(1 << 24))]
     pub global_batch: Option<usize>,
-    /// Parts that a step is cut into: up to so many replicas share the work
+    /// Number of parts that each batch is cut into. At most this many replicas can share the work
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1 << 16))]
     pub shards: Option<usize>,
-    /// Epochs, counted from the run's start
+    /// Number of epochs, counted from the start of the run
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub epochs: Option<u32>,
-    /// Seed of initial weights, dropout and the order of the data
+    /// Seed of the initial weights, dropout and the order of the data
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
-    /// Precision of products: f32, or mixed, which takes f16 numbers, adds in f32 and needs an adapter with
-    /// f16
-    /// [default: f32]
+    /// Numeric precision: f32, or mixed (f16 matrix products with f32 accumulation; needs an adapter with f16
+    /// support) [default: f32]
     #[arg(long, value_name = "PRECISION")]
     pub precision: Option<Precision>,
-    /// Threads that prepare batches [default: as many as the pace asks for, up to one a core]
+    /// Threads that prepare batches [default: adapts to the pace of training, up to one for each core]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
     pub loader_threads: Option<usize>,
-    /// End the run after N epochs in a row without a lower loss, on the samples held out if there are any,
-    /// and take the weights of the best one
+    /// Stop after N epochs in a row without a lower loss, and restore the weights of the best epoch. Uses the
+    /// validation loss if there is a validation set
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub early_stopping: Option<u32>,
-    /// Show curves and replicas where standard error is a terminal. Needs a program that was built with the
-    /// feature `dashboard`
+    /// Show curves and replicas in the terminal. Needs a program that was built with the feature `dashboard`
     #[arg(long)]
     pub dashboard: bool,
-    /// Where checkpoints and the final model.safetensors go
+    /// Directory for checkpoints and for the final model.safetensors
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Go on from the newest complete checkpoint in the directory given with --out
+    /// Resume from the newest complete checkpoint in the directory given with --out
     #[arg(long, requires = "out")]
     pub resume: bool,
-    /// Save a checkpoint every so many steps too, not only at the end
+    /// Also save a checkpoint every STEPS steps [default: only at the end]
     #[arg(long, value_name = "STEPS", allow_negative_numbers = true, requires = "out")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub checkpoint_every: Option<u64>,
-    /// How many of the last checkpoints stay; 0 for all [default: 3]
+    /// Number of most recent checkpoints to keep; 0 keeps all [default: 3]
     #[arg(long, value_name = "N", allow_negative_numbers = true, requires = "out")]
     pub keep_last: Option<usize>,
-    /// Checkpoints of every so many steps stay too
+    /// Also keep every checkpoint whose step is a multiple of STEPS
     #[arg(long, value_name = "STEPS", allow_negative_numbers = true, requires = "out")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub keep_every: Option<u64>,
-    /// The best checkpoint stays too, by `loss` or a metric after each epoch: the lowest loss or error, the
+    /// Also keep the best checkpoint by `loss` or by the name of a metric: the lowest loss or error, the
     /// highest accuracy
     #[arg(long, value_name = "METRIC", requires = "out")]
     pub keep_best: Option<String>,
-    /// A checkpoint that cannot be written ends the run, which otherwise warns, goes on and tries again
+    /// End the run if a checkpoint cannot be written [default: warn, continue and try again]
     #[arg(long, requires = "out")]
     pub require_checkpoints: bool,
-    /// Resume with other flags, data or adapters than the run was started with: the answer is then not the
-    /// run's
+    /// Resume even if flags, data or adapters differ from those that the run was started with. The results
+    /// then differ from those of the original run
     #[arg(long, requires = "resume")]
     pub force: bool,
-    /// Write what each replica did with its time to FILE, in Chrome's trace format: open it in Perfetto. A
-    /// resumed run writes what it did since it was resumed, a run that ends early what it did by then
+    /// Write a timeline of each replica to FILE, in Chrome's trace format for Perfetto. After a resume, the
+    /// timeline begins at the resume
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Write events for TensorBoard to DIR: loss and metrics by step and by epoch, the learning rate, the
-    /// replicas' time
+    /// Write TensorBoard events to DIR: loss and metrics by step and by epoch, the learning rate, the time of
+    /// each replica
     #[arg(long, value_name = "DIR")]
     pub logdir: Option<PathBuf>,
-    /// Write the whole run's history to FILE as CSV, a line an epoch
+    /// Write the history of the whole run to FILE as CSV, one line for each epoch
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Write the trained model to DIR as model.onnx, and what it answers to some held-out samples as
-    /// model.json
+    /// Write the trained model to DIR as model.onnx, and its answers to some validation samples as model.json
     #[arg(long, value_name = "DIR")]
     pub onnx: Option<PathBuf>,
-    /// The whole run's history as JSON on standard output, an object a line; everything else is on standard
-    /// error anyway
+    /// Write the history of the whole run to standard output as JSON, one object a line. All other output
+    /// goes to standard error
     #[arg(long)]
     pub json: bool,
 }
@@ -162,9 +161,9 @@ impl Defaults {
     /// It is an error if it is less than `least` and the run was not shorter than the program's own.
     pub fn claim(self, trainer: &Trainer, metric: &str, least: f64) -> Result<(), Error> {
         let got = held_out_metric(trainer, metric);
-        say!("held out: {metric} {:.2}%", 100.0 * got);
+        say!("validation: {metric} {:.2}%", 100.0 * got);
         let whole = trainer.history().len() >= self.epochs as usize;
-        if whole { claim(&format!("{metric} on the held-out part"), got, least) } else { Ok(()) }
+        if whole { claim(&format!("{metric} on the validation set"), got, least) } else { Ok(()) }
     }
 }
 

@@ -47,7 +47,7 @@ fn longest(held_out: &Loader) -> Result<Batch, Error> {
             return Ok(batch);
         }
     }
-    Err("--onnx: no held-out samples have the longest length".into())
+    Err("--onnx: no validation sample has the longest length".into())
 }
 
 fn input(field: &Field) -> Value {

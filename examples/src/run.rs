@@ -305,7 +305,9 @@ fn try_dir(dir: &Path) -> io::Result<()> {
 /// it was made of by force.
 fn print_identity(identity: &Identity) {
     say!("identity  {identity}");
-    identity.not_covered.iter().for_each(|what| say!("note: the identity does not cover {what}"));
+    identity.not_covered.iter().for_each(|what| {
+        say!("note: the run's identity does not cover {what}: a resume does not notice if it changes")
+    });
     for ancestor in &identity.ancestors {
         let from =
             ancestor.identity.as_deref().and_then(|digits| digits.get(..12)).unwrap_or("an unknown run");

@@ -122,7 +122,7 @@ impl Text {
     pub fn claim(&self, trainer: &Trainer) -> Result<(), Error> {
         let Some(last) = trainer.history().last() else { return Ok(()) };
         let (nats, pairs) = (last.validation.as_ref().map_or(f64::NAN, |v| v.loss), self.bigram_nats());
-        crate::say!("held out: {nats:.3} nats a character; a table of pairs: {pairs:.3}");
+        crate::say!("validation: {nats:.3} nats per character; a bigram model: {pairs:.3}");
         let long = self.len * trainer.history().len() >= 1_000_000;
         if long { claim("nats a character below the table's", pairs - nats, 0.3) } else { Ok(()) }
     }

@@ -153,7 +153,7 @@ fn a_resumed_run_trains_on_while_its_data_are_hashed_and_is_saved_then() {
     let saved = notes.saved.lock().unwrap();
     assert!(saved.iter().all(|name| **name >= *"step-00000007"), "{saved:?}");
     assert_eq!((trainer.saved_step(), steps(dir.path()).last()), (Some(40), Some(&40)));
-    assert_eq!(notes.with("the steps after step 2 are saved once the data are found to be those"), 1);
+    assert_eq!(notes.with("the steps after step 2 are saved once the data are hashed"), 1);
 }
 
 /// The checkpoint of an epoch that may be the best is not one that a later step can stand for.
@@ -170,7 +170,7 @@ fn a_resumed_run_waits_with_an_epoch_that_may_be_the_best() {
     assert_eq!(trainer.resume().unwrap().unwrap().step, 2);
     let (gate, told) = (data.gate.clone(), notes.clone());
     let opened = spawn(move || {
-        while told.with("waits until its data are hashed") == 0 {
+        while told.with("waiting until the data are hashed") == 0 {
             sleep(Duration::from_millis(20));
         }
         gate.shut.store(false, Ordering::SeqCst);
@@ -193,7 +193,7 @@ fn a_stop_ends_a_resumed_run_whose_data_are_not_hashed() {
     let gate = data.gate.clone();
     let told = notes.clone();
     spawn(move || {
-        while told.with("waits until its data are hashed") == 0 {
+        while told.with("waiting until the data are hashed") == 0 {
             sleep(Duration::from_millis(20));
         }
         stop.ask();
@@ -207,8 +207,8 @@ fn a_stop_ends_a_resumed_run_whose_data_are_not_hashed() {
     assert_eq!((trainer.steps(), steps(dir.path()).last()), (6, Some(&2)));
     assert_eq!(trainer.saved_step(), Some(2));
     assert!(matches!(trainer.save(), Err(Error::Stopped)));
-    assert_eq!(notes.with("the steps after step 2 are not saved: the data were not yet found"), 1);
-    assert_eq!(notes.with("waits until its data are hashed"), 1);
+    assert_eq!(notes.with("the steps after step 2 are not saved: it is not yet known whether"), 1);
+    assert_eq!(notes.with("waiting until the data are hashed"), 1);
 }
 
 #[test]

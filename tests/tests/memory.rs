@@ -241,5 +241,5 @@ fn where_a_driver_has_no_memory_smaller_pieces_are_tried() {
     assert_eq!(memory.how(), "2 of a replica's 8 shards at once: the driver has no memory for more");
     fail::cfg("no-memory:replica-0:load", "return(out-of-memory)").unwrap();
     let none = perceptron(16).replicas(1).fault_scope("no-memory:").build(&fields).err().unwrap().to_string();
-    assert!(none.contains("out of memory (1099511627776 bytes asked for)"), "{none}");
+    assert!(none.contains("out of memory (1099511627776 bytes requested)"), "{none}");
 }

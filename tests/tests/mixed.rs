@@ -93,7 +93,7 @@ fn who_is_of_another_class_does_not_join() {
         let mut trainer = trainer(std::slice::from_ref(&first), mixed).unwrap();
         let error = trainer.join(&second).unwrap_err().to_string();
         assert!(error.starts_with("adapters of different numeric classes: "), "{error}");
-        assert!(error.contains("a run that was started on one class takes in no other"), "{error}");
+        assert!(error.contains("a run that was started on one class accepts no other"), "{error}");
         assert_eq!(trainer.join(&first).unwrap(), 1);
         trainer.fit(&loader(90, 5).unwrap(), None, 1).unwrap();
         trainer.check_replicas().unwrap();

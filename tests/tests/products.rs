@@ -228,7 +228,7 @@ fn targets(adapter: &Adapter) -> Vec<Target> {
     for busy_workgroups in [1, 3, u32::MAX] {
         all.push(Target { machine: Machine::Gpu, subgroup: 0, busy_workgroups, ..own.clone() });
     }
-    // Panels take more workgroup memory than others have. The fewer invocations keep a processor busy, the
+    // Panels take more workgroup memory than others have. The fewer invocations keep a CPU busy, the
     // more rows each of them has.
     if adapter.backend == Backend::Cpu {
         for busy_workgroups in [1, u32::MAX] {

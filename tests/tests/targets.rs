@@ -1,4 +1,4 @@
-//! All kernels of ops, layers, losses, metrics, optimizers and models compile for AArch64, and for processors
+//! All kernels of ops, layers, losses, metrics, optimizers and models compile for AArch64, and for CPUs
 //! of x86-64 without AVX-512, AVX2, AVX, SSE4 and SSSE3. Nothing is run here: see `cargo xtask arm` for that.
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ fn add(all: &mut BTreeSet<String>, program: &Program, target: &Target) {
     }
 }
 
-/// Returns the kernels of everything, for the processor.
+/// Returns the kernels of everything, for the CPU.
 fn kernels() -> BTreeSet<String> {
     let adapter = unisono_gpu::adapters(&[Backend::Cpu]).remove(0);
     let target = Device::open(&adapter).unwrap().target();

@@ -42,7 +42,7 @@ struct Made {
     programs: Vec<(Entry, Arc<Program>)>,
 }
 
-/// What is compiled of a module: an entry point, in a mode, for a processor.
+/// What is compiled of a module: an entry point, in a mode, for a CPU.
 #[derive(Clone, Debug, PartialEq)]
 struct Entry {
     name: Option<String>,
@@ -139,7 +139,7 @@ pub(crate) fn check(target: Target) -> Result<(), String> {
 }
 
 /// Compiles an entry point. A panic of the compiler is a message as well. (Cranelift panics if a system
-/// lets no process order its processors to forget old code, as a filter of system calls may on AArch64.)
+/// lets no process order its CPUs to forget old code, as a filter of system calls may on AArch64.)
 fn compile(source: &Source, entry: Option<&str>, mode: Mode, target: Target) -> Result<Program, String> {
     let compiled = catch_unwind(AssertUnwindSafe(|| Program::compile(source, entry, mode, target)));
     compiled.unwrap_or_else(|_| Err("the compiler panicked".to_owned()))

@@ -3,18 +3,18 @@
 use crate::Kernels;
 use crate::native::Rounding;
 
-/// How a device computes.
+/// The settings of the CPU as an adapter.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The number of threads that compute. Default: as many as the system has cores for.
+    /// The number of threads that compute. Default: one for each core.
     pub threads: usize,
-    /// Called on each of these threads when it starts, for instance to set the processor's floating-point
+    /// Called on each of these threads when it starts, for instance to set the CPU's floating-point
     /// mode. Default: nothing.
     pub begin: fn(),
     /// How `fma` rounds. Default: [`Rounding::Fused`].
     pub rounding: Rounding,
-    /// The kernels that are compiled. Devices with clones of the same compile each kernel once. Default:
-    /// kernels of its own.
+    /// The compiled kernels. Devices whose options have clones of the same `Kernels` compile each kernel
+    /// once. Default: kernels of its own.
     pub kernels: Kernels,
 }
 

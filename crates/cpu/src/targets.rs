@@ -1,5 +1,5 @@
-//! Other processors than this one, so that tests can compile kernels for them, and run those of which this
-//! processor has all instructions. It is there with the feature `targets`.
+//! Other CPUs than this one, so that tests can compile kernels for them, and run those of which this
+//! CPU has all instructions. It is there with the feature `targets`.
 
 use cranelift_codegen::settings;
 
@@ -26,12 +26,12 @@ const X86: &[&str; 14] = &[
     "has_avx512vl",
 ];
 
-/// Returns a processor of x86-64 that has so many of these.
+/// Returns a CPU of x86-64 that has so many of these.
 const fn x86(name: &'static str, count: usize) -> Target {
     Target { name, triple: "x86_64-unknown-linux-gnu", has: X86.split_at(count).0 }
 }
 
-/// The processors, those of x86-64 from the fewest instructions on.
+/// The CPUs, those of x86-64 from the fewest instructions on.
 pub const ALL: [Target; 8] = [
     x86("x86-64 with SSE2", 0),
     x86("x86-64 with SSSE3", 2),
@@ -49,7 +49,7 @@ impl Target {
         self.has.is_empty()
     }
 
-    /// Returns whether this processor runs code for that one.
+    /// Returns whether this CPU runs code for that one.
     pub fn runs_here(self) -> bool {
         let Ok(host) = cranelift_native::builder().and_then(|builder| {
             let flags = settings::Flags::new(settings::builder());
@@ -72,7 +72,7 @@ impl Target {
         compile::code(&Source::parse(wgsl, compile::EXTENSIONS)?, mode, compile::Target::Other(self))
     }
 
-    /// Returns this processor as an adapter whose kernels have that one's instructions alone.
+    /// Returns this CPU as an adapter whose kernels have that one's instructions alone.
     pub fn adapter(self, options: Options) -> Option<wgpu::Adapter> {
         self.runs_here().then(|| crate::adapter_for(options, compile::Target::Other(self)))
     }

@@ -234,7 +234,7 @@ fn panel_operands() -> [Vec<u8>; 2] {
     [bytes_of(&numbers(1000, 0x9e37_79b1)), bytes_of(&numbers(2560, 0x85eb_ca6b))]
 }
 
-/// The code for this processor's vectors computes what the function says in WGSL, to the bit: without bounds
+/// The code for this CPU's vectors computes what the function says in WGSL, to the bit: without bounds
 /// checks it takes the function's place.
 #[test]
 fn native_products_are_those_of_their_wgsl() {

@@ -24,7 +24,7 @@ fn components_of_booleans_are_read_and_written_in_memory() {
     assert_eq!(run("", body, 2), [0b1110_1100_0101, 2]);
 }
 
-/// A processor's threads may take subnormal numbers for 0, whether the compiler knows the numbers or not.
+/// A CPU's threads may take subnormal numbers for 0, whether the compiler knows the numbers or not.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn numbers_that_are_known_are_computed_with_as_all_others() {

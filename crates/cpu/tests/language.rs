@@ -1,4 +1,4 @@
-//! What WGSL says, construct by construct: the processor computes it, in registers and in memory.
+//! What WGSL says, construct by construct: the CPU computes it, in registers and in memory.
 
 mod common;
 

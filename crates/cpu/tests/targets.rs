@@ -1,4 +1,4 @@
-//! Processors with fewer instructions than this one compute the same bits, and kernels compile for other
+//! CPUs with fewer instructions than this one compute the same bits, and kernels compile for other
 //! ones.
 
 mod common;
@@ -14,7 +14,7 @@ fn bits(x: vec4<f32>) -> vec4<u32> { return bitcast<vec4<u32>>(x); }
 fn one(x: f32) -> vec4<u32> { return bitcast<vec4<u32>>(vec4<f32>(x, -x, x + 1.0, 0.5)); }
 ";
 
-/// Expressions that need instructions which not all processors have, as vectors of four and as scalars.
+/// Expressions that need instructions which not all CPUs have, as vectors of four and as scalars.
 const EXPRESSIONS: &[&str] = &[
     "bits(floor(a))",
     "bits(ceil(a))",
@@ -186,7 +186,7 @@ fn processors_with_fewer_instructions_compute_the_same_bits() {
     }
 }
 
-/// A processor without SSE4.1 rounds by functions, which have to know of the mode as its instructions would.
+/// A CPU without SSE4.1 rounds by functions, which have to know of the mode as its instructions would.
 #[test]
 fn subnormal_numbers_are_rounded_as_zeros_if_they_are_zeros() {
     let kernel = format!(

@@ -69,7 +69,7 @@ pub enum GpuError {
         message: String,
     },
     /// The adapter has no memory left.
-    #[error("{what}: out of memory ({bytes} bytes asked for)")]
+    #[error("{what}: out of memory ({bytes} bytes requested)")]
     OutOfMemory {
         /// The buffer or the work at hand.
         what: String,

@@ -245,7 +245,7 @@ fn limits_are_errors_that_name_the_culprit() {
         assert_eq!(what, "scratch buffer 3: bytes of a buffer");
         assert_eq!((needs, allows), (large.buffers[Y].bytes, target.max_buffer_bytes));
         let error = device.create_state(&StateLayout::apart([large.buffers[Y].bytes])).unwrap_err();
-        // The processor has less memory than a buffer may have.
+        // The CPU has less memory than a buffer may have.
         let is_known = matches!(&error, GpuError::Limit { what, .. } if what == "state 0: bytes of a buffer");
         let is_processor = adapter.backend == Backend::Cpu;
         assert!(is_known || is_processor && matches!(error, GpuError::OutOfMemory { .. }), "{error}");

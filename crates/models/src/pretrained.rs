@@ -17,8 +17,8 @@ const GENERATION: &str = "generation_config.json";
 /// The name of the field that says which positions are padding (0) and which are not (1).
 pub(crate) const MASK: &str = "attention_mask";
 
-/// A model of the architecture `M` with its weights, opened from a directory (transformers'
-/// `from_pretrained`).
+/// A model of the architecture `M` with its weights, opened from a directory (`from_pretrained` in Hugging
+/// Face's transformers).
 #[derive(Clone, Debug)]
 pub struct Pretrained<M> {
     architecture: M,
@@ -44,11 +44,11 @@ pub fn model_type(dir: impl AsRef<Path>) -> Result<String, Error> {
 
 impl<M: Architecture> Pretrained<M> {
     /// Opens a directory with `config.json` and `model.safetensors`, or with the shards that
-    /// `model.safetensors.index.json` names. Weights of f16 and bf16 become f32, exactly. No device is used.
+    /// `model.safetensors.index.json` lists. Weights of f16 and bf16 become f32, exactly. Uses no device.
     ///
     /// # Errors
-    /// A file is missing or broken; `config.json` describes another architecture; a tensor is missing or has
-    /// another shape, or the model does not know it. A table then lists all of them by pattern.
+    /// A file is missing or broken. `config.json` describes another architecture. A tensor is missing, has
+    /// another shape, or does not belong to the model; a table then lists all such tensors by pattern.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, Error> {
         let dir = dir.as_ref();
         let path = dir.join(CONFIG);
@@ -82,8 +82,8 @@ impl<M: Architecture> Pretrained<M> {
         Ok(opened)
     }
 
-    /// Returns the model for [`Trainer::builder`]. Its input is the field `x`, and `attention_mask` where the
-    /// data have it; its output is `output`.
+    /// Returns the model for [`Trainer::builder`]. Its input is the field `x`, and `attention_mask` if the
+    /// data have it. Its output is `output`.
     pub fn model(&self) -> Model {
         let architecture = self.architecture.clone();
         Model::new(move |cx, x| {
@@ -119,12 +119,12 @@ impl<M: Architecture> Pretrained<M> {
         value.as_array().map_or_else(|| Ok(vec![id(value)?]), |list| list.iter().map(id).collect())
     }
 
-    /// Returns the weights by the model's names, in the type that they have on disk.
+    /// Returns the weights by the model's names, with the types that they have on disk.
     pub fn weights(&self) -> &Tensors {
         &self.weights
     }
 
-    /// Gives a trainer of [`Pretrained::model`] the weights.
+    /// Sets the weights of a trainer of [`Pretrained::model`].
     ///
     /// # Errors
     /// The trainer has another model, or its replicas fail.
@@ -133,21 +133,21 @@ impl<M: Architecture> Pretrained<M> {
         Ok(())
     }
 
-    /// Opens a predictor with the weights, for samples of these fields.
+    /// Opens a predictor with the weights, for samples with these fields.
     ///
     /// # Errors
-    /// The fields do not fit the model; no adapter.
+    /// The fields do not fit the model, or there is no adapter.
     pub fn predictor(&self, builder: PredictorBuilder, fields: &[FieldSpec]) -> Result<Predictor, Error> {
         Ok(builder.open_tensors(self.model(), fields, &self.weights)?)
     }
 
-    /// Writes weights of this model, such as those of a trainer, as a directory of the form that transformers
-    /// writes: `model.safetensors`, whose tensors have the names that they had in the directory that was
-    /// opened, and `config.json`. The directory is made if it is not there. Weights are written as they are
-    /// given, f32 after training.
+    /// Writes weights of this model, such as those of a trainer, in the same form (`save_pretrained` in
+    /// transformers): `model.safetensors`, with the tensor names of the directory that was opened, and
+    /// `config.json`. The directory is created if it does not exist. Weights keep their type, which is f32
+    /// after training.
     ///
     /// # Errors
-    /// A tensor is missing or of another shape, or is none of the model's; a file cannot be written.
+    /// A tensor is missing, has another shape, or does not belong to the model. A file cannot be written.
     pub fn save_pretrained(&self, dir: impl AsRef<Path>, weights: &Tensors) -> Result<(), Error> {
         let dir = dir.as_ref();
         self.compare(dir, weights)?;

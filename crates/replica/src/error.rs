@@ -51,7 +51,7 @@ pub enum ReplicaError {
         why: String,
     },
     /// A device has no memory for its state, or for a program before anything has run.
-    #[error("replica {replica} ({adapter}): {what}: out of memory ({bytes} bytes asked for)")]
+    #[error("replica {replica} ({adapter}): {what}: out of memory ({bytes} bytes requested)")]
     OutOfMemory {
         /// The number of the replica.
         replica: usize,
@@ -177,7 +177,7 @@ pub enum ReplicaError {
     #[error(transparent)]
     World(#[from] unisono_world::WorldError),
     /// A rank has other results than the others for what all compute.
-    #[error("step {step}: {rank} does not decide as the others do")]
+    #[error("step {step}: {rank} decided differently from the others")]
     Disagrees {
         /// The call of [`crate::Replicas::step`], from 0.
         step: u64,
@@ -217,7 +217,7 @@ pub enum ReplicaError {
     /// A step was made again from the same state, and gave other bytes. The replicas that are left have the
     /// state before the step; but what was wrong may have been wrong in earlier steps, so that a caller goes
     /// back to a state that it trusts.
-    #[error("step {step} was made again and gave other bytes: {}; {why}", who(.wrong))]
+    #[error("step {step} was recomputed and gave other bytes: {}; {why}", who(.wrong))]
     Audit {
         /// The call of [`crate::Replicas::step`], from 0.
         step: u64,

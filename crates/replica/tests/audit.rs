@@ -74,11 +74,11 @@ fn audits_find_nothing_where_nothing_is_wrong_and_do_not_show() {
 fn a_replica_that_is_wrong_in_every_step_is_named_and_leaves_and_the_run_ends_in_the_right_bytes() {
     let whole = undisturbed();
     for (count, wrong, fault, how) in [
-        (2, 1, "gradient", "known answer"),
-        (2, 0, "gradient", "known answer"),
+        (2, 1, "gradient", "known-answer"),
+        (2, 0, "gradient", "known-answer"),
         (3, 1, "gradient", "alone, replica 0"),
         (3, 2, "exchange", "alone, replica 0"),
-        (2, 1, "exchange", "known answer"),
+        (2, 1, "exchange", "known-answer"),
     ] {
         let point = (format!("replica-{wrong}"), format!("return({fault})"));
         let options = auditing(with_points(&[point]), Audits::Every(3));

@@ -91,7 +91,7 @@ fn where_nobody_can_tell_which_it_is_that_is_said_and_the_run_goes_on() {
     let error = one.step(0, &feed, &mut |_| unreachable!()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "step 0: a sum of segment 0 (which one, replica 0 cannot tell: on purpose: out of memory (1099511627776 bytes asked for)) \
+        "step 0: a sum of segment 0 (which one, replica 0 cannot tell: on purpose: out of memory (1099511627776 bytes requested)) \
          is not finite"
     );
     assert!(all_states(&mut one) == before);

@@ -177,7 +177,7 @@ fn no_memory_before_the_first_step_is_an_error_with_the_bytes_and_nobody_leaves(
     };
     assert_eq!((*bytes, what.as_str(), of.clone()), (1 << 40, "on purpose", adapter().label()));
     assert!(
-        error.to_string().ends_with("on purpose: out of memory (1099511627776 bytes asked for)"),
+        error.to_string().ends_with("on purpose: out of memory (1099511627776 bytes requested)"),
         "{error}"
     );
     assert_eq!((two.len(), two.left()), (2, &[][..]));

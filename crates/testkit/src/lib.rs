@@ -1,5 +1,4 @@
-//! The tools that the tests of Unisono share: the adapters under test, graphs on a device beside their f64
-//! reference, finite differences, and the check that no product reaches an addition.
+#![doc = include_str!("../README.md")]
 
 mod adapters;
 mod cases;

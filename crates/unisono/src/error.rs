@@ -35,10 +35,10 @@ pub enum Error {
         problem: String,
         /// The largest tensors with their sizes.
         largest: String,
-        /// The advice which global batch would fit.
+        /// Advice: a global batch that would fit.
         advice: String,
     },
-    /// Mixed precision was asked for on an adapter that has no 16-bit floats.
+    /// Mixed precision was requested, but an adapter has no 16-bit floats.
     #[error(
         "{adapter} has no 16-bit floats in shaders (shader-f16), which mixed precision needs: train in f32, or on another \
          adapter"
@@ -47,14 +47,14 @@ pub enum Error {
         /// The adapter's name.
         adapter: String,
     },
-    /// A batch does not have what the model was built for.
+    /// The fields of a batch differ from those that the model was built for.
     #[error("field {field:?}: expected {expected}, got {got}")]
     Field {
         /// The field's name.
         field: String,
-        /// What the model takes there.
+        /// What the model expects.
         expected: String,
-        /// What the data have there.
+        /// What the data have.
         got: String,
     },
     /// A sample cannot be trained on.
@@ -69,7 +69,7 @@ pub enum Error {
         /// What is wrong with the sample.
         problem: String,
     },
-    /// The data that a fit evaluates on are not what the model was built for, or hold a bad sample.
+    /// The validation data do not fit the model, or have a bad sample.
     #[error("validation data: {0}")]
     Validation(Box<Error>),
     /// The loss or a gradient is not finite, and the step changed nothing.
@@ -82,11 +82,11 @@ pub enum Error {
         /// The first tensor of the forward pass, or the gradient, that is not finite.
         tensor: String,
     },
-    /// A step gave the state a value that is infinite or not a number. The state has changed, so the trainer
-    /// neither trains on from it nor gives it out, until it is resumed from a checkpoint.
+    /// A step made a value of the state infinite or NaN. The state has changed. The trainer does not use it
+    /// until it is resumed from a checkpoint.
     #[error(
         "step {step}: the new value of {tensor} is not finite{}, and the state has changed: resume from a checkpoint, or build \
-         the trainer anew",
+         a new trainer",
         and_more(*.more)
     )]
     StateNotFinite {
@@ -107,18 +107,18 @@ pub enum Error {
     },
     /// The chosen adapters would not give the same bits.
     #[error(
-        "adapters of different numeric classes: {}; leave one out, or allow a mixture: then replicas still never drift apart, \
-         but another mixture, or a lost replica, gives other bits",
+        "adapters of different numeric classes: {}; leave one out, or allow mixed classes (--mixed, Builder::mixed): \
+         the result is then reproducible only on the same mix, if no replica is lost",
         classes.join(", ")
     )]
     Mixture {
         /// Each adapter with its class.
         classes: Vec<String>,
     },
-    /// An adapter of another class would join a run that was started on one.
+    /// An adapter of another numeric class cannot join a run that was started on one class.
     #[error(
-        "adapters of different numeric classes: {}; a run that was started on one class takes in no other, even where a mixture is \
-         allowed: start it on a mixture, or let an adapter of its own class join",
+        "adapters of different numeric classes: {}; a run that was started on one class accepts no other, even if mixed classes \
+         are allowed: start it on a mix, or let an adapter of its own class join",
         classes.join(", ")
     )]
     JoinsOtherClass {
@@ -133,8 +133,8 @@ pub enum Error {
         /// The step of the newest checkpoint, if there is one.
         checkpoint: Option<u64>,
     },
-    /// Replicas were found to be wrong, and the run went back to a state that is trusted. A fit goes on by
-    /// itself; your own loop goes on with the batches from [`crate::Trainer::position`].
+    /// Replicas were found to be wrong, and the run went back to a trusted state. A fit continues by itself.
+    /// Your own training loop has to continue with the batches from [`crate::Trainer::position`].
     #[error("{why}; the run is back at step {step}")]
     RolledBack {
         /// What was found, and which replicas are wrong.
@@ -142,8 +142,8 @@ pub enum Error {
         /// The number of steps done.
         step: u64,
     },
-    /// The steps after a state that is trusted are refused. The trainer has that state again, and checkpoints
-    /// after it are set aside.
+    /// The steps after the last trusted state may be wrong. The trainer is back at that state, and later
+    /// checkpoints are set aside.
     #[error(
         "{why}; the run is refused, and is back at step {step}: find the device that is wrong, and resume without it"
     )]
@@ -153,8 +153,8 @@ pub enum Error {
         /// The number of steps done.
         step: u64,
     },
-    /// The state may be wrong, and there is none to go back to. The trainer does nothing more until a run is
-    /// resumed or weights are loaded.
+    /// The state may be wrong, and there is no trusted state to go back to. The trainer does nothing more
+    /// until a run is resumed or weights are loaded.
     #[error("the state may be wrong: {why}")]
     Untrusted {
         /// What was found.

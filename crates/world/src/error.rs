@@ -40,7 +40,7 @@ pub enum WorldError {
         wanted: String,
     },
     /// The other ranks have gone on without this one.
-    #[error("the other ranks went on without this one, which was silent for too long")]
+    #[error("the other ranks continued without this one, because it was silent for too long")]
     Excluded,
     /// A rank was started with something else than the others.
     #[error("{0}")]

@@ -64,7 +64,7 @@ impl Fault {
     }
 }
 
-/// What happens between ranks that are threads.
+/// What happens between ranks that are threads: the order of messages, and faults.
 #[derive(Clone, Debug, Default)]
 pub struct Script {
     /// The seed of the order in which messages of different ranks arrive.
@@ -73,7 +73,7 @@ pub struct Script {
     pub faults: Vec<Fault>,
 }
 
-/// Returns the worlds of so many ranks, one for each thread.
+/// Returns the worlds of this many ranks, one for each thread.
 pub fn threads(ranks: usize, script: Script) -> Vec<World> {
     let network = Arc::new(Network {
         state: Mutex::new(State {

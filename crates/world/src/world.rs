@@ -23,10 +23,11 @@ const DEADLINE: Duration = Duration::from_secs(900);
 /// The records of a gather, each with the number of its rank, in the order of the ranks.
 pub type Records = Vec<(usize, Vec<u8>)>;
 
-/// The ranks of a run, one for each process. All ranks call the same functions in the same order. Clones are
-/// the same world.
+/// The ranks of a run (PyTorch's process group, MPI's communicator): one for each process. All ranks call the
+/// same functions in the same order. Clones are the same world.
 ///
-/// A process that is alone has no ranks beside it, and then every function is the identity and costs nothing.
+/// In a process that is alone there are no other ranks. Every function then returns its own input, and costs
+/// nothing.
 #[derive(Clone, Default)]
 pub struct World(Option<Arc<Shared>>);
 
@@ -41,7 +42,7 @@ struct Shared {
 }
 
 impl World {
-    /// Returns the world of a process that is alone.
+    /// Returns the world of a single process.
     pub fn alone() -> Self {
         Self(None)
     }
@@ -157,12 +158,12 @@ impl World {
         self.act(Session::begin)
     }
 
-    /// Gives a record to all ranks and returns the records of all. Where ranks are lost meanwhile, that has
-    /// happened on all ranks that are left or on none. `what` says what the records are: all ranks gather the
-    /// same.
+    /// Sends a record to all ranks and returns the records of all (an all-gather). If ranks are lost in the
+    /// meantime, this has happened on all remaining ranks or on none of them. `what` names the records; all
+    /// ranks must use the same name.
     ///
     /// # Errors
-    /// [`WorldError::Changed`]: it has happened on none. [`WorldError::Crossed`]: another rank gathers
+    /// [`WorldError::Changed`]: it has happened on no rank. [`WorldError::Crossed`]: another rank gathers
     /// something else. Others end the run.
     pub fn gather_once(&self, what: &str, record: &[u8]) -> Result<Records, WorldError> {
         if self.is_alone() {
@@ -171,7 +172,7 @@ impl World {
         self.in_step(|session| session.gather(what, record))
     }
 
-    /// Gives a record to all ranks and returns the records of all that are left, as [`World::gather_once`]
+    /// Sends a record to all ranks and returns the records of all remaining ranks, as [`World::gather_once`]
     /// does.
     ///
     /// # Errors
@@ -188,7 +189,7 @@ impl World {
         }
     }
 
-    /// Returns whether it is so on any rank. `what` says what.
+    /// Returns whether `here` is true on any rank. `what` names the question.
     ///
     /// # Errors
     /// Errors end the run.
@@ -199,10 +200,10 @@ impl World {
         Ok(self.gather(what, &[u8::from(here)])?.iter().any(|(_, record)| record == &[1]))
     }
 
-    /// Gives the bytes of one rank to all. `from` is the number of that rank, and `what` says what they are.
+    /// Sends the bytes of rank `from` to all ranks. `what` names them.
     ///
     /// # Errors
-    /// [`WorldError::Other`] if that rank is lost; others end the run.
+    /// [`WorldError::Other`] if that rank is lost. Others end the run.
     pub fn broadcast(&self, what: &str, from: usize, bytes: Vec<u8>) -> Result<Vec<u8>, WorldError> {
         if self.is_alone() {
             return Ok(bytes);
@@ -217,8 +218,9 @@ impl World {
         })
     }
 
-    /// Ends a part of the run on all ranks: gives the reason for which it ended here, if it is an error, and
-    /// returns the reasons of all. An operation in which another rank is fails there.
+    /// Ends a part of the run on all ranks. Each rank passes the error with which it ended here, if there is
+    /// one. Returns those of all ranks. If another rank is still in another operation, that operation fails
+    /// there.
     ///
     /// # Errors
     /// Errors end the run.
@@ -237,18 +239,18 @@ impl World {
         concluded
     }
 
-    /// Says why this rank ends before the others. They hear of it when the last clone of the world is
-    /// dropped, and what they wait for then fails with this reason.
+    /// Says why this rank ends before the others. They learn of it when the last clone of the world is
+    /// dropped. Operations that wait for this rank then fail with this reason.
     pub fn leave(&self, problem: Problem) {
         if let Some(shared) = &self.0 {
             *lock(&shared.leaves) = Some(problem);
         }
     }
 
-    /// Compares records by name: each rank gives the same names in the same order, with what it has for them.
+    /// Compares records by name. Each rank passes the same names in the same order, with its own values.
     ///
     /// # Errors
-    /// [`WorldError::Differs`] on all ranks if one has something else than the first rank; it names both.
+    /// [`WorldError::Differs`] on all ranks if a rank has another value than the first rank; it names both.
     /// Others end the run.
     pub fn compare(&self, own: &[(String, String)]) -> Result<(), WorldError> {
         if self.is_alone() {
@@ -279,7 +281,8 @@ impl World {
         Ok(())
     }
 
-    /// Begins to add up a bucket over all ranks. `blocks` has this rank's blocks, one after another.
+    /// Starts to sum a bucket over all ranks (an all-reduce). `blocks` has this rank's blocks, one after
+    /// another.
     ///
     /// # Errors
     /// Errors end the run.
@@ -287,7 +290,7 @@ impl World {
         self.act(|session| session.begin_exchange(sum, blocks))
     }
 
-    /// Does what has come for the exchanges that were begun, without waiting.
+    /// Processes the messages that have arrived for exchanges, without waiting.
     ///
     /// # Errors
     /// Errors end the run.
@@ -298,13 +301,14 @@ impl World {
     /// Waits for the sums of a bucket.
     ///
     /// # Errors
-    /// [`WorldError::Changed`]: ranks are lost, and those that are left begin the step again. Others end the
+    /// [`WorldError::Changed`]: ranks are lost, and the remaining ranks start the step again. Others end the
     /// run.
     pub fn finish_exchange(&self, bucket: usize) -> Result<Vec<f32>, WorldError> {
         self.in_step(|session| session.finish_exchange(bucket))
     }
 
-    /// Returns the shards of each rank that is left, in proportion to the weights, which are by rank.
+    /// Returns the shards of each remaining rank, in proportion to the weights. `weights` has one for each
+    /// rank.
     pub fn runs(&self, shards: usize, weights: &[usize]) -> Vec<Range<usize>> {
         let weight = |rank: &usize| weights.get(*rank).copied().unwrap_or(1).max(1);
         cuts(shards, &self.present().iter().map(weight).collect::<Vec<_>>())

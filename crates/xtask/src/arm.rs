@@ -1,4 +1,4 @@
-//! Runs the processor's adapter as programs of AArch64 under QEMU, on a machine of x86-64, and compares what
+//! Runs the CPU's adapter as programs of AArch64 under QEMU, on a machine of x86-64, and compares what
 //! they give with what this machine gives.
 
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ const LIBRARIES: &str = "/usr/aarch64-linux-gnu";
 /// Flags of `cargo xtask arm`.
 #[derive(Args)]
 pub struct Arm {
-    /// The processor that QEMU emulates
+    /// The CPU that QEMU emulates
     #[arg(long, default_value = "max")]
     cpu: String,
     /// Of so many subjects one is compared: ops, layers, losses, metrics, optimizers, models
@@ -81,11 +81,11 @@ fn emulated(cpu: &str) -> Command {
     command
 }
 
-/// Returns what the program prints of the processor's adapter.
+/// Returns what the program prints of the CPU's adapter.
 fn digests(mut cargo: Command, target: &[&str], flags: &Arm) -> Result<String, String> {
     let (every, fuzz) = (flags.every.to_string(), flags.fuzz.to_string());
     cargo.args(["run", "--quiet", "-p", "unisono-tests", "--bin", "vendors"]).args(target);
-    cargo.args(["--", "--adapter", "processor", "--digests", &every, "--fuzz", &fuzz]);
+    cargo.args(["--", "--adapter", "cpu", "--digests", &every, "--fuzz", &fuzz]);
     let output = cargo.stderr(Stdio::inherit()).output().map_err(|error| format!("{cargo:?}: {error}"))?;
     if !output.status.success() {
         return Err(format!("{cargo:?}: {}", output.status));

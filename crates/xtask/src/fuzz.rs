@@ -51,17 +51,16 @@ pub struct Fuzz {
     /// The readers; `files` stands for those that need no wgpu, `pictures` for those of formats behind a
     /// feature. Default: all
     readers: Vec<String>,
-    /// How long each reader runs
+    /// Seconds for each reader
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// The most executions of each reader, 0 for no limit
+    /// Maximum number of executions for each reader; 0 for no limit
     #[arg(long, default_value_t = 0)]
     runs: u64,
-    /// The longest input in bytes
+    /// Maximum length of an input in bytes
     #[arg(long, default_value_t = 4096)]
     longest: u64,
-    /// Writes the smallest set of inputs that reaches the same code to target/fuzz/minimal, instead of
-    /// fuzzing
+    /// Instead of fuzzing, write the smallest set of inputs that reaches the same code to target/fuzz/minimal
     #[arg(long)]
     minimise: bool,
 }

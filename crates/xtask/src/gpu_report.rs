@@ -12,10 +12,10 @@ use crate::{cargo, root, run};
 /// Flags of `cargo xtask gpu-report`.
 #[derive(Args)]
 pub struct Flags {
-    /// Make a folder to copy to a machine with a GPU, where nothing is built or fetched
+    /// Create a folder to copy to a machine with a GPU. Nothing is built or downloaded there
     #[arg(long, value_name = "DIR")]
     pack: Option<PathBuf>,
-    /// Passed on to the program that reports, as they are
+    /// Arguments for the reporting program
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, conflicts_with = "pack")]
     args: Vec<OsString>,
 }

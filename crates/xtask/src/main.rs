@@ -29,7 +29,7 @@ use clap::{Args, Parser};
 const TEST: [&str; 4] = ["test", "--workspace", "--profile", "dev"];
 
 /// The arguments that run the tests of what is behind features: other formats of data, the dashboard, and
-/// kernels for other processors. Their dependencies take minutes to build, so they run with the long tests
+/// kernels for other CPUs. Their dependencies take minutes to build, so they run with the long tests
 /// alone.
 const FEATURES: [&[&str]; 3] = [
     &[
@@ -110,7 +110,7 @@ enum Task {
     Isa(Rest),
     /// Compare the bytes that all adapters of this machine give, SwiftShader among them where it is installed
     Vendors(Rest),
-    /// Run the processor's adapter as code of AArch64 under QEMU, and compare its bits with those of this
+    /// Run the CPU's adapter as code of AArch64 under QEMU, and compare its bits with those of this
     /// machine
     Arm(arm::Arm),
     /// Check the house rules
@@ -162,7 +162,7 @@ fn demo(mut args: Vec<OsString>) -> Result<(), String> {
         }
         args.extend(["--out".into(), dir.into()]);
     }
-    // A machine without a driver trains on its processor.
+    // A machine without a driver trains on its CPU.
     example("digits", &[], &args)
 }
 

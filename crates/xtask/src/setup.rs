@@ -1,5 +1,5 @@
 //! Installs a Vulkan driver on a machine that has none: Mesa's software driver, with the machine's package
-//! manager. Training needs none, because the processor is an adapter; tests and benches compare it with one.
+//! manager. Training needs none, because the CPU is an adapter; tests and benches compare it with one.
 
 use std::env;
 use std::fs;
@@ -83,7 +83,7 @@ pub fn adapter() -> Result<(), String> {
     let Some(manager) = MANAGERS.iter().find(|manager| on_path(manager.program)) else {
         return Err(
             "no Vulkan driver found, and no package manager that I know: install Mesa's Vulkan drivers \
-            (lavapipe) and the Vulkan loader, then run this again, or run cargo test on the processor alone"
+            (lavapipe) and the Vulkan loader, then run this again, or run cargo test on the CPU alone"
                 .to_owned(),
         );
     };

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use crate::err;
 use crate::mnist_cnn::idx;
 
-/// A program, more flags of it, and whether it takes a while on a processor.
+/// A program, more flags of it, and whether it takes a while on a CPU.
 const PROGRAMS: [(&str, &[&str], bool); 18] = [
     (env!("CARGO_BIN_EXE_digits"), &[], false),
     (env!("CARGO_BIN_EXE_two_inputs"), &[], false),

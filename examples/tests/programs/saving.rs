@@ -226,7 +226,7 @@ fn last_step_is_not_saved(before: &str) {
     let line =
         |words: &str| lines.iter().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{lines:?}"));
     let warning = line("warning: ");
-    assert!(warning.contains("is not saved") && warning.contains("the run goes on"), "{warning}");
+    assert!(warning.contains("is not saved") && warning.contains("the run continues"), "{warning}");
     line("epoch 3");
     let error = line("error: ");
     for words in [out.to_str().unwrap(), "the last step, 12, is not saved", "File too large"] {

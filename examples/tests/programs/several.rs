@@ -28,7 +28,7 @@ fn models_of_several_fields_have_one_answer() {
         env!("CARGO_BIN_EXE_bert"),
         env!("CARGO_BIN_EXE_gpt2"),
     ] {
-        // The others take a while on a processor.
+        // The others take a while on a CPU.
         let is_short =
             ["two_inputs", "siamese", "gan", "tabular", "fine_tune"].iter().any(|n| program.ends_with(n));
         if !is_short && std::env::var_os("UNISONO_LONG").is_none() {
@@ -77,7 +77,7 @@ fn a_run_ends_early_and_is_over_when_it_is_resumed() {
     assert!(err(&first).contains("by early stopping: 2 epochs were no better"), "{}", err(&first));
     let again = digits(flags(&["--resume"]));
     assert!(again.status.success(), "{}", err(&again));
-    assert!(err(&again).contains("nothing to do: the run ended after step"), "{}", err(&again));
+    assert!(err(&again).contains("nothing to do: the run was ended after step"), "{}", err(&again));
     let text = |output: &std::process::Output| String::from_utf8(output.stdout.clone()).unwrap();
     let [first, again] = [&first, &again].map(text);
     assert_eq!(done(&first, "state_sha256"), done(&again, "state_sha256"));

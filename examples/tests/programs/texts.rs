@@ -44,7 +44,7 @@ fn replicas_do_not_show_in_texts() {
             let more = with(replicas, &["--replicas", replicas]);
             assert!(one == more, "{program}, {replicas} replicas: {one:?} and {more:?}");
         }
-        assert!(one.1.contains("nats a character; a table of pairs: "), "{}", one.1);
+        assert!(one.1.contains("nats per character; a bigram model: "), "{}", one.1);
         assert!(done(&one.0, "steps").as_u64().unwrap() >= 3);
         let other = with("seed", &["--seed", "7"]);
         assert!(one.2 != other.2);

@@ -154,7 +154,7 @@ fn a_steered_run_is_the_same_over_pauses_and_resumes() {
     trainer.fit(&train, Some(&held_out), 60).unwrap();
     assert_eq!(result(&mut trainer), expected);
     assert!(
-        notes.has("nothing to do: the run ended after step"),
+        notes.has("nothing to do: the run was ended after step"),
         "{notes:?}",
         notes = notes.0.lock().unwrap()
     );
@@ -304,7 +304,7 @@ fn a_fit_that_has_nothing_to_do_and_one_that_was_stopped_before_say_so() {
     trainer.stop_on(&stop);
     trainer.fit(&data().0, None, 2).unwrap();
     trainer.fit(&data().0, None, 2).unwrap();
-    assert!(notes.has("nothing to do: the run has done 2 epochs, and 2 are asked for"));
+    assert!(notes.has("nothing to do: 2 epochs are done and 2 are requested"));
     stop.ask();
     trainer.fit(&data().0, None, 3).unwrap();
     assert!(notes.has("was asked to stop before this fit"));

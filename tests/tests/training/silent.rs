@@ -18,7 +18,7 @@ fn a_batch_size_that_a_fit_does_not_use_is_noted_once() {
     trainer.fit(&train.clone().batch(8), Some(&train.clone().batch(4)), 3).unwrap();
     let told = notes.all("batch size");
     let expected =
-        "note: the loader's batch size of 8 is not used: a fit takes the trainer's global batch of 16";
+        "note: the loader's batch size of 8 is ignored: a fit uses the trainer's global batch of 16";
     assert_eq!(told, [expected]);
 }
 

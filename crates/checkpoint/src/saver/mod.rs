@@ -99,9 +99,9 @@ impl Saver {
         self.hand_over(step, contents, metric, false)
     }
 
-    /// Saves as [`Saver::save_with_metric`] does, where it is this step that is to be saved: no later one
-    /// takes its place while it waits, and it is tried again after a later one failed too. Retention
-    /// decides, as ever, how long it stays.
+    /// Saves as [`Saver::save_with_metric`] does, but exactly this step. No later step replaces it while it
+    /// waits, and it is tried again even after a later one has failed. How long it is kept is decided as for
+    /// any other.
     ///
     /// # Errors
     /// Those of [`Saver::save`].

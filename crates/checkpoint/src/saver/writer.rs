@@ -152,8 +152,8 @@ impl Drop for Thread {
     }
 }
 
-/// Lowers the thread's priority, so that writing gives way to training. If the processors are the device, a
-/// step would otherwise wait for the processor that writes. Threads that this one starts, to hash and to
+/// Lowers the thread's priority, so that writing gives way to training. If the CPUs are the device, a
+/// step would otherwise wait for the CPU that writes. Threads that this one starts, to hash and to
 /// sync, inherit the priority.
 #[cfg(target_os = "linux")]
 fn give_way() {

@@ -17,11 +17,11 @@ use super::device::{ALIGNMENT, Device};
 use super::errors::Errors;
 use super::queue::Queue;
 
-/// The processor as an adapter.
+/// The CPU as an adapter.
 #[derive(Clone, Debug)]
 pub(crate) struct Adapter {
     pub options: Options,
-    /// The processor that kernels are compiled for.
+    /// The CPU that kernels are compiled for.
     pub target: Target,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Device {
     pub timeline: Arc<Timeline>,
     pub lost: Mutex<Option<BoxDeviceLostCallback>>,
     pub is_destroyed: Arc<AtomicBool>,
-    /// The processor that kernels are compiled for.
+    /// The CPU that kernels are compiled for.
     pub target: Target,
     pub rounding: Rounding,
     pub kernels: Kernels,

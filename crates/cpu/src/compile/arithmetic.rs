@@ -1,4 +1,4 @@
-//! Operators, functions and conversions. Each is the processor's own operation: `fma` rounds once or
+//! Operators, functions and conversions. Each is the CPU's own operation: `fma` rounds once or
 //! twice, as the options say.
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
@@ -309,7 +309,7 @@ impl<'m> Writer<'m, '_> {
     }
 
     /// Compares integers. With a known number `<` and `>` are taken for `<=` and `>=`: of vectors, the
-    /// processor knows no others.
+    /// CPU knows no others.
     pub fn compared(&mut self, condition: IntCC, a: ir::Value, b: ir::Value) -> ir::Value {
         let known = self.splats.get(&b).and_then(|scalar| self.known_number(*scalar));
         let number = known.filter(|_| self.ty(b) == types::I32X4).map(|number| number as u32 as i32);
@@ -342,7 +342,7 @@ impl<'m> Writer<'m, '_> {
         self.bits_as(bits, ty)
     }
 
-    /// Returns a quotient or what remains. Where WGSL has no quotient, the processor's instruction traps:
+    /// Returns a quotient or what remains. Where WGSL has no quotient, the CPU's instruction traps:
     /// there the divisor is 1.
     fn quotient(&mut self, remains: bool, is_signed: bool, a: ir::Value, b: ir::Value) -> ir::Value {
         let is_safe = self.known_number(b).is_some_and(|b| b != 0 && (!is_signed || b >> 31 == 0));

@@ -164,7 +164,7 @@ impl Writer<'_, '_> {
         self.either(is_so, a, b)
     }
 
-    /// Returns `a` where it is greater than `b`, else `b`. Cranelift knows the processor's instruction by
+    /// Returns `a` where it is greater than `b`, else `b`. Cranelift knows the CPU's instruction by
     /// this comparison alone.
     fn greater(&mut self, a: ir::Value, b: ir::Value) -> ir::Value {
         let is_so = self.b.ins().fcmp(FloatCC::LessThan, b, a);

@@ -1,4 +1,4 @@
-//! Translates WGSL to the processor's code: naga reads it, `translator` makes Cranelift's functions of it,
+//! Translates WGSL to the CPU's code: naga reads it, `translator` makes Cranelift's functions of it,
 //! and Cranelift compiles these.
 //!
 //! All functions are inlined. Variables live in registers: a loop whose turns are known is unrolled, so that
@@ -298,7 +298,7 @@ fn translated(
     Ok(Translated { compilation, facts, bindings, lanes, entry: entry.to_owned() })
 }
 
-/// Returns the machine code of the only entry point of a module, for a processor that may be another one.
+/// Returns the machine code of the only entry point of a module, for a CPU that may be another one.
 ///
 /// # Errors
 /// As [`Program::compile`].
@@ -322,12 +322,12 @@ fn signature(isa: &dyn TargetIsa) -> Signature {
     signature
 }
 
-/// Returns whether there is a compiler for this processor.
+/// Returns whether there is a compiler for this CPU.
 pub(crate) fn has_compiler() -> bool {
     cranelift_native::builder().is_ok()
 }
 
-/// Returns an empty module of code for this processor.
+/// Returns an empty module of code for this CPU.
 fn jit(isa: OwnedTargetIsa) -> JITModule {
     let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
     rounding::define(&mut builder);

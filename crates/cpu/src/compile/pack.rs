@@ -385,7 +385,7 @@ impl Writer<'_, '_> {
         })
     }
 
-    /// Returns one value or the other. The processor has no such instruction for floats, for which Cranelift
+    /// Returns one value or the other. The CPU has no such instruction for floats, for which Cranelift
     /// branches: if floats decide, nobody can foresee how, and masks choose instead.
     pub fn selected(&mut self, condition: ir::Value, yes: ir::Value, no: ir::Value) -> ir::Value {
         let Origin::Floats(how, [a, b]) = self.origin(condition) else {

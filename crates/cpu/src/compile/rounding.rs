@@ -1,4 +1,4 @@
-//! What Cranelift calls where a processor of x86-64 has no SSE4.1 (rounding to whole numbers) or no FMA3. The
+//! What Cranelift calls where a CPU of x86-64 has no SSE4.1 (rounding to whole numbers) or no FMA3. The
 //! functions of the system's library would do for most numbers. But a program that is linked statically does
 //! not find them by name, and some of them look at bits, and so do not know of the mode in which subnormal
 //! numbers are zeros.

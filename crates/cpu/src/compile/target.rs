@@ -1,18 +1,18 @@
-//! The processor that code is made for: this one, or for tests one with fewer instructions or another kind.
+//! The CPU that code is made for: this one, or for tests one with fewer instructions or another kind.
 
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable};
 
 use crate::native::{Vectors, vectors};
 
-/// A processor that kernels can be compiled for.
+/// A CPU that kernels can be compiled for.
 #[cfg(any(test, feature = "targets"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Processor {
     /// The name for messages.
     pub name: &'static str,
     pub(crate) triple: &'static str,
-    /// Cranelift's names of its instructions beyond those that all such processors have.
+    /// Cranelift's names of its instructions beyond those that all such CPUs have.
     pub(crate) has: &'static [&'static str],
 }
 
@@ -36,10 +36,10 @@ impl Processor {
     }
 }
 
-/// The processor that code is made for.
+/// The CPU that code is made for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Target {
-    /// This processor, with all that it has.
+    /// This CPU, with all that it has.
     Host,
     /// Another one, for tests.
     #[cfg(any(test, feature = "targets"))]
@@ -56,7 +56,7 @@ impl Target {
         }
     }
 
-    /// Returns what Cranelift needs to know of the processor.
+    /// Returns what Cranelift needs to know of the CPU.
     ///
     /// # Errors
     /// A message, if Cranelift does not know it.

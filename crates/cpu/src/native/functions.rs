@@ -1,4 +1,4 @@
-//! Functions of floats that kernels call, with the same bits on every processor.
+//! Functions of floats that kernels call, with the same bits on every CPU.
 
 use naga::MathFunction;
 

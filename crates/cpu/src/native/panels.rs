@@ -1,5 +1,5 @@
 //! Products and copies of panels, which kernels of products spend most of their time in, for the vectors that
-//! this processor has, and with the same bits on every processor.
+//! this CPU has, and with the same bits on every CPU.
 
 use super::{Rounding, fused};
 
@@ -45,13 +45,13 @@ pub(crate) type Run<Task> = unsafe extern "C" fn(*const Task);
 /// The vectors that native code may use, from the shortest on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Vectors {
-    /// Those that every processor has.
+    /// Those that every CPU has.
     Plain,
     Avx2,
     Avx512,
 }
 
-/// Returns the vectors of this processor.
+/// Returns the vectors of this CPU.
 pub(crate) fn vectors() -> Vectors {
     #[cfg(target_arch = "x86_64")]
     {
@@ -75,7 +75,7 @@ pub fn has_fma() -> bool {
 }
 
 impl Vectors {
-    /// Returns the product's code, which needs a processor that has these vectors.
+    /// Returns the product's code, which needs a CPU that has these vectors.
     pub fn panel_product(self, rounding: Rounding) -> Run<PanelProduct> {
         match (self, rounding) {
             #[cfg(target_arch = "x86_64")]
@@ -91,7 +91,7 @@ impl Vectors {
         }
     }
 
-    /// Returns the copy's code, which needs a processor that has these vectors.
+    /// Returns the copy's code, which needs a CPU that has these vectors.
     pub fn panel_copy(self) -> Run<PanelCopy> {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -186,7 +186,7 @@ unsafe fn blocks<const ROWS: usize, const WIDTH: usize>(
     }
 }
 
-/// Multiplies on any processor with 16 registers of four numbers.
+/// Multiplies on any CPU with 16 registers of four numbers.
 ///
 /// # Safety
 /// The task's pointers hold what it reads and writes.
@@ -196,7 +196,7 @@ unsafe extern "C" fn product(task: *const PanelProduct) {
     unsafe { blocks::<4, 8>(task, split) }
 }
 
-/// Multiplies on any processor, and rounds once.
+/// Multiplies on any CPU, and rounds once.
 ///
 /// # Safety
 /// As for [`product`].
@@ -215,7 +215,7 @@ fn split(x: f32, y: f32, sum: f32) -> f32 {
     sum + x * y
 }
 
-/// Copies on any processor.
+/// Copies on any CPU.
 ///
 /// # Safety
 /// The task's pointers hold what it reads and writes.
@@ -261,7 +261,7 @@ mod x86 {
     /// Multiplies with 16 registers of eight numbers.
     ///
     /// # Safety
-    /// As for [`super::product`], and the processor has AVX2.
+    /// As for [`super::product`], and the CPU has AVX2.
     #[expect(unsafe_code, reason = "called by machine code")]
     #[target_feature(enable = "avx2")]
     pub(super) unsafe extern "C" fn product_avx2(task: *const PanelProduct) {
@@ -272,7 +272,7 @@ mod x86 {
     /// Multiplies with 16 registers of eight numbers, and rounds once.
     ///
     /// # Safety
-    /// As for [`super::product`], and the processor has AVX2 and FMA3.
+    /// As for [`super::product`], and the CPU has AVX2 and FMA3.
     #[expect(unsafe_code, reason = "called by machine code")]
     #[target_feature(enable = "avx2,fma")]
     pub(super) unsafe extern "C" fn fused_avx2(task: *const PanelProduct) {
@@ -283,7 +283,7 @@ mod x86 {
     /// Multiplies with 32 registers of sixteen numbers.
     ///
     /// # Safety
-    /// As for [`super::product`], and the processor has AVX-512.
+    /// As for [`super::product`], and the CPU has AVX-512.
     #[expect(unsafe_code, reason = "called by machine code")]
     #[target_feature(enable = "avx512f")]
     pub(super) unsafe extern "C" fn product_avx512(task: *const PanelProduct) {
@@ -294,7 +294,7 @@ mod x86 {
     /// Multiplies with 32 registers of sixteen numbers, and rounds once.
     ///
     /// # Safety
-    /// As for [`super::product`], and the processor has AVX-512.
+    /// As for [`super::product`], and the CPU has AVX-512.
     #[expect(unsafe_code, reason = "called by machine code")]
     #[target_feature(enable = "avx512f,fma")]
     pub(super) unsafe extern "C" fn fused_avx512(task: *const PanelProduct) {
@@ -305,7 +305,7 @@ mod x86 {
     /// Copies eight steps of eight columns at a time where the steps of a column lie in order.
     ///
     /// # Safety
-    /// As for [`super::copy`], and the processor has AVX2.
+    /// As for [`super::copy`], and the CPU has AVX2.
     #[expect(unsafe_code, reason = "called by machine code")]
     #[target_feature(enable = "avx2")]
     pub(super) unsafe extern "C" fn copy_avx2(task: *const PanelCopy) {
@@ -334,7 +334,7 @@ mod x86 {
 mod tests {
     use super::*;
 
-    /// Returns the vectors that this processor has.
+    /// Returns the vectors that this CPU has.
     fn known() -> impl Iterator<Item = Vectors> {
         [Vectors::Plain, Vectors::Avx2, Vectors::Avx512].into_iter().filter(|own| *own <= vectors())
     }
@@ -349,7 +349,7 @@ mod tests {
         all.iter().map(|x| x.to_bits()).collect()
     }
 
-    /// All codes that this processor can run give the bits of a plain loop.
+    /// All codes that this CPU can run give the bits of a plain loop.
     #[test]
     fn products_have_the_same_bits_on_all_processors() {
         let left: Vec<f32> = (0..2000).map(number).collect();

@@ -4,7 +4,7 @@
 
 use unisono_cpu::Options;
 
-/// Returns the processor as an adapter: with the instructions of a target alone, if `UNISONO_CPU_TARGET` has
+/// Returns the CPU as an adapter: with the instructions of a target alone, if `UNISONO_CPU_TARGET` has
 /// its name.
 fn adapter(options: Options) -> wgpu::Adapter {
     #[cfg(feature = "targets")]
@@ -15,7 +15,7 @@ fn adapter(options: Options) -> wgpu::Adapter {
     unisono_cpu::adapter(options)
 }
 
-/// A device of the processor.
+/// A device of the CPU.
 pub struct Machine {
     pub device: wgpu::Device,
     pub queue: wgpu::Queue,

@@ -34,7 +34,8 @@ pub fn class_counts(source: &dyn Source, field: &str) -> Result<BTreeMap<i32, u6
     Ok(counts)
 }
 
-/// Returns the samples of a source with equally many of each class, the classes taking turns.
+/// Returns the samples of a source with the same number of samples of each class. The classes take turns.
+/// (PyTorch's `WeightedRandomSampler` is similar.)
 ///
 /// Within a class the order is a permutation by the seed. For another order in each epoch, shuffle in the
 /// loader.

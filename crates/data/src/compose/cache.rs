@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{ContentHash, Coverage, DataError, FieldSpec, Sample, Source};
 
-/// A source whose samples are kept, within a budget of bytes, the first time they are fetched. Those that do
-/// not fit are fetched each time.
+/// A source that keeps its samples in memory the first time they are fetched, within a budget of bytes
+/// (`tf.data`'s `cache`). Samples that do not fit are fetched each time.
 ///
-/// Which samples are kept affects only the time, never a sample.
+/// What is kept only affects the time, never a sample.
 #[derive(Debug)]
 pub struct Cache<S> {
     source: S,
@@ -19,10 +19,10 @@ pub struct Cache<S> {
 }
 
 impl<S: Source> Cache<S> {
-    /// Keeps samples of `source` that take up to `bytes` together.
+    /// Keeps samples of `source` that take at most `bytes` together.
     ///
     /// # Errors
-    /// There is no memory for a list of the samples. What they hold takes its memory later, within the
+    /// There is no memory for a list of the samples. The samples themselves are allocated later, within the
     /// budget.
     pub fn new(source: S, bytes: u64) -> Result<Self, DataError> {
         let mut kept = Vec::new();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::compose::subset::{hash_part, part_coverage};
 use crate::{ContentHash, Coverage, DataError, FieldSpec, Fingerprint, Sample, Source};
 
-/// A source made of several, one after another.
+/// Several sources, one after another (PyTorch's `ConcatDataset`).
 #[doc(alias = "ConcatDataset")]
 #[derive(Clone)]
 pub struct Concat {
@@ -37,11 +37,12 @@ impl Concat {
     }
 }
 
-/// Sources taking turns by whole weights: of as many samples in a row as the weights add up to, each source
-/// gives as many as its weight, spread evenly, in its own order.
+/// Several sources that take turns by whole weights (`tf.data`'s `sample_from_datasets`, without randomness).
+/// In each group of as many samples as the sum of the weights, each source has as many samples as its weight,
+/// spread evenly and in its own order.
 ///
-/// Which source a place belongs to is arithmetic on the weights. No sample comes twice: the joined source
-/// ends when the first of its sources is used up, so samples of the other sources may be left out.
+/// The source of each sample follows from the weights. No sample comes twice: the joined source ends when the
+/// first of its sources is used up, so samples of the other sources may be left out.
 #[derive(Clone)]
 pub struct Interleave {
     sources: Vec<Arc<dyn Source>>,

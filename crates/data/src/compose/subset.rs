@@ -55,13 +55,13 @@ impl<S: Source> Subset<S> {
     }
 }
 
-/// Splits a source at random into two parts that share no sample and miss none: `first` samples, and the
-/// rest.
+/// Splits a source at random into two parts (PyTorch's `random_split`): `first` samples, and the rest. Every
+/// sample is in exactly one part.
 ///
-/// Which sample goes where is a function of (seed, source length) alone.
+/// The split depends on (seed, source length) only.
 ///
 /// # Errors
-/// `first` is more than the source has samples.
+/// `first` is more than the number of samples.
 #[doc(alias("random_split", "train_test_split"))]
 pub fn split<S: Source>(source: S, first: u64, seed: u64) -> Result<[Subset<Arc<S>>; 2], DataError> {
     let total = source.len();
@@ -80,7 +80,7 @@ pub fn split<S: Source>(source: S, first: u64, seed: u64) -> Result<[Subset<Arc<
     Ok([part(0, first), part(first, total - first)])
 }
 
-/// Splits as [`split`] does, with the first part given as a fraction of the source, rounded to the nearest
+/// Splits as [`split`] does. The size of the first part is a fraction of the source, rounded to the nearest
 /// sample.
 ///
 /// # Errors

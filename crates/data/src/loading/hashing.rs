@@ -15,7 +15,7 @@ const REST: u32 = 3;
 /// A data set that is being hashed, or was.
 ///
 /// While nobody waits and [`Hashing::hurry`] was not called, the thread works a quarter of the time, so that
-/// what the training needs of the processor and the disk is left to it. Dropping this ends the thread after
+/// what the training needs of the CPU and the disk is left to it. Dropping this ends the thread after
 /// the block it is at.
 #[derive(Debug)]
 pub struct Hashing {

@@ -22,10 +22,10 @@ const DEFAULT_BATCH: usize = 32;
 /// The name that errors and reports give to the check for finite values.
 const REQUIRE_FINITE: &str = "require_finite";
 
-/// An input pipeline: a source, an order, transforms, batches, and the threads that prepare them ahead of
-/// time.
+/// An input pipeline (PyTorch's `DataLoader`, Keras's `tf.data.Dataset`): a source, an order, transforms,
+/// batches, and threads that prepare batches ahead of time.
 ///
-/// Threads and prefetch decide when a batch is ready, never what is in it.
+/// The number of threads decides when a batch is ready, never what is in it.
 ///
 /// ```
 /// use unisono_data::{Loader, Memory, Position};
@@ -64,7 +64,7 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Loads all samples of a source, in its own order.
+    /// Loads all samples of a source, in the source's order.
     pub fn new(source: impl Source + 'static) -> Self {
         let pipeline = Pipeline {
             source: Arc::new(source),
@@ -89,14 +89,15 @@ impl Loader {
         }
     }
 
-    /// Sets the number of samples in a batch. Default: 32. `fit` of the crate `unisono` takes its global
-    /// batch instead.
+    /// Sets the number of samples in a batch. Default: 32. `fit` of the crate `unisono` uses its global batch
+    /// instead.
     pub fn batch(mut self, samples: usize) -> Self {
         self.batch = Some(samples);
         self
     }
 
-    /// Shuffles every epoch anew, and sets the seed that transforms draw from. Default: no shuffle.
+    /// Shuffles every epoch differently, and sets the seed of the random draws of transforms. Default: no
+    /// shuffle.
     ///
     /// The sample at a position is `unisono_random::permute(seed, epoch, position, len)`.
     pub fn shuffle(mut self, seed: u64) -> Self {
@@ -104,47 +105,48 @@ impl Loader {
         self.seed(seed)
     }
 
-    /// Shuffles within windows of this many samples, anew every epoch: for sources that read well in
-    /// sequence.
+    /// Shuffles within windows of this many samples, differently in every epoch. Use it for sources that are
+    /// fast when they are read in sequence.
     ///
-    /// Where windows start is drawn each epoch, so over the epochs samples meet across any border.
+    /// The borders between windows are drawn in each epoch, so over several epochs samples cross any border.
     pub fn shuffle_window(mut self, seed: u64, samples: u64) -> Self {
         self.pipeline.order = Order { shuffled: true, kind: Kind::Window(samples.max(1)) };
         self.seed(seed)
     }
 
-    /// Lets each row of the batches continue its own stretch of the source, in the source's order: for
+    /// Makes each row of a batch continue where the same row of the previous batch stopped. Use it for
     /// stateful recurrent layers.
     ///
-    /// With a batch of B, row r reads the r-th of B stretches of nearly equal length, one sample a batch.
-    /// Where B does not divide the source, the first rows have one sample more, in a smaller last batch.
+    /// With a batch of B samples, the source is cut into B stretches of nearly equal length. Row r reads
+    /// stretch r, one sample for each batch. If B does not divide the number of samples, the first rows have
+    /// one sample more, in a smaller last batch.
     pub fn lanes(mut self) -> Self {
         self.pipeline.order.kind = Kind::Lanes(1);
         self
     }
 
-    /// Returns whether every epoch is shuffled anew, as a whole or within windows.
+    /// Returns whether epochs are shuffled, as a whole or within windows.
     pub fn is_shuffled(&self) -> bool {
         self.pipeline.order.shuffled
     }
 
-    /// Makes batches of sequences of similar length; see [`Buckets`].
+    /// Makes batches of sequences of similar length. See [`Buckets`].
     pub fn buckets(mut self, buckets: Buckets) -> Self {
         self.pipeline.order.kind = Kind::Buckets(Arc::new(buckets));
         self
     }
 
-    /// Sets the seed that transforms draw from, without shuffling. Default: 0.
+    /// Sets the seed of the random draws of transforms, without shuffling. Default: 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.pipeline.seed = seed;
         self
     }
 
-    /// Adds a transform that cannot fail. Its draws are keyed by (seed, name, epoch, position).
+    /// Adds a transform that cannot fail. Its random draws depend on (seed, name, epoch, position).
     ///
-    /// A transform may change values, shapes, types and fields, but in the same way for every sample: all
-    /// samples must come out with the fields that sample 0 comes out with. To find these, it is run once more
-    /// on sample 0 when the loader starts.
+    /// A transform may change values, shapes, types and fields, but it must do the same for every sample: all
+    /// samples must come out with the same fields as sample 0. To find these fields, the loader runs the
+    /// transform once more on sample 0 when it starts.
     pub fn map(
         self,
         name: impl Into<String>,
@@ -156,7 +158,7 @@ impl Loader {
         })
     }
 
-    /// Adds a transform that may fail; otherwise like [`map`](Self::map).
+    /// Adds a transform that may fail. Otherwise it is like [`map`](Self::map).
     pub fn try_map(
         self,
         name: impl Into<String>,
@@ -169,11 +171,12 @@ impl Loader {
         )
     }
 
-    /// Adds a transform of whole batches, which runs after all others. It gets each field stacked, samples
-    /// first, and may change values only.
+    /// Adds a transform of whole batches. It runs after all other transforms. It gets each field stacked,
+    /// with the samples as the first axis, and may change values only.
     ///
-    /// Its draws are keyed by (seed, name, epoch, position of the batch's first sample). What it makes of a
-    /// sample may depend on the batch, so a run that resumes within a batch does not repeat it.
+    /// Its random draws depend on (seed, name, epoch, position of the batch's first sample). Its result for a
+    /// sample may depend on the other samples of the batch. A run that resumes in the middle of a batch
+    /// therefore does not repeat it exactly.
     pub fn map_batch(
         self,
         name: impl Into<String>,
@@ -184,11 +187,11 @@ impl Loader {
         self.stage(Stage { label, name, version: None, run: Arc::new(transform) }, true)
     }
 
-    /// Sets the version of the transform that was added last. Default: none, and the transform's code is not
-    /// covered by the run's identity.
+    /// Sets the version of the transform that was added last. Default: none. The run's identity then does not
+    /// cover the transform's code.
     ///
-    /// A closure cannot be compared with another. Change the version whenever the closure, or a number in
-    /// it, changes, and a run that the old one started is not resumed with the new one unnoticed.
+    /// Closures cannot be compared. Change the version whenever you change the closure or a number in it.
+    /// Resuming an older run with the new version is then an error.
     ///
     /// ```
     /// use unisono_data::{Loader, Memory};
@@ -209,65 +212,66 @@ impl Loader {
 
     /// Leaves out up to `most` bad samples of the source instead of failing at the first. Default: 0.
     ///
-    /// A sample is bad if fetching it, or any stage, fails on it. Its batch is then that much smaller, and
-    /// the sample is not used again in this run or in one resumed from its [`LoaderState`]. The first bad
-    /// sample beyond that number is the error. A trainer notes in fits and evaluations what it left out;
-    /// predictions for a whole loader refuse to.
+    /// A sample is bad if fetching it, or a transform, fails. Its batch is then smaller by one, and the
+    /// sample is not used again in this run or in one resumed from its [`LoaderState`]. If there are more bad
+    /// samples than `most`, the next one is an error. A trainer notes in fits and evaluations what it left
+    /// out. Predictions for a whole loader do not leave samples out.
     pub fn skip_bad(mut self, most: usize) -> Self {
         self.pipeline.skip = most;
         self
     }
 
-    /// Adds a check that refuses samples which hold an infinity or a NaN at this stage.
+    /// Adds a check: a sample that contains an infinity or a NaN at this stage is an error.
     pub fn require_finite(self) -> Self {
         let run = Arc::new(|sample: &mut Sample, _: &mut Draws| Ok(check_finite(sample)?));
         self.stage(Stage { label: REQUIRE_FINITE.into(), name: String::new(), version: None, run }, false)
     }
 
-    /// Sets whether an epoch's last batch is left out if it is not full. Default: false.
+    /// Sets whether the last batch of an epoch is dropped if it is not full. Default: false.
     pub fn drop_last(mut self, drop_last: bool) -> Self {
         self.drop_last = drop_last;
         self
     }
 
-    /// Sets the number of threads that prepare batches, each one batch at a time. Default: as many as the
-    /// pace asks for, up to one a core.
+    /// Sets the number of threads that prepare batches. Each prepares one batch at a time. Default: adapts to
+    /// the pace, up to one thread for each core.
     #[doc(alias = "num_workers")]
     pub fn threads(mut self, threads: usize) -> Self {
         self.pace.threads = Some(threads);
         self
     }
 
-    /// Fixes how many batches may be ready or in preparation beyond one a thread. Default: the number follows
-    /// the pace within a budget, see [`prefetch_bytes`](Self::prefetch_bytes).
+    /// Sets how many batches may be ready or in preparation, beyond one for each thread. Default: adapts to
+    /// the pace within a budget. See [`prefetch_bytes`](Self::prefetch_bytes).
     pub fn prefetch(mut self, batches: usize) -> Self {
         self.pace.prefetch = Prefetch::Fixed(batches);
         self
     }
 
-    /// Lets the number of threads and of batches follow the pace, with no more batches ready or in
-    /// preparation than fit into this many bytes, but always one. Default: an eighth of the free memory.
+    /// Sets the budget in bytes for batches that are ready or in preparation. The numbers of threads and
+    /// batches adapt to the pace within this budget. At least one batch is always prepared. Default: an
+    /// eighth of the free memory.
     pub fn prefetch_bytes(mut self, bytes: u64) -> Self {
         self.pace.prefetch = Prefetch::Budget(Some(bytes));
         self
     }
 
-    /// Adds a flag that asks to stop, for example from a handler of signals. Default: there is none.
+    /// Adds a flag that asks the loader to stop, for example from a signal handler. Default: none.
     ///
-    /// As soon as one is true, an iterator's next batch is the error [`DataError::Stopped`], after which the
-    /// iterator ends, and so is the result of [`fields`](Self::fields). A wait for a sample notices the flag
-    /// too, even if the source never returns that sample.
+    /// When a flag is true, an iterator's next batch is the error [`DataError::Stopped`], and the iterator
+    /// ends. [`fields`](Self::fields) returns the same error. A wait for a sample notices the flag too, even
+    /// if the source never returns that sample.
     pub fn stop_on(mut self, flag: Arc<AtomicBool>) -> Self {
         self.stop.push(flag);
         self
     }
 
-    /// Fetches a part of each batch only, as one of several machines that share a batch needs it. `rows` is
-    /// given the number of samples of a batch and returns the rows to fetch; it is called on the loader's
-    /// threads. Default: all rows.
+    /// Fetches only some rows of each batch, for one of several machines that share a batch. `rows` gets the
+    /// number of samples of a batch and returns the rows to fetch. It is called on the loader's threads.
+    /// Default: all rows.
     ///
     /// The batch knows the indices of all its samples, and [`Batch::whole`](crate::Batch::whole) fetches the
-    /// rest. With [`map_batch`](Self::map_batch) and [`skip_bad`](Self::skip_bad) all rows are fetched.
+    /// others. With [`map_batch`](Self::map_batch) and [`skip_bad`](Self::skip_bad), all rows are fetched.
     pub fn fetch_only(mut self, rows: impl Fn(usize) -> Range<usize> + Send + Sync + 'static) -> Self {
         self.pipeline.rows = Some(Arc::new(rows));
         self
@@ -276,23 +280,23 @@ impl Loader {
     /// Returns the batches of one epoch.
     ///
     /// # Errors
-    /// A setting cannot work: a batch or a source without samples, a limit of no batches,
-    /// [`Loader::drop_last`] with fewer samples than a batch, a shuffle with [`Loader::lanes`], buckets of
-    /// another number of samples, two transforms of one name, or too many threads or batches ahead. Those of
-    /// [`Loader::fields`]. The threads cannot be started. A bad sample and a transform that fails are errors
-    /// of the iterator.
+    /// A setting cannot work: a batch or a source without samples, a limit of 0 batches,
+    /// [`Loader::drop_last`] with fewer samples than a batch, a shuffle together with [`Loader::lanes`],
+    /// buckets for another number of samples, two transforms with one name, or too many threads or prefetched
+    /// batches. The errors of [`Loader::fields`]. The threads cannot be started. Bad samples and failing
+    /// transforms are errors of the iterator.
     pub fn epoch(&self, epoch: u32) -> Result<Batches, DataError> {
         self.batches(Position { epoch, sample: 0 }.into(), u64::from(epoch) + 1)
     }
 
     /// Returns the batches from a position on, epoch after epoch, without end.
     ///
-    /// Any position will do, at a whole number of batches or not, and all cost the same. Where bad samples
-    /// may be skipped, give the [`LoaderState`].
+    /// Any position is allowed, also in the middle of a batch, and starting at any position is equally fast.
+    /// If bad samples may be skipped, pass the [`LoaderState`].
     ///
     /// # Errors
-    /// Those of [`Loader::epoch`]; a position beyond the end of an epoch; a state with more skipped samples
-    /// than [`Loader::skip_bad`] allows.
+    /// The errors of [`Loader::epoch`]. The position is beyond the end of an epoch. The state has more
+    /// skipped samples than [`Loader::skip_bad`] allows.
     pub fn epochs_from(&self, from: impl Into<LoaderState>) -> Result<Batches, DataError> {
         self.batches(from.into(), 1 << 32)
     }
@@ -316,7 +320,6 @@ impl Loader {
     }
 
     /// Returns the batch size if it was set with [`batch`](Self::batch), or `None` if it is the default.
-    /// Whoever takes another batch size instead can tell the user so.
     pub fn explicit_batch_size(&self) -> Option<usize> {
         self.batch
     }
@@ -326,18 +329,18 @@ impl Loader {
         &*self.pipeline.source
     }
 
-    /// Returns the source as clones of this loader share it.
+    /// Returns the source, shared with all clones of this loader.
     pub fn shared_source(&self) -> Arc<dyn Source> {
         self.pipeline.source.clone()
     }
 
-    /// Returns what the fields of a sample look like after all transforms, which is what a model will be fed.
+    /// Returns the fields of a sample after all transforms: what a model gets as its input.
     ///
     /// # Errors
-    /// The source has no samples, two transforms have one name, or the first sample cannot be read or a
-    /// transform fails on it (of the first ones, where [`Loader::skip_bad`] allows bad samples); shapes that
-    /// vary from sample to sample, and no transform that makes them equal; [`DataError::Stopped`] if the
-    /// loader is asked to stop.
+    /// The source has no samples. Two transforms have one name. The first sample cannot be read, or a
+    /// transform fails on it. (If [`Loader::skip_bad`] allows bad samples, the first samples are tried in
+    /// turn.) Shapes differ from sample to sample, and no transform makes them equal. [`DataError::Stopped`]
+    /// if the loader is asked to stop.
     pub fn fields(&self) -> Result<Vec<FieldSpec>, DataError> {
         Ok(self.specs()?.last().cloned().unwrap_or_default())
     }

@@ -123,7 +123,7 @@ impl Seen {
         let each = slowest.time.as_secs_f64() * 1e3 / self.produced.max(1) as f64;
         let pace = if waited < 5.0 { "input kept up" } else { "input was the bottleneck" };
         format!(
-            "{pace}: waited {waited:.0}% of {:.1} s; slowest stage {name}: {part:.0}% of the work, {each:.3} ms a sample",
+            "{pace}: waited {waited:.0}% of {:.1} s; slowest stage {name}: {part:.0}% of the work, {each:.3} ms per sample",
             self.elapsed.as_secs_f64()
         )
     }

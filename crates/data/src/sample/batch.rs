@@ -26,7 +26,7 @@ pub struct Batch {
     pub skipped: Vec<u64>,
     /// The position in the epoch of each bad sample left out, ascending.
     pub gaps: Vec<u64>,
-    /// The position at which the run goes on after this batch.
+    /// The position after this batch, at which a resumed run continues.
     pub after: Position,
     /// The stacked fields: of all samples, or of those in [`Batch::rows`] where only a part was fetched.
     pub stacked: Sample,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crate::sample::field::elements;
 use crate::{ContentHash, Coverage, DataError, Field, FieldSpec, Fingerprint, Sample, Source, Values};
 
-/// Arrays in memory: one contiguous array a field, sample after sample.
+/// Arrays in memory (PyTorch's `TensorDataset`, Keras's `from_tensor_slices`): one contiguous array for each
+/// field, sample after sample.
 ///
 /// ```
 /// use unisono_data::{Memory, Source};
@@ -29,7 +30,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Makes a source of one field: `values` holds sample after sample, each of `shape`.
+    /// Creates a source with one field. `values` has the samples one after another, each of `shape`.
     ///
     /// # Errors
     /// The shape has no elements, or the values are not a whole number of samples.
@@ -43,10 +44,10 @@ impl Memory {
         Ok(Self { len, specs: vec![spec], arrays: vec![values], classes: BTreeMap::new(), notes: vec![] })
     }
 
-    /// Adds a field with as many samples.
+    /// Adds a field with the same number of samples.
     ///
     /// # Errors
-    /// Those of [`Memory::new`]; another number of samples, or a name that is taken.
+    /// Those of [`Memory::new`]. The number of samples differs, or the name is taken.
     pub fn with(
         mut self,
         name: impl Into<Arc<str>>,
@@ -67,10 +68,10 @@ impl Memory {
         Ok(self)
     }
 
-    /// Makes a source of features "x" of `shape` and one class label "y" for each sample.
+    /// Creates a source with features "x" of `shape`, and one class label "y" for each sample.
     ///
     /// # Errors
-    /// Those of [`Memory::new`]; a number of labels that is not that of the samples.
+    /// Those of [`Memory::new`]. The number of labels is not the number of samples.
     pub fn labelled(
         features: impl Into<Vec<f32>>,
         shape: impl Into<Vec<usize>>,

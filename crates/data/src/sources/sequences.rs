@@ -6,10 +6,9 @@ use crate::{
     ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values,
 };
 
-/// Sequences of i32 and their classes: "x", padded at its end to the longest sequence, "length", and "y".
-///
-/// With [`Buckets`](crate::Buckets) over [`lengths`](Self::lengths), batches are cut to what their bucket
-/// needs.
+/// Sequences of i32 with their classes: "x", padded at its end to the longest sequence, "length", and "y".
+/// With [`Buckets`](crate::Buckets) over [`lengths`](Self::lengths), batches are cut to the length of their
+/// bucket.
 #[derive(Clone, Debug)]
 pub struct Sequences {
     values: Vec<i32>,
@@ -21,11 +20,12 @@ pub struct Sequences {
 }
 
 impl Sequences {
-    /// Makes a source of sequences, each with its class. `padding` fills what is beyond a sequence's end.
+    /// Creates a source of sequences, each with its class. `padding` fills the elements after the end of a
+    /// sequence.
     ///
     /// # Errors
-    /// Another number of labels than of sequences; sequences that are all empty, or one of 2^32 elements or
-    /// more.
+    /// The number of labels is not the number of sequences. All sequences are empty, or one has 2^32 elements
+    /// or more.
     pub fn labelled<T: AsRef<[i32]>>(
         sequences: impl IntoIterator<Item = T>,
         labels: impl Into<Vec<i32>>,
@@ -52,8 +52,8 @@ impl Sequences {
         Ok(Self { values, ends, labels, padding, specs })
     }
 
-    /// Pads to a length instead of that of the longest sequence, so that sources of several files have one
-    /// shape.
+    /// Pads to this length instead of the length of the longest sequence, so that sources from several files
+    /// have the same shape.
     ///
     /// # Errors
     /// A sequence is longer.

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::{DataError, Sequences};
 
-/// A tokenizer, as a `tokenizer.json` describes it: WordPiece, byte pairs, unigrams. Needs the feature
-/// `tokenizers`.
+/// A tokenizer from a Hugging Face `tokenizer.json`: WordPiece, byte pair encoding, unigrams. Needs the
+/// feature `tokenizers`.
 ///
 /// ```no_run
 /// use unisono_data::{Loader, Tokenizer, mask};
@@ -18,11 +18,11 @@ use crate::{DataError, Sequences};
 pub struct Tokenizer(tokenizers::Tokenizer);
 
 impl Tokenizer {
-    /// Reads a `tokenizer.json`. Its settings of padding and truncation are left out: what is padded would
-    /// count as text.
+    /// Reads a `tokenizer.json`. Its padding and truncation settings are ignored, because padding would count
+    /// as text.
     ///
     /// # Errors
-    /// The file cannot be read, or describes no tokenizer.
+    /// The file cannot be read, or does not describe a tokenizer.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let wrong = |error: tokenizers::Error| DataError::format(path, error.to_string());
@@ -31,7 +31,7 @@ impl Tokenizer {
         Ok(Self(tokenizer))
     }
 
-    /// Returns the number of ids, those of special tokens included: the rows of an embedding.
+    /// Returns the number of ids, including special tokens: the number of rows of an embedding.
     pub fn len(&self) -> usize {
         self.0.get_vocab_size(true)
     }
@@ -65,8 +65,8 @@ impl Tokenizer {
         self.0.decode(&ids, true).map_err(DataError::other)
     }
 
-    /// Makes a source of texts and their classes: "x" with up to `longest` ids, padded with the id of `[PAD]`
-    /// or `<pad>`, or else 0, "length" and "y". What is beyond `longest` is cut off.
+    /// Creates a source of texts with their classes: "x" with up to `longest` ids, "length" and "y". Longer
+    /// texts are cut off. Shorter ones are padded with the id of `[PAD]` or `<pad>`, or else with 0.
     ///
     /// # Errors
     /// Those of [`Tokenizer::encode`] and of [`Sequences::labelled`].

@@ -68,7 +68,7 @@ impl Adapter {
     }
 
     /// Returns whether the adapter computes with code of this program that was compiled without optimization:
-    /// the processor, in a debug build that does not optimize what it depends on.
+    /// the CPU, in a debug build that does not optimize what it depends on.
     pub fn is_unoptimized(&self) -> bool {
         #[cfg(feature = "cpu")]
         let is_optimized = unisono_cpu::IS_OPTIMIZED;

@@ -62,7 +62,7 @@ pub(crate) fn enumerate(instance: &wgpu::Instance, backends: &[Backend]) -> Vec<
     found
 }
 
-/// Returns the processor as an adapter that computes on so many threads, with these kernels.
+/// Returns the CPU as an adapter that computes on so many threads, with these kernels.
 #[cfg(feature = "cpu")]
 pub(crate) fn raw_processor(
     threads: usize,
@@ -81,7 +81,7 @@ pub(crate) fn raw_processor(_: usize, _: Arithmetic, _: &SharedKernels) -> Optio
     None
 }
 
-/// Returns the description of the processor as an adapter. Its name has the arithmetic, unless that is the
+/// Returns the description of the CPU as an adapter. Its name has the arithmetic, unless that is the
 /// default.
 pub(crate) fn processor(arithmetic: Arithmetic) -> Option<Adapter> {
     let raw = raw_processor(1, arithmetic, &SharedKernels::default())?;

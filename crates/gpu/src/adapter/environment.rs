@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 /// Sets the environment variables that make Mesa's drivers fast here, unless they are set already. Call it
 /// first thing in `main`, before threads start and before adapters are listed; nothing else of this crate
-/// touches the environment. The processor as an adapter reads none of them.
+/// touches the environment. The CPU as an adapter reads none of them.
 ///
 /// - `LP_NUM_THREADS=0`: a software device computes on one thread, instead of one for each core; a launch
 ///   then costs a tenth, and devices of several replicas do not fight for the cores.
@@ -104,7 +104,7 @@ fn least_limit(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<u6
     least
 }
 
-/// Returns what tells processors apart that compute at different speeds, in one line: model and features. It
+/// Returns what tells CPUs apart that compute at different speeds, in one line: model and features. It
 /// is `None` if the system does not say.
 pub(crate) fn processor() -> Option<String> {
     if cfg!(windows) {
@@ -113,7 +113,7 @@ pub(crate) fn processor() -> Option<String> {
     processor_in(&std::fs::read_to_string("/proc/cpuinfo").ok()?)
 }
 
-/// Returns the processor that a list of them, as in `/proc/cpuinfo`, begins with.
+/// Returns the CPU that a list of them, as in `/proc/cpuinfo`, begins with.
 fn processor_in(list: &str) -> Option<String> {
     const TOLD: [&str; 8] = [
         "vendor_id",

@@ -2,7 +2,7 @@
 //!
 //! Mesa's software drivers compute in the mode of the thread that submits work, or of a thread that they
 //! started, which has the mode of the thread that started it (on Linux; on Windows each thread begins in the
-//! processor's own mode, so software drivers there may keep subnormal numbers). SwiftShader sets this mode by
+//! CPU's own mode, so software drivers there may keep subnormal numbers). SwiftShader sets this mode by
 //! itself. In it the partial sums of a product are the same on both: no kernel can flush those without paying
 //! for it in its inner loop.
 

@@ -45,7 +45,7 @@ pub struct Adapter {
     pub features: Features,
 }
 
-/// The graphics interface through which an adapter is reached, or the processor without one.
+/// The graphics interface through which an adapter is reached, or the CPU without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Backend {
     /// Vulkan, on Linux, Windows and Android.
@@ -56,13 +56,13 @@ pub enum Backend {
     Dx12,
     /// OpenGL, the last resort: it is loaded only when it is asked for, or when there is nothing else.
     Gl,
-    /// No graphics interface and no driver: the processor computes kernels as its own machine code
+    /// No graphics interface and no driver: the CPU computes kernels as its own machine code
     /// ([`unisono_cpu`]). It is the default where there is no GPU.
     Cpu,
 }
 
 impl Backend {
-    /// All backends, in the order in which [`adapters`] lists them. [`crate::select`] prefers the processor
+    /// All backends, in the order in which [`adapters`] lists them. [`crate::select`] prefers the CPU
     /// to software drivers of the others.
     pub const ALL: [Self; 5] = [Self::Vulkan, Self::Metal, Self::Dx12, Self::Gl, Self::Cpu];
 
@@ -98,7 +98,7 @@ pub enum Kind {
     Virtual,
     /// A GPU about which the driver does not say more.
     Other,
-    /// The host's processor: by itself ([`Backend::Cpu`]), or behind a software driver.
+    /// The host's CPU: by itself ([`Backend::Cpu`]), or behind a software driver.
     Cpu,
 }
 
@@ -137,14 +137,14 @@ pub struct Features {
     /// Shaders may use 64-bit integers. It is turned on when a device of a software driver is opened.
     pub int64: bool,
     /// The host may map buffers that kernels use. It is turned on when a device of a CPU adapter that has it
-    /// is opened; the processor itself does not.
+    /// is opened; the CPU itself does not.
     pub mappable: bool,
 }
 
 /// Lists the adapters of these backends in the driver's order. It opens no device.
 ///
 /// An empty list means Vulkan, Metal and DX12, with one entry for each machine, GL only if these have
-/// nothing, and the processor, last. Backends that are asked for by name are listed as they are, so one
+/// nothing, and the CPU, last. Backends that are asked for by name are listed as they are, so one
 /// machine may be listed once for each of them.
 ///
 /// A backend that this build leaves out ([`Backend::is_compiled`]) has no adapters. [`crate::select`] names
@@ -253,7 +253,7 @@ impl Adapter {
     }
 
     /// Returns whether device and host are one machine and can share buffers: then copies between them are
-    /// pure loss. What DX12 maps is memory that the processor reads without a cache, on its software adapter
+    /// pure loss. What DX12 maps is memory that the CPU reads without a cache, on its software adapter
     /// too.
     pub(crate) fn shares_memory(&self) -> bool {
         self.kind == Kind::Cpu && self.features.mappable && self.backend != Backend::Dx12
@@ -264,7 +264,7 @@ impl Adapter {
         self.kind == Kind::Cpu && self.backend != Backend::Cpu && self.features.int64
     }
 
-    /// Returns whether quotients and square roots are those of the processor, which round correctly: on the
+    /// Returns whether quotients and square roots are those of the CPU, which round correctly: on the
     /// software drivers that are known to use its instructions.
     fn divides_exactly(&self) -> bool {
         let is_known = || ["llvmpipe", "SwiftShader"].iter().any(|name| self.name.contains(name));

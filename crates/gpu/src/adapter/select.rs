@@ -4,20 +4,19 @@ use crate::{Adapter, Arithmetic, Backend, GpuError, Kind, adapters};
 
 /// Returns the adapters that a user asked for.
 ///
-/// Each entry of `wanted` is part of an adapter's label ([`Adapter::label`]) in upper or lower case
-/// (`nvidia`), a backend (`gl`; `cpu` is the processor), or both (`gl:llvmpipe`). It selects every adapter
-/// that fits; an adapter that fits several entries is returned once. An entry without a letter or a digit,
-/// such as an empty one, fits none. `cpu:split` is the CPU in another
-/// arithmetic than its default ([`Arithmetic::name`]). Of adapters with the same name,
-/// `NAME [vulkan]` selects the first and `#2` the second. A backend that is not named is not loaded, except
-/// those that [`adapters`] lists by default.
+/// Each entry of `wanted` is a part of an adapter's label ([`Adapter::label`]) in upper or lower case
+/// (`nvidia`), a backend (`gl`; `cpu` is the CPU), or both (`gl:llvmpipe`). It selects every adapter that
+/// matches. An adapter that matches several entries is returned once. `cpu:split` is the CPU in another
+/// arithmetic than its default ([`Arithmetic::name`]). If adapters have the same name, `NAME [vulkan]`
+/// selects the first and `#2` the second. An entry without a letter or a digit matches nothing. Backends that
+/// are not named are not loaded, except those that [`adapters`] lists by default.
 ///
-/// Without any entry it returns every GPU, or the processor if there is no GPU. (A build without the feature
-/// `cpu`, or on a processor that has no compiler of kernels, takes one software driver then.)
+/// Without any entry, it returns every GPU, or the CPU if there is no GPU. (It returns one software driver if
+/// the build lacks the feature `cpu`, or if kernels cannot be compiled for this CPU.)
 ///
 /// # Errors
-/// [`GpuError::NoAdapter`] for the first entry that fits none, with the list of those there are;
-/// [`GpuError::NoBackend`] if this build leaves out all backends, or the one that an entry names.
+/// [`GpuError::NoAdapter`] for the first entry that matches nothing, with a list of the adapters that exist.
+/// [`GpuError::NoBackend`] if this build has no backend, or not the one that an entry names.
 pub fn select<S: AsRef<str>>(wanted: &[S]) -> Result<Vec<Adapter>, GpuError> {
     let default = || adapters(&[]);
     if !Backend::ALL.iter().any(|backend| backend.is_compiled()) {
@@ -91,7 +90,7 @@ fn best(mut there: Vec<Adapter>) -> Result<Vec<Adapter>, GpuError> {
     if there.iter().any(|adapter| adapter.kind != Kind::Cpu) {
         there.retain(|adapter| adapter.kind != Kind::Cpu);
     } else {
-        // The processor's own code is faster than a graphics driver's for it.
+        // The CPU's own code is faster than a graphics driver's for it.
         there.sort_by_key(|adapter| (adapter.backend != Backend::Cpu, adapter.backend));
         there.truncate(1);
     }

@@ -1,6 +1,6 @@
 //! What devices of one adapter may share.
 
-/// The compiled kernels of the processor, for devices that share them: each kernel is compiled once, by the
+/// The compiled kernels of the CPU, for devices that share them: each kernel is compiled once, by the
 /// device that comes to it first, and the others use its code. Clones are the same kernels.
 ///
 /// Other adapters have no use for it: their drivers have caches.

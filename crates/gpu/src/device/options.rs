@@ -10,55 +10,55 @@ use crate::{Backend, Kind, SharedKernels};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Whether to compile bounds checks and loop limits into every kernel, to turn the driver's own
-    /// validation on, and to do without what is only for speed (memory shared with the host, loads in pairs).
-    /// It is meant for debugging; without it, a kernel that reads or writes beyond its bindings is undefined
-    /// behaviour. (The processor has bounds checks, and neither limits of loops nor a driver to validate.)
-    /// Default: false.
+    /// Whether to compile bounds checks and loop limits into every kernel, to turn the driver's validation
+    /// on, and to do without optimisations (memory shared with the host, loads in pairs). For debugging.
+    /// Without it, a kernel that reads or writes beyond its bindings is undefined behaviour. (On the CPU
+    /// there are bounds checks, but neither loop limits nor a driver to validate.) Default: false.
     pub checked: bool,
     /// How long a wait for a device may take. Time in which the process was stopped does not count. Default:
     /// 300 s.
     pub deadline: Duration,
-    /// Whether the device tells when it worked, where it can: see [`crate::Timing::device`]. Default: true.
+    /// Whether the device reports when it worked, if it can: see [`crate::Timing::device`]. Default: true.
     pub clock: bool,
-    /// Whether to turn on `enable f16;` in shaders where the adapter has it, for plans that store f16.
-    /// [`crate::Device::target`] says whether it is on. Default: false.
+    /// Whether to enable `enable f16;` in shaders if the adapter supports it, for plans that store f16.
+    /// [`crate::Device::target`] says whether it is enabled. Default: false.
     pub f16: bool,
-    /// Whether compilers are kept from contracting, factoring or reordering float operations: on Vulkan by
-    /// SPIR-V that forbids it ([`crate::spirv`]); on other backends, and with `checked`, by operations of
-    /// integers that they cannot see through ([`unisono_graph::target::Target::masks`]). Without it an
-    /// adapter is of no portable class. Default: yes, unless the environment has `UNISONO_UNPROTECTED=1`,
-    /// which is meant for tests.
+    /// Whether compilers are kept from contracting, factoring or reordering float operations. On Vulkan,
+    /// SPIR-V forbids it ([`crate::spirv`]). On other backends, and with `checked`, integer operations that
+    /// compilers cannot see through prevent it ([`unisono_graph::target::Target::masks`]). Without it, an
+    /// adapter has no portable class. Default: yes, unless the environment has `UNISONO_UNPROTECTED=1`, which
+    /// is meant for tests.
     pub decorate: bool,
-    /// The longest time that a step, or a segment of one, may take in one submission: systems reset a device,
-    /// or drop its commands, if it works longer on one. What took longer when it was last submitted is
-    /// divided, and what was not timed yet is divided into 16. Default: none, which means without an end on
-    /// CPU adapters, 250 ms on macOS, which drops commands that keep the screen waiting and does not say
-    /// after how long, and 1 s elsewhere: Windows resets a device after 2 s, Linux after 2 or 10 s.
-    /// [`Duration::MAX`] divides nothing.
+    /// The longest time that a step, or a segment of one, may take in one submission. Systems reset a device,
+    /// or drop its commands, if it works longer on one submission. What took longer is divided the next time.
+    /// What was not timed yet is divided into 16 submissions. [`Duration::MAX`] divides nothing.
+    ///
+    /// Default: none, which means no limit on CPU adapters, 250 ms on macOS and 1 s elsewhere. (macOS drops
+    /// commands that keep the screen waiting and does not say after how long. Windows resets a device after 2
+    /// s, Linux after 2 or 10 s.)
     pub longest_submission: Option<Duration>,
-    /// Whether the device counts its passes, so that commands which the driver dropped and reports as done
-    /// are [`crate::GpuError::Lost`] and nothing of theirs is believed. It costs one
-    /// launch of a single thread for each pass, and a step has few passes. Default: none, which stands for
-    /// yes on every backend except the CPU's, which has no driver.
+    /// Whether the device counts its passes. If a driver drops commands and reports them as done, the error
+    /// is then [`crate::GpuError::Lost`], and no result is used. It costs one launch of a single thread for
+    /// each pass, and a step has few passes. Default: none, which means yes on every backend except the
+    /// CPU's, which has no driver.
     pub marks: Option<bool>,
-    /// Whether kernels of a CPU adapter on Vulkan read their buffers as textures, which changes no result.
-    /// Default: none, which means where that is faster.
+    /// Whether kernels of a CPU adapter on Vulkan read their buffers as textures. Never changes the result.
+    /// Default: none, which means if that is faster.
     pub texels: Option<bool>,
     /// The number of threads that compile kernels. Default: none, which means one for each core on a GPU, the
-    /// device's part of the cores on a CPU adapter (see `devices`), and one on GL, which has one lock.
+    /// device's share of the cores on a CPU adapter (see `devices`), and one on GL, which has one lock.
     pub compile_threads: Option<usize>,
     /// The number of devices that load the same plans at the same time. On CPU adapters they share the cores.
-    /// Each begins to compile with other kernels, so that it finds what others have compiled by then in the
-    /// driver's cache, or in `shared`. Default: 1.
+    /// Each starts compiling with other kernels, and finds what others have compiled in the driver's cache or
+    /// in `shared`. Default: 1.
     pub devices: usize,
-    /// The number of processes that open as many devices on this machine, such as ranks. On CPU adapters they
-    /// share the machine's cores, as far as the system has not given each of them cores of its own. Default:
-    /// 1.
+    /// The number of processes, such as ranks, that each open this many devices on this machine. On CPU
+    /// adapters they share the machine's cores, unless the system has given each of them cores of its own.
+    /// Default: 1.
     pub processes: usize,
     /// The number of the device among those, from 0. Default: 0.
     pub turn: usize,
-    /// The kernels that the device shares with others, if it is the processor. Default: none, which means
+    /// The kernels that the device shares with others, if it is the CPU. Default: none, which means
     /// that it compiles its own.
     pub shared: Option<SharedKernels>,
 }

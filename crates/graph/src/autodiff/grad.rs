@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(pads_and_concats([0..2, 1..3, 3..6]), [1, 1]);
     }
 
-    /// An op of someone's own, whose gradients are not those of its operand.
+    /// An op of someyour own, whose gradients are not those of its operand.
     #[derive(Debug, serde::Serialize)]
     struct Careless {
         gradients: usize,

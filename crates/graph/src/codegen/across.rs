@@ -1,4 +1,4 @@
-//! Kernels of reductions for processors, of which an invocation computes four results that lie side by side:
+//! Kernels of reductions for CPUs, of which an invocation computes four results that lie side by side:
 //! it loads elements of all four as one vector.
 
 use unisono_shaders::{ReduceParams, snippets};

@@ -55,7 +55,7 @@ pub struct ReduceKernels {
     serial: [OnceLock<Bound>; 2],
     /// Those for GPUs that stage rows in workgroup memory.
     staged: [OnceLock<Option<Bound>>; 2],
-    /// Those for processors that compute four results at a time.
+    /// Those for CPUs that compute four results at a time.
     across: [OnceLock<Option<Bound>>; 2],
 }
 

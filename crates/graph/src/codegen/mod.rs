@@ -84,7 +84,7 @@ pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
 enum Compiler {
     /// A driver takes milliseconds for each elementary function.
     Driver,
-    /// The processor's compiler is fast, and its code is only where it computes on vectors.
+    /// The CPU's compiler is fast, and its code is only where it computes on vectors.
     Processor,
 }
 
@@ -274,7 +274,7 @@ fn reduce_kernel(
         (writer.bind(root, Access::ReadWrite), writer.address(root, &Index::named("o")))
     };
     let result = writer.narrowed(binding, "acc");
-    // A division by a param takes a driver for processors a while.
+    // A division by a param takes a driver for CPUs a while.
     let (place, first, end) = if chunked {
         let place = "    let o = t % params.n;\n    let chunk = t / params.n;\n";
         (place, chunk, format!("min({length}, (chunk + 1u) * {chunk}u)"))

@@ -63,7 +63,7 @@ pub enum Machine {
     /// The machine is a software adapter of a graphics interface: registers are fast, memory and barriers are
     /// slow.
     Cpu,
-    /// The machine is the processor itself: registers and the caches of its cores are fast, barriers are
+    /// The machine is the CPU itself: registers and the caches of its cores are fast, barriers are
     /// slow.
     Processor,
     /// The machine is a GPU: tiles in workgroup memory pay.

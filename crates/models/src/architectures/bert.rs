@@ -7,7 +7,8 @@ use unisono::{Context, Initializer, LayerNorm, Var};
 use super::{Activation, Architecture, attention, dense, divides, ids, lookup, prefixed};
 use crate::config::Config;
 
-/// BERT with a head: ids `[B, T]` to logits `[B, classes]`, `[B, T, classes]` or `[B, T, vocabulary]`.
+/// BERT with a head for sequences, tokens or masked words: ids `[B, T]` to logits `[B, classes]`, `[B, T,
+/// classes]` or `[B, T, vocabulary]`.
 #[derive(Clone, Debug)]
 pub struct Bert {
     vocabulary: usize,

@@ -6,7 +6,7 @@ use unisono::{Context, Initializer, LayerNorm, Var};
 use super::{Activation, Architecture, attention, dense, divides, ids, lookup, prefixed};
 use crate::config::Config;
 
-/// DistilBERT that classifies sequences: ids `[B, T]` to logits `[B, classes]`.
+/// DistilBERT with a head that classifies sequences: ids `[B, T]` to logits `[B, classes]`.
 #[derive(Clone, Debug)]
 pub struct DistilBert {
     vocabulary: usize,

@@ -7,8 +7,8 @@ use super::decoder::{self, Decoder, DecoderSizes, Reader};
 use super::{Activation, Architecture, divides, ids, prefixed, split};
 use crate::config::Config;
 
-/// GPT-2 with its head, whose weights are those of the vectors of words: ids `[B, T]` to logits
-/// `[B, T, vocabulary]`.
+/// GPT-2 with its language model head, which shares its weights with the token embedding: ids `[B, T]` to
+/// logits `[B, T, vocabulary]`.
 #[derive(Clone, Debug)]
 pub struct Gpt2 {
     vocabulary: usize,

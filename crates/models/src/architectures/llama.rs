@@ -7,7 +7,7 @@ use super::decoder::{self, Decoder, DecoderSizes, Reader};
 use super::{Activation, Architecture, ids, prefixed, split};
 use crate::config::Config;
 
-/// A decoder in the style of Llama with its head: ids `[B, T]` to logits `[B, T, vocabulary]`.
+/// A Llama decoder with its language model head: ids `[B, T]` to logits `[B, T, vocabulary]`.
 #[derive(Clone, Debug)]
 pub struct Llama {
     vocabulary: usize,

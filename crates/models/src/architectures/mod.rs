@@ -14,7 +14,7 @@ use unisono::{Context, Dense, Var};
 
 use crate::config::Config;
 
-/// A model that `config.json` describes, with the parameters' names of the original.
+/// An architecture that `config.json` describes. Its parameters have the names of the original.
 pub trait Architecture: Clone + Send + Sync + Sized + 'static {
     /// The `model_type` in `config.json`.
     const MODEL_TYPE: &'static str;

@@ -6,7 +6,7 @@ use unisono::{BatchNorm, Context, Conv2d, Dense, GlobalAvgPool2d, MaxPool2d, Var
 use super::{Architecture, prefixed};
 use crate::config::Config;
 
-/// A residual network that classifies: images `[B, C, H, W]` to logits `[B, classes]`.
+/// A ResNet that classifies images `[B, C, H, W]` to logits `[B, classes]`.
 #[derive(Clone, Debug)]
 pub struct ResNet {
     channels: usize,

@@ -6,7 +6,7 @@ use unisono::{Context, Conv2d, Initializer, LayerNorm, Var};
 use super::{Activation, Architecture, attention, dense, divides, prefixed};
 use crate::config::Config;
 
-/// A vision transformer that classifies: images `[B, C, H, W]` to logits `[B, classes]`.
+/// A vision transformer that classifies images `[B, C, H, W]` to logits `[B, classes]`.
 #[derive(Clone, Debug)]
 pub struct Vit {
     image: usize,

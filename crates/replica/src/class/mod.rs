@@ -17,27 +17,28 @@ use exact::Exact;
 
 use crate::{Digest, Feed, Options, ReplicaError, Replicas, Verdict};
 
-/// The version of the arithmetic: of what kernels compute, to the bit. It grows with every change of a
-/// result's bits, and checkpoints carry it. Version 1 is that of all versions that did not record one.
+/// The version of the arithmetic of all kernels. It grows with every change of a result's bits, and
+/// checkpoints contain it. Version 1 is that of all versions that did not record one.
 pub const ARITHMETIC: u32 = 2;
 
 /// The version of the probe: of what it runs, and so of its digest. What an older probe found is not
 /// believed.
 const PROBE: u32 = 4;
 
-/// A numeric class: what a run's bits depend on beside the run. Within a class they are the same, whatever
-/// the machines are.
+/// A numeric class: a set of adapters that give the same bits. The result of a run depends on its class, and
+/// not on the machines within the class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
     /// The machine that was probed: backend, device and driver, see [`machine`].
     pub machine: String,
     /// How the machine's fma rounds.
     pub rounding: Rounding,
-    /// Whether compilers are kept from changing float operations: then the class may be that of other
-    /// machines too. If they are not, nothing says that kernels which the probe does not have are compiled
-    /// as they are written, so the class is that of this machine alone.
+    /// Whether compilers are kept from changing float operations. Only then may other machines have the same
+    /// class. Otherwise kernels that the probe does not contain may be compiled differently, so the class is
+    /// that of this machine only.
     pub is_portable: bool,
-    /// The digest of what the probe's kernels computed from hard inputs, see [`probe`]. It is the class.
+    /// The digest of what the probe's kernels computed from hard inputs, see [`probe`]. Equal digests are one
+    /// class.
     pub digest: Digest,
 }
 

@@ -97,14 +97,14 @@ impl Replicas {
             opinions.iter().filter(|(_, opinion)| !agree(opinion)).map(|(&replica, _)| replica).collect();
         let finding = if opinions.is_empty() {
             let why =
-                format!("{name}, the witness, makes something else of it, and no replica can make it again");
+                format!("{name}, the witness, computes another result, and no replica can recompute it");
             Finding { wrong: BTreeSet::new(), why, lasting: true }
         } else if others.len() < opinions.len() {
             let why = match others.is_empty() {
                 true => format!(
-                    "{name}, the witness, makes something else of it; now all replicas make the same as the witness: the fault did not last"
+                    "{name}, the witness, computes another result; recomputed, all replicas agree with it: the fault did not last"
                 ),
-                false => format!("{name}, the witness, and the others make the same of it"),
+                false => format!("{name}, the witness, and the others agree"),
             };
             Finding::new(others, why)
         } else {
@@ -112,11 +112,11 @@ impl Replicas {
             let why = match self.known_wrong_ones() {
                 (wrong, all) if !wrong.is_empty() && wrong.len() == all => {
                     format!(
-                        "{name}, the witness, makes something else of it, and {names} does not give the known answer of a test program"
+                        "{name}, the witness, computes another result, and {names} fails the known-answer test"
                     )
                 }
                 _ => format!(
-                    "{names} and {name}, the witness, each make the same of it again, and not what the other makes; all pass the known-answer test"
+                    "{names} and {name}, the witness, each repeat their own result, and the two differ; all pass the known-answer test"
                 ),
             };
             Finding { wrong: BTreeSet::new(), why, lasting: true }
@@ -138,7 +138,7 @@ impl Replicas {
         seen: &[(usize, Digest)],
     ) -> Finding {
         if self.scheduler.present().len() < 2 {
-            return Finding::new([], "the same replica made it twice");
+            return Finding::new([], "the same replica computed it twice");
         }
         let opinions = self.opinions(task, job, before, verdict);
         let present = self.scheduler.present().len();
@@ -147,7 +147,7 @@ impl Replicas {
             Some((right, who)) if who.len() == present => return transient(right.state, seen),
             Some((_, right)) if 2 * right.len() > present => {
                 let wrong = opinions.keys().copied().filter(|replica| !right.contains(replica));
-                let why = format!("alone, {} make the same of it", self.names(right));
+                let why = format!("alone, {} agree", self.names(right));
                 return Finding::new(wrong, why);
             }
             _ => {}
@@ -156,16 +156,16 @@ impl Replicas {
             return finding;
         }
         if opinions.len() < present {
-            return Finding::new([], "not every replica has the memory to make it alone");
+            return Finding::new([], "not every replica has the memory to compute it alone");
         }
         let again = self.opinions(task, job, before, verdict);
         let differ =
             opinions.iter().filter(|(replica, first)| again.get(replica).is_some_and(|a| !a.agrees(first)));
         let changed: Vec<usize> = differ.map(|(&replica, _)| replica).collect();
         if !changed.is_empty() && changed.len() < opinions.len() {
-            return Finding::new(changed, "asked again, only the others stay with what they made of it");
+            return Finding::new(changed, "asked again, only the others repeat their result");
         }
-        let why = "alone, each makes something else of it and passes the known-answer test".to_owned();
+        let why = "alone, each computes another result and passes the known-answer test".to_owned();
         Finding { wrong: BTreeSet::new(), why, lasting: true }
     }
 
@@ -186,7 +186,7 @@ impl Replicas {
     fn known_wrong(&mut self) -> Option<Finding> {
         let (wrong, all) = self.known_wrong_ones();
         let found = !wrong.is_empty() && wrong.len() < all;
-        found.then(|| Finding::new(wrong, "the others give the known answer of a test program"))
+        found.then(|| Finding::new(wrong, "the others pass the known-answer test"))
     }
 
     /// Returns the replicas that do not pass the known-answer test, and how many took it.
@@ -314,7 +314,7 @@ fn transient(right: Option<Digest>, seen: &[(usize, Digest)]) -> Finding {
     let wrong: BTreeSet<usize> =
         seen.iter().filter(|(_, digest)| Some(*digest) != right).map(|(replica, _)| *replica).collect();
     if wrong.len() < all.len() && !wrong.is_empty() {
-        return Finding::new(wrong, "its state after the step was not what all make of it alone");
+        return Finding::new(wrong, "its state after the step differs from what all replicas compute alone");
     }
-    Finding::new([], "asked one by one, all make the same of it: the fault did not last")
+    Finding::new([], "asked one by one, all agree: the fault did not last")
 }

@@ -306,7 +306,7 @@ impl Replicas {
 }
 
 /// Returns the most steps in flight. A software driver computes on the thread that submits, and the
-/// processor on the cores that the host needs as well, so that a second step would only delay the first one's
+/// CPU on the cores that the host needs as well, so that a second step would only delay the first one's
 /// results.
 fn most_in_flight(adapters: &[Adapter]) -> usize {
     if adapters.iter().any(|adapter| adapter.kind == Kind::Cpu) { 1 } else { 2 }

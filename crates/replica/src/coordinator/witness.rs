@@ -296,11 +296,11 @@ fn second_opinion(
         return Ok(None);
     }
     if make()? != first {
-        return Err(format!("it made step {} twice, and not the same of it", sample.step));
+        return Err(format!("it computed step {} twice, with different results", sample.step));
     }
     match replicas.known_wrong_ones().0.is_empty() {
         true => Ok(Some(first)),
-        false => Err("it does not give the known answer of a test program".to_owned()),
+        false => Err("it fails the known-answer test".to_owned()),
     }
 }
 

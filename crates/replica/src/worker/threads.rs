@@ -23,7 +23,7 @@ pub(crate) struct Threads {
     options: Options,
     /// The owners of what the optimizer keeps, and the rank of this machine.
     owners: (Arc<Owners>, usize),
-    /// The kernels that replicas on the processor share.
+    /// The kernels that replicas on the CPU share.
     kernels: SharedKernels,
     answers: Receiver<Answer>,
     to_us: Sender<Answer>,

@@ -95,7 +95,7 @@ fn launches_of_a_gpu_have_the_bits_of_kernels_one_by_one() {
                 names.zip(found.iter().zip(&expected)).filter(|(_, (a, b))| a != b).map(|(n, _)| n).collect();
             assert!(wrong.is_empty(), "seed {seed}, {target:?}: {wrong:?}");
         }
-        // The processor computes kernels of its own, and those of other machines.
+        // The CPU computes kernels of its own, and those of other machines.
         let rounds_alike = |cpu: &Adapter| {
             cpu.backend == Backend::Cpu && cpu.arithmetic.is_some_and(|arithmetic| arithmetic.fused == fused)
         };

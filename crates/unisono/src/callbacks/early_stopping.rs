@@ -2,13 +2,12 @@
 
 use crate::{Callback, Control, Epoch, Error, Influence};
 
-/// Ends a run that gets no better (Keras's and Lightning's `EarlyStopping`): after `patience` epochs in a row
-/// in which the watched quantity was not better than the best so far.
+/// Ends a run that does not improve (Keras's and Lightning's `EarlyStopping`): after `patience` epochs in a
+/// row in which the monitored value was not better than the best so far.
 ///
-/// The watched quantity is the loss or a metric of the validation samples, if there are any, else of the
-/// training samples. An epoch in which it is NaN is passed over: it is neither better nor counts as one that
-/// was no better. What it decides depends on the run's history alone, which is in
-/// every checkpoint: a resumed run stops where it would have.
+/// The value is the loss or a metric, from the validation data if there are any, otherwise from the training
+/// data. Epochs in which it is NaN are ignored. The decision depends on the run's history only, which every
+/// checkpoint contains. A resumed run therefore stops where the original run would have stopped.
 ///
 /// ```
 /// use unisono::{Accuracy, Dense, EarlyStopping, Trainer};
@@ -35,8 +34,8 @@ struct Judgement {
 }
 
 impl EarlyStopping {
-    /// Watches `"loss"`, or a metric by name, of which less is better. Default: patience 0, least difference
-    /// 0, from epoch 0 on, as Keras has it; the weights stay those of the last epoch.
+    /// Monitors `"loss"` or a named metric that should decrease. Defaults match Keras: patience 0, min_delta
+    /// 0, start at epoch 0, keep the last weights.
     pub fn lowest(watched: &str) -> Self {
         Self {
             watched: watched.to_owned(),
@@ -48,36 +47,36 @@ impl EarlyStopping {
         }
     }
 
-    /// Watches a metric of which more is better, such as an accuracy. It has the defaults of
+    /// Monitors a named metric that should increase, such as an accuracy. The defaults are those of
     /// [`EarlyStopping::lowest`].
     pub fn highest(watched: &str) -> Self {
         Self { highest: true, ..Self::lowest(watched) }
     }
 
-    /// Sets the number of epochs in a row that may be no better before the run ends with the last of them.
-    /// Default: 0, which is the same as 1.
+    /// Sets how many epochs in a row may pass without improvement before the run ends. Default: 0, which is
+    /// the same as 1.
     pub fn patience(mut self, epochs: u32) -> Self {
         self.patience = epochs;
         self
     }
 
-    /// Sets by how much a better value must differ from the best so far (Keras's `min_delta`), in the
-    /// quantity's own unit. Default: 0.
+    /// Sets by how much a value must differ from the best so far to count as an improvement (Keras's
+    /// `min_delta`). Default: 0.
     pub fn min_delta(mut self, difference: f64) -> Self {
         self.min_delta = difference;
         self
     }
 
-    /// Sets the first epoch, from 0, that counts (Keras's `start_from_epoch`). Default: 0.
+    /// Sets the first epoch that counts, from 0 (Keras's `start_from_epoch`). Default: 0.
     pub fn start_from_epoch(mut self, epoch: u32) -> Self {
         self.start_from_epoch = epoch;
         self
     }
 
-    /// Keeps the weights of the best epoch, in the host's memory and in checkpoints, and sets the model to
-    /// them when it stops the run. Where the run ends otherwise, they stay as they are;
-    /// [`Trainer::restore_kept_weights`](crate::Trainer::restore_kept_weights) sets them then. Default: they
-    /// are not kept.
+    /// Keeps the weights of the best epoch, in the host's memory and in checkpoints, and restores them when
+    /// this callback stops the run (Keras's `restore_best_weights`). If the run ends in another way, call
+    /// [`Trainer::restore_kept_weights`](crate::Trainer::restore_kept_weights). Default: the weights are not
+    /// kept.
     #[doc(alias = "restore_best_weights")]
     pub fn restore_best(mut self) -> Self {
         self.restore_best = true;

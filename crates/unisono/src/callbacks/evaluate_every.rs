@@ -6,10 +6,10 @@ use crate::{Callback, Control, Error, Evaluation, Influence, Step};
 
 type Evaluated = dyn FnMut(&Evaluation, &mut Control<'_>) -> Result<(), Error> + Send;
 
-/// Evaluates the model every so many steps (Lightning's `val_check_interval`), besides the evaluations at the
-/// ends of epochs. Loss and metrics are logged as `validation/NAME`, which
-/// [`TensorBoard`](crate::TensorBoard) shows by step, and told to the observers. The history has epochs
-/// alone.
+/// Evaluates the model every given number of steps (Lightning's `val_check_interval`), in addition to the
+/// evaluation after each epoch. Loss and metrics are logged as `validation/NAME`.
+/// [`TensorBoard`](crate::TensorBoard) shows them by step, and observers are told. The history contains
+/// epochs only.
 ///
 /// ```
 /// use unisono::data::{Loader, Memory};
@@ -29,13 +29,13 @@ pub struct EvaluateEvery {
 }
 
 impl EvaluateEvery {
-    /// Evaluates these data after each step whose number, counted from the run's start, `steps` divides.
+    /// Evaluates these data after every `steps` steps, counted from the start of the run.
     pub fn steps(steps: u64, loader: &Loader) -> Self {
         Self { steps, loader: loader.clone(), evaluated: None, influence: Influence::None }
     }
 
-    /// Calls a function with each evaluation, which may stop the run, keep weights or save. The influence
-    /// says by what the function changes the answer. Default: none is called.
+    /// Calls a function with each evaluation. It may stop the run, keep weights or save. `influence` says how
+    /// the function changes the result. Default: none.
     pub fn then(
         mut self,
         influence: Influence,

@@ -2,10 +2,10 @@
 
 use crate::{Callback, Control, Epoch, Error, Influence, Step};
 
-/// A callback that is a function, called after each epoch. Made by [`on_epoch`].
+/// A callback that calls a function after each epoch. [`on_epoch`] returns one.
 pub struct OnEpoch<F>(Function<F>);
 
-/// A callback that is a function, called after each step. Made by [`on_step`].
+/// A callback that calls a function after each step. [`on_step`] returns one.
 pub struct OnStep<F>(Function<F>);
 
 struct Function<F> {
@@ -14,8 +14,8 @@ struct Function<F> {
     call: F,
 }
 
-/// Creates a callback that calls a function after each epoch (Keras's `LambdaCallback`). The name is that in
-/// checkpoints; the influence says by what the function changes the answer.
+/// Creates a callback that calls a function after each epoch (Keras's `LambdaCallback`). Checkpoints know it
+/// by `name`. `influence` says how the function changes the result.
 ///
 /// ```
 /// use unisono::{Dense, Influence, Trainer, on_epoch};

@@ -6,14 +6,15 @@ use serde_json::Value;
 
 use crate::{Callback, Control, Error, Influence, Step};
 
-/// Raises the learning rate from step to step, exponentially, and notes the loss of each step, to find a rate
-/// to train with (Smith 2015, "Cyclical Learning Rates"; Lightning's `lr_find`, fastai's `lr_find`). It ends
-/// the run after its steps, or when the loss is more than four times the lowest so far. Where the lowest is
-/// not above 0, it ends the run when the loss is above it by more than three times the size of the lowest or
-/// of the first loss, whichever is larger. A step that changed no parameter ([`Step::committed`]), such as
-/// one whose samples all weigh 0, tries no rate, and its rate is tried by the next step. The trainer is of no
-/// further use then: train with another. What was tried is in every checkpoint: a run that is resumed tries
-/// the rest.
+/// Searches for a learning rate (Smith 2015, "Cyclical Learning Rates"; Lightning's and fastai's `lr_find`).
+/// It raises the rate exponentially from step to step, and records the loss of each step. Afterwards, train
+/// with another trainer: this one has been trained with growing rates.
+///
+/// It ends the run after its steps, or when the loss is more than four times the lowest so far. If the lowest
+/// loss is not above 0, it ends the run when the loss exceeds it by more than three times the size of the
+/// lowest or of the first loss, whichever is larger. A step that changed no parameter ([`Step::committed`]),
+/// such as one whose samples all have weight 0, does not count, and the next step tries its rate again.
+/// Checkpoints contain the results so far, and a resumed run tries the rest.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -47,8 +48,8 @@ const DIVERGED: f64 = 3.0;
 const SMOOTHING: f64 = 0.9;
 
 impl LearningRateFinder {
-    /// Creates a finder that goes from the lowest to the highest rate in so many steps. Returns it with what
-    /// it finds. Lightning's defaults are 1e-8, 1 and 100.
+    /// Creates a finder that goes from the lowest to the highest rate in `steps` steps. Returns it with the
+    /// list of its results. Lightning's defaults are 1e-8, 1 and 100.
     pub fn new(lowest: f64, highest: f64, steps: u64) -> (Self, RateLosses) {
         let found = RateLosses::default();
         (Self { lowest, highest, steps, found: found.clone() }, found)
@@ -73,9 +74,9 @@ impl RateLosses {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the rate around which the smoothed loss fell most steeply by the logarithm of the rate:
-    /// between a tenth of the steps before it and a tenth after it, up to the lowest smoothed loss, and
-    /// without the first tenth of the steps. `None`: there are too few steps, or the loss never fell.
+    /// Returns the rate at which the smoothed loss fell most steeply, over the logarithm of the rate. It
+    /// compares points a tenth of the steps before and after, up to the lowest smoothed loss, and ignores the
+    /// first tenth of the steps. `None` if there are too few steps, or if the loss never fell.
     pub fn suggestion(&self) -> Option<f64> {
         let all = self.all();
         let mut smoothed = Vec::with_capacity(all.len());

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use crate::{Callback, Control, Error, Influence, Step};
 
 /// Ends a fit after a number of steps or an amount of time (Lightning's `max_steps` and `max_time`). The run
-/// itself has not ended: it is saved, and the next fit, or one of a resumed run, goes on from there to the
-/// same bytes.
+/// itself has not ended: it is saved, and the next fit, also after a resume, continues from there to the same
+/// bytes.
 ///
 /// ```
 /// use std::time::Duration;
@@ -22,13 +22,13 @@ pub struct PauseAfter {
 }
 
 impl PauseAfter {
-    /// Ends fits once the run has done so many steps, counted from the run's start.
+    /// Ends fits once the run has done `steps` steps, counted from the start of the run.
     pub fn steps(steps: u64) -> Self {
         Self { steps: Some(steps), time: None, began: None }
     }
 
-    /// Ends each fit after the step that is under way when so much time has passed since the fit began. On
-    /// several machines the first one on which it has passed ends it on all.
+    /// Ends each fit after the current step once `time` has passed since the fit began. On several machines,
+    /// the first machine on which the time has passed ends the fit on all.
     pub fn time(time: Duration) -> Self {
         Self { steps: None, time: Some(time), began: None }
     }

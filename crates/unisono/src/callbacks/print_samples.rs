@@ -6,9 +6,9 @@ use crate::{Callback, Control, Epoch, Error, Influence, Predictions};
 
 type Show = dyn FnMut(&Predictions) -> String + Send;
 
-/// Predicts a few samples after epochs, and logs a text of them as `samples`: `Progress` prints it,
-/// [`TensorBoard`](crate::TensorBoard) and [`JsonLines`](crate::JsonLines) keep it. It changes nothing of the
-/// answer.
+/// Predicts a few samples after epochs, and logs a text about them as `samples`. `Progress` prints it;
+/// [`TensorBoard`](crate::TensorBoard) and [`JsonLines`](crate::JsonLines) store it. Never changes the
+/// result.
 ///
 /// ```
 /// use unisono::data::{Loader, Memory};
@@ -29,13 +29,13 @@ pub struct PrintSamples {
 }
 
 impl PrintSamples {
-    /// Creates a callback that predicts the samples of a loader after each epoch, and logs what `show` makes
-    /// of them.
+    /// Creates a callback that predicts the samples of a loader after each epoch, and logs the text that
+    /// `show` returns for them.
     pub fn new(samples: &Loader, show: impl FnMut(&Predictions) -> String + Send + 'static) -> Self {
         Self { loader: samples.clone(), every: 1, show: Box::new(show) }
     }
 
-    /// Predicts after every so many epochs. Default: 1.
+    /// Predicts only after every `epochs` epochs. Default: 1.
     pub fn every(mut self, epochs: u32) -> Self {
         self.every = epochs;
         self

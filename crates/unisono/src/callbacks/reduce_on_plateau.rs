@@ -2,12 +2,12 @@
 
 use crate::{Callback, Control, Epoch, Error, Influence, Plateau};
 
-/// Lowers the learning rate after epochs in which the watched quantity got no better (Keras's
-/// `ReduceLROnPlateau`; PyTorch's, whose way of counting [`Plateau`] has). The lower rate holds from the next
-/// epoch on, on top of the schedule.
+/// Lowers the learning rate when a monitored value has stopped improving (Keras's `ReduceLROnPlateau`; it
+/// counts epochs as PyTorch's, see [`Plateau`]). The lower rate takes effect in the next epoch, on top of the
+/// schedule.
 ///
-/// [`Schedule::reduce_on`](crate::Schedule::reduce_on) does the same as a part of a schedule; one of the two
-/// is enough. The callback can lower the rate of one [`Phase`](crate::Phase).
+/// [`Schedule::reduce_on`](crate::Schedule::reduce_on) does the same as part of a schedule; use one of the
+/// two. The callback can also lower the rate of one [`Phase`](crate::Phase).
 ///
 /// ```
 /// use unisono::{Dense, Plateau, ReduceOnPlateau, Trainer};
@@ -24,13 +24,14 @@ pub struct ReduceOnPlateau {
 }
 
 impl ReduceOnPlateau {
-    /// Creates a callback that lowers the learning rate on a plateau: in a run in phases those of all phases.
+    /// Creates a callback that lowers the learning rate on a plateau. In a run with phases it lowers the
+    /// rates of all phases.
     pub fn new(plateau: Plateau) -> Self {
         Self { plateau, name: "reduce on plateau".into(), phase: None }
     }
 
-    /// Lowers the learning rate of this phase alone, by the epochs in which the phase has turns. Default: of
-    /// all, by all epochs.
+    /// Lowers only the learning rate of this phase, and counts only the epochs in which the phase has turns.
+    /// Default: the rates of all phases, by all epochs.
     pub fn of_phase(mut self, phase: &str) -> Self {
         (self.name, self.phase) = (format!("reduce on plateau of {phase}"), Some(phase.to_owned()));
         self

@@ -15,15 +15,14 @@ use crate::Error;
 /// The number of the largest tensors that an error names.
 const NAMED: usize = 3;
 
-/// What training takes of a device's memory, on a replica with an even share of each step: all of its
-/// tensors, and buffers for the values that are alive together, which the steps of all phases and evaluations
-/// share. Beside these, `audits` says what audits keep on the host. Staging memory of the host and the
-/// driver's own memory are not included, nor are predictions and
-/// samples of other lengths. It prints as one line.
+/// The device memory that training needs, on a replica with an even share of each step. It includes all of
+/// the replica's tensors, and buffers for intermediate values, which the steps of all phases and evaluations
+/// share. It does not include the host's staging memory, the driver's own memory, predictions, and samples of
+/// other lengths. `audits` is the host memory for audits. Prints as one line.
 ///
-/// A replica runs all its shards at once where memory allows, and otherwise the largest power of two of them
-/// that fits, one such group after another. Fewer shards at once take less memory and more time, and never
-/// change the answer.
+/// A replica computes all its shards at once if memory allows. Otherwise it computes groups of shards one
+/// after another, each group the largest power of two that fits. Fewer shards at once take less memory and
+/// more time. Never changes the result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryEstimate {
@@ -31,13 +30,12 @@ pub struct MemoryEstimate {
     pub global_batch: usize,
     /// The number of samples that the replica computes.
     pub samples: usize,
-    /// The bytes of parameters, statistics and what the optimizer keeps.
+    /// The bytes of parameters, statistics and optimizer state.
     pub state: u64,
-    /// The bytes for everything else, shared by values that are not needed at the same time.
+    /// The bytes for everything else. Values that are not needed at the same time share them.
     pub scratch: u64,
-    /// The bytes of the host's memory in which audits keep the last state that is trusted, or 0 without
-    /// audits. While a step is audited they keep the state before it too, as many bytes again; from the start
-    /// values of a run to its first audit they keep nothing.
+    /// The bytes of host memory for the last trusted state, or 0 without audits. During an audit, the state
+    /// before the step takes as many bytes again. Before the first audit of a new run, audits keep nothing.
     pub audits: u64,
     /// The largest tensors with their bytes, the largest first.
     pub largest: Vec<(String, u64)>,
@@ -70,10 +68,10 @@ impl MemoryEstimate {
 impl fmt::Display for MemoryEstimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { global_batch, samples, state, scratch, audits, largest, .. } = self;
-        write!(f, "{samples} of {global_batch} samples take {} of state", bytes(*state))?;
-        write!(f, " and {} of scratch; largest: {}", bytes(*scratch), named(largest))?;
+        write!(f, "{} of state and {} of scratch", bytes(*state), bytes(*scratch))?;
+        write!(f, " for {samples} of {global_batch} samples; largest tensors: {}", named(largest))?;
         if *audits > 0 {
-            write!(f, "; audits keep {} on the host, and twice that during one", bytes(*audits))?;
+            write!(f, "; audits keep {} on the host, and twice that during an audit", bytes(*audits))?;
         }
         match &self.limited_by {
             Some(_) => write!(f, "; {}", self.how()),

@@ -17,7 +17,7 @@ pub(crate) const MAX_NESTING: usize = 128;
 /// Accepts the names of statistics that keep their values.
 pub(crate) type FrozenNames = dyn Fn(&str) -> bool + Send + Sync;
 
-/// Whether a model is traced for training or for evaluation.
+/// Says whether a model is traced for training or for evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
@@ -27,7 +27,7 @@ pub enum Mode {
     Evaluate,
 }
 
-/// A parameter or statistic that a layer asked for.
+/// A parameter or statistic that a layer has declared.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Parameter {
@@ -62,7 +62,8 @@ pub struct SummaryLine {
     pub parameters: usize,
 }
 
-/// The context of a model that is traced: it hands out parameters and knows the path of the current layer.
+/// The context of a model while it is traced. Layers use it to declare parameters, statistics and carries,
+/// and to apply other layers. It knows the path of the current layer.
 pub struct Context {
     tape: Tape,
     mode: Mode,
@@ -94,8 +95,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// Creates a context that traces on `tape`. A trainer does this; call it to trace a model for a step of
-    /// your own.
+    /// Creates a context that traces on `tape`. A trainer does this for you. Call it to trace a model for a
+    /// step of your own.
     pub fn new(tape: &Tape, mode: Mode) -> Self {
         Self {
             tape: tape.clone(),
@@ -135,10 +136,11 @@ impl Context {
         self.path.join(".")
     }
 
-    /// Declares a parameter of this layer, which is trained and saved as `path.name`. Returns its value,
-    /// `dims`.
+    /// Declares a parameter of this layer (PyTorch's `nn.Parameter`, Keras's `add_weight`). It is trained,
+    /// and saved as `path.name`. Returns its value, `dims`.
     ///
-    /// It starts with what `initializer` draws for that name, so adding a layer does not change the others.
+    /// Its initial value depends on `initializer` and on that name only. Adding a layer therefore does not
+    /// change the other parameters.
     ///
     /// Errors: an axis has the length 0.
     #[doc(alias = "add_weight")]
@@ -153,11 +155,10 @@ impl Context {
         self.reparametrized(name, var)
     }
 
-    /// Declares a statistic of this layer, which is saved like a parameter but changed by
-    /// [`Context::replace`] only. Returns its value, `dims`.
+    /// Declares a statistic of this layer (PyTorch's `register_buffer`), such as a running mean. It is saved
+    /// like a parameter, but only [`Context::replace`] changes it. Returns its value, `dims`.
     ///
-    /// A layer declares it in both modes, so that the model has the same tensors in training and in
-    /// evaluation.
+    /// Declare it in both modes, so that the model has the same tensors in training and in evaluation.
     #[doc(alias = "register_buffer")]
     pub fn statistic(&mut self, name: &str, dims: &[usize], initializer: Initializer) -> Var {
         if let Some(shared) = self.shared(&self.statistics, name, dims) {
@@ -170,13 +171,13 @@ impl Context {
         var
     }
 
-    /// Declares a carry of this layer, such as a recurrent layer's state. Returns its value, `[B, dims]`: for
-    /// each row of the batch, what the batch before gave [`Context::keep`] for that row.
+    /// Declares a carry of this layer: state that each row of a batch passes to the same row of the next
+    /// batch, such as the state of a recurrent layer (Keras's `stateful=True`). Returns its value,
+    /// `[B, dims]`: what the previous batch gave to [`Context::keep`].
     ///
-    /// It is zeros at first, and after [`crate::Trainer::reset_carries`]. No gradient goes back through it.
-    /// It follows its row (a lane of the data), whatever replica the row's shard is on.
-    /// [`unisono_data::Loader::lanes`] makes loaders whose rows each continue their own part of the data. A
-    /// layer declares it in both modes.
+    /// It starts with zeros, also after [`crate::Trainer::reset_carries`]. No gradient flows back through it.
+    /// It follows its row, whichever replica computes the row. [`unisono_data::Loader::lanes`] makes loaders
+    /// in which each row continues its own part of the data. Declare a carry in both modes.
     ///
     /// ```
     /// use unisono::{Context, FromFn, Var};
@@ -196,7 +197,7 @@ impl Context {
         var
     }
 
-    /// Sets a carry's value for the next batch. In training it counts when the step commits.
+    /// Sets the value of a carry for the next batch. In training it takes effect when the step commits.
     ///
     /// Errors: `carry` is no carry of this model, or the two types differ.
     pub fn keep(&mut self, carry: &Var, value: &Var) {
@@ -234,8 +235,8 @@ impl Context {
         Some(known.clone())
     }
 
-    /// Returns the name by which random ops of this layer draw: its path, and a number of its own for each
-    /// time that the layer is applied again.
+    /// Returns the name that this layer's random ops draw by: the path of the layer, and a number if the
+    /// layer is applied several times.
     pub fn stream(&self) -> String {
         let path = self.path();
         match self.times_entered() {
@@ -264,9 +265,9 @@ impl Context {
         self.given = given;
     }
 
-    /// Returns whether a statistic of this layer keeps its value in training, because
-    /// [`Builder::freeze_statistics`](crate::Builder::freeze_statistics) accepts it. The layer then uses it
-    /// as it does in evaluation.
+    /// Returns whether a statistic of this layer stays unchanged in training, because
+    /// [`Builder::freeze_statistics`](crate::Builder::freeze_statistics) selects it. The layer then uses it
+    /// as in evaluation.
     pub fn is_statistic_frozen(&self, name: &str) -> bool {
         self.keeps(&self.full(name))
     }
@@ -280,7 +281,7 @@ impl Context {
         self.frozen_statistics = accepts;
     }
 
-    /// Sets a statistic's value after the training step. Outside of training it does nothing.
+    /// Sets the value of a statistic after the training step. It has no effect outside of training.
     pub fn replace(&mut self, statistic: &Var, value: &Var) {
         if !self.is_training() || self.frozen > 0 {
             return;
@@ -294,24 +295,23 @@ impl Context {
         self.states.insert(value.id(), state);
     }
 
-    /// Applies a layer under a name of its own. Its parameters are `path.name.*`. A layer that is applied
-    /// again by the same name has the same parameters: its weights are shared. Its statistics then go on from
-    /// what they became where it was applied before, and its dropout draws anew.
+    /// Applies a layer under a name. Its parameters are called `path.name.*`. Applying a layer again under
+    /// the same name shares its weights. Its statistics continue from the previous application, and its
+    /// dropout draws new numbers.
     ///
-    /// Errors: more than 128 layers are inside of one another.
+    /// Errors: more than 128 layers are nested.
     pub fn apply(&mut self, name: &str, layer: &dyn Layer, x: &Var) -> Var {
         self.within(name, layer.name(), |cx| layer.forward(cx, x))
     }
 
-    /// Applies a layer as [`Context::apply`] does, whose parameters get no gradient here and whose statistics
-    /// stay as they are. Gradients go through it to `x`. Where it is applied again by the same name, or was
-    /// before, it is trained.
+    /// Applies a layer as [`Context::apply`] does, without training it here: its parameters get no gradient,
+    /// and its statistics stay unchanged. Gradients flow through it to `x`. Other applications under the same
+    /// name still train it.
     ///
     /// ```
     /// use unisono::{Dense, Model, Outputs};
     ///
-    /// // A GAN: the critic learns from real and made-up values, the generator from what the critic says of
-    /// // its own.
+    /// // A GAN: the critic learns from real and generated values, the generator from the critic's answers.
     /// let (generator, critic) = (Dense::new(2), Dense::new(1));
     /// let gan = Model::new(move |cx, x| {
     ///     let made = cx.apply("generator", &generator, &x["noise"]);
@@ -328,11 +328,11 @@ impl Context {
         y
     }
 
-    /// Traces `forward` as a layer of this kind under a name of its own, for layers that take more than one
+    /// Traces `forward` as a layer of kind `kind` under a name. Use it for layers that take more than one
     /// value.
     ///
-    /// Errors: more than 128 layers are inside of one another. `forward` is then not called, and the value
-    /// is a number.
+    /// Errors: more than 128 layers are nested. `forward` is then not called, and the returned value is a
+    /// number.
     pub fn within(&mut self, name: &str, kind: &str, forward: impl FnOnce(&mut Self) -> Var) -> Var {
         if self.path.len() == MAX_NESTING {
             self.fail("nesting", format!("more than {MAX_NESTING} layers are inside of one another"));
@@ -357,8 +357,8 @@ impl Context {
         y
     }
 
-    /// Adds a penalty to the loss: one number that depends on no sample, such as a norm of a weight. It is
-    /// added once, whatever the batch.
+    /// Adds a penalty to the loss (Keras's `add_loss`): one number that depends on no sample, such as a norm
+    /// of a weight. It is added once for each step, whatever the batch size.
     ///
     /// Errors: the term has samples or axes.
     #[doc(alias = "add_loss")]
@@ -370,24 +370,24 @@ impl Context {
         }
     }
 
-    /// States that ids must be in 0..rows. The trainer checks ids that are elements of the model's input,
-    /// however sliced, permuted, stacked or reshaped on the way, before each step, evaluation and prediction.
-    /// Ids that the model computes are not checked.
+    /// Declares that ids must be in 0..rows. Before each step, evaluation and prediction, the trainer checks
+    /// ids that come from the model's input, also if they were sliced, permuted, stacked or reshaped. Ids
+    /// that the model computes are not checked.
     pub fn limit_ids(&mut self, ids: &Var, rows: usize) {
         self.ids.push((ids.clone(), rows));
     }
 
-    /// Reports an error of the layer that is being traced. Building the trainer returns the first one.
+    /// Reports an error of the current layer. Building the trainer returns the first one.
     pub fn fail(&self, op: &str, problem: String) {
         self.tape.fail(GraphError::Op { scope: self.tape.path(), op: op.into(), problem });
     }
 
-    /// Returns the parameters that layers declared so far.
+    /// Returns the parameters that layers have declared so far.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }
 
-    /// Returns the statistics that layers declared so far.
+    /// Returns the statistics that layers have declared so far.
     pub fn statistics(&self) -> &[Parameter] {
         &self.statistics
     }
@@ -405,7 +405,7 @@ impl Context {
         &self.carries
     }
 
-    /// Returns the summary so far, outer layers before inner ones.
+    /// Returns the summary so far, with outer layers before inner ones.
     pub fn summary(&self) -> &[SummaryLine] {
         &self.summary
     }

@@ -4,14 +4,15 @@ mod orthogonal;
 
 use unisono_random::{fill_normal, fill_truncated_normal, fill_uniform};
 
-/// What a parameter starts with. Default: [`Initializer::GlorotUniform`].
+/// How a parameter is initialized (PyTorch's `nn.init`, Keras's initializers). Default:
+/// [`Initializer::GlorotUniform`].
 ///
-/// Random values are drawn by the counter-based generator from (seed, the parameter's name, element), so that
-/// one layer's start does not depend on the others.
+/// Random values depend on (seed, the parameter's name, element). The initial values of one layer therefore
+/// do not depend on the other layers.
 ///
-/// `in` and `out` are the fans of a weight `[out, in, ...]`: its first two lengths, each times the elements
-/// of the other axes (a convolution's window). PyTorch counts those of `ConvTranspose2d`, stored `[in, out,
-/// ...]`, the same way.
+/// `in` and `out` are the fans of a weight `[out, in, ...]`: its first two lengths, each times the number of
+/// elements of the other axes (a convolution's window). PyTorch counts those of `ConvTranspose2d`, stored
+/// `[in, out, ...]`, in the same way.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Initializer {

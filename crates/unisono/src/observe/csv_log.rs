@@ -17,17 +17,18 @@ use crate::{Epoch, Evaluation};
 /// The first columns.
 const FIRST: &str = "epoch,steps";
 
-/// A logger that writes a line of CSV for each epoch, with the columns `epoch` (from 1), `steps` (since the
-/// run's start), `loss`, the metrics, `val_loss` and the metrics as `val_...`. The last ones are empty where
-/// nothing was evaluated.
+/// Writes the history as a CSV file (Keras's `CSVLogger`), with one line for each epoch. The columns are
+/// `epoch` (from 1), `steps` (since the start of the run), `loss`, the metrics, `val_loss` and the metrics as
+/// `val_...`. The `val` columns are empty if nothing was evaluated.
 ///
-/// The newest table of each metric whose result is one, such as a confusion matrix, is in a file of its own
-/// beside it: that of `val` for `history.csv` is `history.val confusion matrix.csv`, a line a row. What is
-/// no letter, digit, space, `-` or `_` of a metric's name is `%` and its number in the file's name.
+/// Each metric whose result is a table, such as a confusion matrix, has a file of its own with the newest
+/// table. For `history.csv`, the table of the validation data is in `history.val confusion matrix.csv`, with
+/// one line for each row. In the file name, characters of the metric's name other than letters, digits,
+/// space, `-` and `_` become `%` and their number.
 ///
-/// There is no time in the file: equal histories are equal bytes. A resumed run has the lines of the whole
-/// run, each epoch once. The file's directory is created. A file that is there and is not such a history, or
-/// no table, is left alone.
+/// The file contains no times: equal histories give equal bytes. After a resume it has the lines of the whole
+/// run, each epoch once. The directory is created. An existing file that is not such a history or table is
+/// left unchanged.
 ///
 /// ```
 /// use unisono::{CsvLog, Dense, Trainer};
@@ -123,7 +124,7 @@ impl CsvLog {
 impl Observer for CsvLog {
     fn started(&mut self, start: &Start<'_>) {
         self.metrics = start.metrics.to_vec();
-        // What a loop of one's own has told is in no history, but in the file, where that is this run's.
+        // What a loop of your own has told is in no history, but in the file, where that is this run's.
         if start.step > 0 && self.epochs.is_empty() {
             self.epochs = epochs_of(&self.path, start.history);
             self.read = self.epochs.iter().map(|epoch| epoch.steps).collect();
@@ -358,7 +359,7 @@ mod tests {
         let mut log = CsvLog::new(&path);
         log.epoch(&epoch(0, 2.0));
         assert!(log.take_problem().unwrap().contains("is no history"));
-        // A table of one's own may have columns of these names.
+        // A table of your own may have columns of these names.
         let other = dir.path().join("own.csv");
         fs::write(&other, "epoch,steps_per_second\n").unwrap();
         CsvLog::new(&other).epoch(&epoch(0, 2.0));

@@ -10,15 +10,15 @@ use crate::observe::observer::{Observer, Start};
 use crate::observe::tables;
 use crate::{Epoch, Evaluation};
 
-/// A logger that writes `{"event":"epoch",...}` for every epoch. There is no time in these lines: equal
-/// histories are equal bytes. A resumed run writes the lines of the epochs before it too.
+/// Writes a line of JSON for every epoch: `{"event":"epoch",...}`. The lines contain no times: equal
+/// histories give equal bytes. A resumed run also writes the lines of the earlier epochs.
 ///
-/// A table that was measured in an epoch, such as a confusion matrix, is a line behind that of the epoch:
+/// A table that was measured in an epoch, such as a confusion matrix, follows on a line of its own:
 /// `{"event":"table","epoch":3,"part":"val","name":"confusion matrix","rows":[[50,2],[1,47]]}`. Histories
-/// have no tables, so those of epochs before a resume are not written again.
+/// have no tables, so a resumed run does not repeat those of earlier epochs.
 ///
-/// Numbers and texts that a program logs are lines with the event `log`. Steps that are made again because
-/// replicas were wrong write lines again.
+/// Numbers and texts that a program logs are lines with the event `log`. If steps are repeated because
+/// replicas were wrong, their lines are written again.
 ///
 /// ```
 /// use unisono::{Dense, JsonLines, Trainer};

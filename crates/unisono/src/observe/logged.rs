@@ -16,7 +16,7 @@ pub enum Logged {
     Image(LoggedImage),
 }
 
-/// An image that a program logs, of 8 bits a channel.
+/// An image that a program logs, with 8 bits for each channel.
 ///
 /// ```
 /// use unisono::LoggedImage;

@@ -9,7 +9,7 @@ use unisono_world::World;
 /// A shorter wait for a machine is not named.
 const NOTABLE: Duration = Duration::from_millis(100);
 
-/// What a machine of a run did.
+/// What one machine of a run did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MachineReport {
@@ -17,15 +17,15 @@ pub struct MachineReport {
     pub rank: usize,
     /// The rank with the name of its host: `rank 2 (hostb)`.
     pub name: String,
-    /// The number of its replicas, those that left included.
+    /// The number of its replicas, including those that left.
     pub replicas: u64,
     /// The number of shards that it ran.
     pub shards: u64,
     /// The number of samples that it ran.
     pub samples: u64,
-    /// The time that its devices worked, added up over its replicas.
+    /// The time that its devices computed, summed over its replicas.
     pub compute: Duration,
-    /// The time that it waited for other machines: the slowest one waits least.
+    /// The time that it waited for other machines. The slowest machine waits least.
     pub waited: Duration,
     /// The part of it within steps, for sums and before a step commits.
     pub waited_in_steps: Duration,
@@ -35,7 +35,7 @@ pub struct MachineReport {
     /// The time that a message takes to the farthest machine, as measured at the start. Zero where it was not
     /// measured.
     pub latency: Duration,
-    /// The bytes that it sent to add up sums.
+    /// The bytes that it sent to sum gradients.
     pub sent: u64,
 }
 

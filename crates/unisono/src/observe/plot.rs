@@ -29,11 +29,12 @@ const BETWEEN: Duration = Duration::from_secs(2);
 /// What is shown of an evaluation.
 type Measure<'a> = &'a dyn Fn(&Evaluation) -> Option<f64>;
 
-/// An observer that draws the history of a run as an SVG file: the loss and each metric by epoch, of the
-/// training and of the validation samples.
+/// Draws the history of a run as an SVG file: the loss and each metric by epoch, for the training and the
+/// validation data.
 ///
-/// The file is drawn anew as epochs end, at most every two seconds, and when a fit is over. Epochs of a loop
-/// of your own are in no history: after a resume the picture has those of fits, and what follows.
+/// The file is drawn again when epochs end, at most every two seconds, and at the end of a fit. The history
+/// does not contain the epochs of your own training loop. After a resume, the picture has the epochs of fits,
+/// and those that follow.
 ///
 /// ```
 /// use unisono::{Dense, Plot, Trainer};
@@ -50,7 +51,7 @@ pub struct Plot {
 }
 
 impl Plot {
-    /// Creates a plot that is drawn to the file `path`. Its directory is created.
+    /// Creates a plot that is written to the file `path`. Its directory is created.
     pub fn new(path: impl AsRef<Path>) -> Self {
         Self {
             path: path.as_ref().to_owned(),

@@ -13,8 +13,8 @@ use crate::observe::shown::{clock, measured, number, short, thousands};
 
 const BAR: &str = "{prefix} {bar:30} {pos}/{len} samples  {msg}  {eta} left";
 
-/// Shows loss, metrics, samples a second and the time left of the epoch: as a bar in a terminal, elsewhere as
-/// a line every ten seconds, with the time since the fit began, and a line for each epoch.
+/// Shows loss, metrics, samples per second and the remaining time of the epoch on standard error. In a
+/// terminal it is a bar; elsewhere it is a line every ten seconds, and a line for each epoch.
 ///
 /// ```text
 /// epoch 3/20  41%  loss 0.3127  accuracy 0.9012  lr 8.1e-4  3,412 samples/s  0:41 left  2:07 elapsed
@@ -51,7 +51,7 @@ impl Progress {
         Self { bar, ..Self::lines(std::io::stderr()) }
     }
 
-    /// Creates a progress that writes plain lines to this writer.
+    /// Creates a progress that writes plain lines to a writer.
     pub fn lines(out: impl Write + Send + 'static) -> Self {
         let now = Instant::now();
         Self {
@@ -67,7 +67,7 @@ impl Progress {
         }
     }
 
-    /// Sets the time between two lines within an epoch, where there is no bar. Default: 10 seconds.
+    /// Sets the time between two lines within an epoch, if there is no bar. Default: 10 seconds.
     pub fn every(mut self, time: Duration) -> Self {
         self.every = time;
         self
@@ -137,7 +137,7 @@ impl Observer for Progress {
 
     fn epoch(&mut self, epoch: &Epoch) {
         let validation =
-            epoch.validation.as_ref().map_or_else(String::new, |v| format!("  held out: {}", measured(v)));
+            epoch.validation.as_ref().map_or_else(String::new, |v| format!("  validation: {}", measured(v)));
         let line = format!(
             "epoch {}: {}{validation}  {} samples/s",
             epoch.epoch + 1,

@@ -13,26 +13,26 @@ use crate::observe::machines::{MachineReport, Network, slowest};
 /// The share of the time in percent from which a wait is named.
 const NOTABLE: f64 = 20.0;
 
-/// What each replica did, what held the run up, and whether the input kept up and which of its stages is the
-/// slowest. Prints as a table.
+/// What each replica did, what slowed the run down, whether the input kept up, and which stage of the input
+/// is the slowest. Prints as a table.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// The reports of the replicas, of those that left too.
+    /// The reports of the replicas, including those that left.
     pub replicas: Vec<ReplicaReport>,
-    /// The reports of the machines up to the end of the last fit. Empty where there is one.
+    /// The reports of the machines at the end of the last fit. Empty if there is only one.
     pub machines: Vec<MachineReport>,
     /// The rank of the machine whose replicas these are. 0 where there is one machine.
     pub rank: usize,
-    /// What the input pipeline did. `None` where there was none.
+    /// What the input pipeline did. `None` if there was none.
     pub input: Option<Seen>,
-    /// The loss scale. `None` in full precision.
+    /// The loss scale. `None` without mixed precision.
     pub scaling: Option<Scaling>,
-    /// What the audits of training steps found and took. `None` where none was made.
+    /// Results and cost of the audits of training steps. `None` if there were none.
     pub audits: Option<AuditReport>,
     /// What the witness did, if the run has one ([`crate::Builder::witness`]).
     pub witness: Option<WitnessReport>,
-    /// How many of its shards a replica ran at once and why. `None` where it ran all of them at once.
+    /// How many of its shards a replica computed at once, and why. `None` if it computed all of them at once.
     pub shards_at_once: Option<String>,
 }
 
@@ -87,24 +87,24 @@ impl Report {
         } else if worst == peers {
             let slowest = self.replicas.iter().max_by_key(|r| r.compute).map_or(0, |r| r.replica);
             format!(
-                "uneven: replicas waited {}% of the time for others, most for replica {slowest}; more --shards divide the \
-                 work more finely, in a run of its own",
+                "load imbalance: replicas waited {}% of the time for others, mostly for replica {slowest}; try more --shards \
+                 (this starts a new run)",
                 percent(peers)
             )
         } else if worst == moved {
             format!(
-                "exchange-bound: {}% of the time went into moving and adding sums; a larger --global-batch moves less for \
-                 each sample, in a run of its own",
+                "exchange-bound: {}% of the time went into exchanging gradients; try a larger --global-batch (this starts a \
+                 new run)",
                 percent(moved)
             )
         } else if worst == driver {
             format!(
-                "driver-bound: {}% of the time went into launching and waiting for the launch; a larger --global-batch launches \
-                 less for each sample, in a run of its own",
+                "driver-bound: {}% of the time went into launching kernels; try a larger --global-batch (this starts a new \
+                 run)",
                 percent(driver)
             )
         } else {
-            format!("short: {}% of the time went into compiling and loading", percent(loading))
+            format!("short run: {}% of the time went into compiling and loading", percent(loading))
         })
     }
 
@@ -220,7 +220,7 @@ impl fmt::Display for Report {
             write!(f, "\nsums: {each} to each replica")?;
             if early > 0 {
                 let early = (100.0 * early as f64 / received as f64).round();
-                write!(f, ", {early}% of it while replicas still computed")?;
+                write!(f, ", {early}% of it during computation")?;
             }
         }
         if let Some(Scaling { scale, skipped, .. }) = &self.scaling {
@@ -234,7 +234,7 @@ impl fmt::Display for Report {
             let share = audits.auditing.as_secs_f64() / audits.stepping.as_secs_f64().max(f64::MIN_POSITIVE);
             write!(
                 f,
-                "\naudits: {} of {} steps were made twice and agreed, {:.1}% more time; a replica that is always wrong is found \
+                "\naudits: {} of {} steps were recomputed and agreed ({:.1}% more time); a replica that is always wrong is found \
                  within {} steps",
                 audits.passed,
                 audits.steps,
@@ -243,7 +243,7 @@ impl fmt::Display for Report {
             )?;
         }
         if let Some(WitnessReport { adapter, agreed, waited, left, .. }) = &self.witness {
-            write!(f, "\nwitness: {adapter} made {agreed} of the steps again and agreed")?;
+            write!(f, "\nwitness: {adapter} recomputed {agreed} of the steps and agreed")?;
             write!(f, "; the run waited {} for it", seconds(*waited))?;
             if let Some(why) = left {
                 write!(f, "; it left: {why}")?;
@@ -307,10 +307,7 @@ mod tests {
         assert!(!told(vec![some(0, 0)]).contains("sums"));
         assert!(told(vec![some(1 << 20, 0)]).ends_with("sums: 1.0 MiB to each replica"));
         let two = told(vec![some(3 << 20, 1 << 20), some(1 << 20, 1 << 20)]);
-        assert!(
-            two.contains("sums: 3.0 MiB to each replica, 50% of it while replicas still computed"),
-            "{two}"
-        );
+        assert!(two.contains("sums: 3.0 MiB to each replica, 50% of it during computation"), "{two}");
     }
 
     #[test]
@@ -324,9 +321,12 @@ mod tests {
             [41, 9, 0, 0, 40, 10],
             "input-bound: replicas waited 41% of the time for data; try --loader-threads 8",
         );
-        says([5, 30, 0, 0, 55, 10], "uneven: replicas waited 30% of the time for others, most for replica 0");
+        says(
+            [5, 30, 0, 0, 55, 10],
+            "load imbalance: replicas waited 30% of the time for others, mostly for replica 0",
+        );
         says([5, 5, 40, 0, 40, 10], "exchange-bound: 40%");
-        says([0, 0, 0, 60, 30, 10], "short: 60%");
+        says([0, 0, 0, 60, 30, 10], "short run: 60%");
         says([5, 5, 0, 0, 50, 40], "driver-bound: 40%");
         says([5, 5, 5, 5, 70, 10], "compute-bound: devices worked 70% of the time");
     }

@@ -30,14 +30,14 @@ impl Adadelta {
         Self { lr: lr.into(), rho: 0.9, epsilon: 1e-6, weight_decay: 0.0 }
     }
 
-    /// Sets the share that both running averages keep in a step. Default: 0.9 (Keras's is 0.95).
+    /// Sets the decay rate of both running averages. Default: 0.9 (Keras's is 0.95).
     pub fn rho(mut self, rho: impl Into<f64>) -> Self {
         self.rho = rho.into();
         self
     }
 
-    /// Sets what is added under both roots, which keeps the division finite and starts the first steps.
-    /// Default: 1e-6.
+    /// Sets the term that is added under both roots for numerical stability. It also gives the first steps
+    /// their size. Default: 1e-6.
     pub fn epsilon(mut self, epsilon: impl Into<f64>) -> Self {
         self.epsilon = epsilon.into();
         self

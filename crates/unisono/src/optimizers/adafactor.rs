@@ -66,7 +66,7 @@ impl Adafactor {
         self
     }
 
-    /// Sets the weight decay: each step takes the share lr decay of the weight away. Default: 0.
+    /// Sets the decoupled weight decay: each step multiplies the weight by 1 - lr decay. Default: 0.
     pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
         self.weight_decay = decay.into();
         self

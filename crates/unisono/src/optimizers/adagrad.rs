@@ -31,13 +31,13 @@ impl Adagrad {
         Self { lr: lr.into(), lr_decay: 0.0, epsilon: 1e-10, weight_decay: 0.0 }
     }
 
-    /// Sets by how much the divisor of the learning rate grows in each step. Default: 0.
+    /// Sets the decay of the learning rate: its divisor grows by this in each step. Default: 0.
     pub fn lr_decay(mut self, decay: impl Into<f64>) -> Self {
         self.lr_decay = decay.into();
         self
     }
 
-    /// Sets what is added to the root, which keeps the division finite. Default: 1e-10.
+    /// Sets the term that is added to the denominator for numerical stability. Default: 1e-10.
     pub fn epsilon(mut self, epsilon: impl Into<f64>) -> Self {
         self.epsilon = epsilon.into();
         self

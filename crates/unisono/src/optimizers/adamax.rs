@@ -32,14 +32,14 @@ impl Adamax {
         Self { lr: lr.into(), moments: Moments::DEFAULT, weight_decay: 0.0 }
     }
 
-    /// Sets the shares that the running average of the gradient and its largest magnitude keep in a step.
-    /// Defaults: 0.9 and 0.999.
+    /// Sets the decay rates of the running average of the gradient and of its largest magnitude. Defaults:
+    /// 0.9 and 0.999.
     pub fn betas(mut self, beta1: impl Into<f64>, beta2: impl Into<f64>) -> Self {
         (self.moments.beta1, self.moments.beta2) = (beta1.into(), beta2.into());
         self
     }
 
-    /// Sets what is added to the gradient's magnitude, which keeps the division finite. It must be at least
+    /// Sets the term that is added to the gradient's magnitude for numerical stability. It must be at least
     /// the least normal f32, 1.2e-38. Default: 1e-8.
     pub fn epsilon(mut self, epsilon: impl Into<f64>) -> Self {
         self.moments.epsilon = epsilon.into();

@@ -31,20 +31,20 @@ impl AdamW {
         Self { lr: lr.into(), moments: Moments::DEFAULT, weight_decay: 0.01 }
     }
 
-    /// Sets the shares that the running averages of the gradient and of its square keep in a step. Defaults:
-    /// 0.9 and 0.999.
+    /// Sets the decay rates of the running averages of the gradient and of its square. Defaults: 0.9 and
+    /// 0.999.
     pub fn betas(mut self, beta1: impl Into<f64>, beta2: impl Into<f64>) -> Self {
         (self.moments.beta1, self.moments.beta2) = (beta1.into(), beta2.into());
         self
     }
 
-    /// Sets what is added to the root, which keeps the division finite. Default: 1e-8.
+    /// Sets the term that is added to the denominator for numerical stability. Default: 1e-8.
     pub fn epsilon(mut self, epsilon: impl Into<f64>) -> Self {
         self.moments.epsilon = epsilon.into();
         self
     }
 
-    /// Sets the weight decay: each step takes the share lr decay of the weight away. Default: 0.01.
+    /// Sets the decoupled weight decay: each step multiplies the weight by 1 - lr decay. Default: 0.01.
     pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
         self.weight_decay = decay.into();
         self

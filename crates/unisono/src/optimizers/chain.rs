@@ -8,13 +8,13 @@ use super::transform::Transform;
 use super::{Gradient, Groups, Optimizer, OptimizerSettings, RateChange, Scalar, Update};
 use crate::objective::Epoch;
 
-/// An [`Optimizer`], or [`Groups`] of them, and an ordered list of transforms around it, such as gradient
+/// An [`Optimizer`], or [`Groups`] of them, with an ordered list of transforms around it, such as gradient
 /// clipping.
 ///
-/// The methods of [`Optimizer`], [`Groups`] and this type that add a transform return it. Transforms that
-/// change gradients run in the reverse of the order in which they were added: in
-/// `sgd.clip_norm(1.0).clip_value(0.1)` the values are cut first. The other transforms may be added in any
-/// order.
+/// You get one from the methods of [`Optimizer`], [`Groups`] and this type that add a transform. Transforms
+/// that change gradients run in the reverse of the order in which they were added:
+/// `sgd.clip_norm(1.0).clip_value(0.1)` clips the values first. The order of the other transforms does not
+/// matter.
 ///
 /// ```
 /// use unisono::{AdamW, Chain, Dense, Optimizer, Trainer};
@@ -55,7 +55,7 @@ macro_rules! transforms {
             Chain::from(self).with(Transform::ClipValue(value))
         }
 
-        /// Transforms all gradients by a rule of one's own before they are used. Default: gradients stay as
+        /// Transforms all gradients by a rule of your own before they are used. Default: gradients stay as
         /// they are.
         $($vis)* fn transform_gradients(
             self,
@@ -114,7 +114,7 @@ pub(super) use transforms;
 impl Chain {
     transforms!([pub] []);
 
-    /// Returns the optimizer's name, which checkpoints hold.
+    /// Returns the optimizer's name, which checkpoints contain.
     pub fn name(&self) -> &str {
         match &self.rule {
             Rule::One(rule) => rule.name(),
@@ -122,7 +122,7 @@ impl Chain {
         }
     }
 
-    /// Returns the scalars of a step, 0 being the first: see [`Optimizer::scalars`].
+    /// Returns the scalars of a step, counted from 0: see [`Optimizer::scalars`].
     pub fn scalars(&self, step: u64) -> Vec<Scalar> {
         let mut scalars = match &self.rule {
             Rule::One(rule) => rule.scalars(step),
@@ -163,10 +163,10 @@ impl Chain {
         }
     }
 
-    /// Shows the optimizer the epochs so far: see [`Optimizer::observe`].
+    /// Tells the optimizer the epochs so far: see [`Optimizer::observe`].
     ///
     /// # Errors
-    /// Something that the optimizer needs is not measured; the error is the message.
+    /// A value that the optimizer needs is not measured. The error is the message.
     pub fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
         match &mut self.rule {
             Rule::One(rule) => rule.observe(history),
@@ -174,8 +174,8 @@ impl Chain {
         }
     }
 
-    /// Returns the learning rate of a step, 0 being the first: that of [`Optimizer::schedule`], and among
-    /// [`Groups`] that of the first optimizer that has one.
+    /// Returns the learning rate of a step, counted from 0: that of [`Optimizer::schedule`]. For [`Groups`]
+    /// it is that of the first optimizer with a schedule.
     pub fn learning_rate(&self, step: u64) -> Option<f64> {
         match &self.rule {
             Rule::One(rule) => rule.schedule().map(|schedule| schedule.at(step)),

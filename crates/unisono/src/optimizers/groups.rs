@@ -5,11 +5,11 @@ use super::transform::{Names, Transform};
 use super::{Chain, Gradient, OptimizerSettings, RateChange, Scalar, Update};
 use crate::objective::Epoch;
 
-/// Parameter groups: an optimizer for most parameters, and others for those whose names they accept
-/// (PyTorch's parameter groups).
+/// Parameter groups (PyTorch's parameter groups): one optimizer for most parameters, and others for
+/// parameters that you select by name.
 ///
-/// Each optimizer may have transforms of its own, which see its own parameters only; those around the groups
-/// see all.
+/// Each optimizer may have transforms of its own, which see only its parameters. Transforms around the groups
+/// see all parameters.
 ///
 /// ```
 /// use unisono::{AdamW, Groups, Optimizer, Sgd};
@@ -29,7 +29,7 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Creates groups of which there is none yet: `rest` trains what no group accepts.
+    /// Creates groups. `rest` trains all parameters that no group accepts.
     pub fn new(rest: impl Into<Chain>) -> Self {
         let rest = rest.into();
         let name = rest.name().to_string();

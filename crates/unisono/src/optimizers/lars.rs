@@ -32,7 +32,7 @@ impl Lars {
         Self { lr: lr.into(), momentum: 0.9, weight_decay: 0.0, trust: 0.001 }
     }
 
-    /// Sets the share of the last step that is added to the next one. Default: 0.9.
+    /// Sets the momentum: the fraction of the last step that is added to the next one. Default: 0.9.
     pub fn momentum(mut self, momentum: impl Into<f64>) -> Self {
         self.momentum = momentum.into();
         self
@@ -44,7 +44,8 @@ impl Lars {
         self
     }
 
-    /// Sets the share of a tensor's norm by which a step at learning rate 1 moves it. Default: 0.001.
+    /// Sets how far a step with learning rate 1 moves a tensor, as a fraction of the tensor's norm. Default:
+    /// 0.001.
     pub fn trust(mut self, trust: impl Into<f64>) -> Self {
         self.trust = trust.into();
         self

@@ -32,14 +32,14 @@ impl Lion {
         Self { lr: lr.into(), beta1: 0.9, beta2: 0.99, weight_decay: 0.0 }
     }
 
-    /// Sets the share of the running average in the direction of a step, and the share that it keeps in a
-    /// step. Defaults: 0.9 and 0.99.
+    /// Sets the weight of the running average in the direction of a step, and the decay rate of the average.
+    /// Defaults: 0.9 and 0.99.
     pub fn betas(mut self, beta1: impl Into<f64>, beta2: impl Into<f64>) -> Self {
         (self.beta1, self.beta2) = (beta1.into(), beta2.into());
         self
     }
 
-    /// Sets the weight decay: each step takes the share lr decay of the weight away. Default: 0.
+    /// Sets the decoupled weight decay: each step multiplies the weight by 1 - lr decay. Default: 0.
     pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
         self.weight_decay = decay.into();
         self

@@ -54,8 +54,9 @@ pub use transform::GradientTransform;
 pub(crate) use update::trace_update_of;
 pub use update::{Gradient, Scalar, Update, trace_update};
 
-/// An optimizer: the rule by which a gradient changes a parameter. It is traced once for each parameter; the
-/// numbers that change from step to step, its scalars, are computed on the host.
+/// An optimizer: the rule that updates a parameter from its gradient (PyTorch's `optim.Optimizer`). The rule
+/// is traced once for each parameter. Numbers that change from step to step, its scalars, are computed on the
+/// host.
 ///
 /// ```
 /// use unisono::{Epoch, Optimizer, Scalar, Schedule, Update, Var};
@@ -93,37 +94,37 @@ pub use update::{Gradient, Scalar, Update, trace_update};
 ///     .clip_norm(1.0);
 /// ```
 pub trait Optimizer: Send + Sync {
-    /// Returns the optimizer's name, which checkpoints hold.
+    /// Returns the optimizer's name, which checkpoints contain.
     fn name(&self) -> &str;
 
-    /// Returns the scalars of a step, 0 being the first: always the same names in the same order. A step
-    /// whose scalars are not all finite is refused before it runs.
+    /// Returns the scalars of a step, counted from 0: always the same names in the same order. If a scalar is
+    /// not finite, the step is an error before it runs.
     fn scalars(&self, step: u64) -> Vec<Scalar>;
 
-    /// Shows the optimizer the epochs so far, each time one has ended and when a run is resumed. What the
-    /// optimizer makes of them must depend on nothing else, so that a resumed run goes on as it would have.
+    /// Tells the optimizer the epochs so far, each time one has ended and when a run is resumed. The
+    /// optimizer must use nothing else, so that a resumed run continues as the original would have.
     ///
-    /// An optimizer with a [`Schedule`] passes the call on to [`Schedule::observe`], or a [`Plateau`] in it
-    /// does nothing. Without one it returns `Ok(())`.
+    /// An optimizer with a [`Schedule`] calls [`Schedule::observe`]; otherwise a [`Plateau`] in the schedule
+    /// has no effect. An optimizer without a schedule returns `Ok(())`.
     ///
     /// # Errors
-    /// Something that the optimizer needs is not measured; the error is the message. To find this out before
-    /// a run, the trainer asks with an epoch in which everything is 0.
+    /// A value that the optimizer needs is not measured. The error is the message. To find this out before a
+    /// run, the trainer calls it with an epoch in which everything is 0.
     fn observe(&mut self, history: &[Epoch]) -> Result<(), String>;
 
-    /// Checks the settings, before a run. Default: `Ok(())`.
+    /// Checks the settings before a run. Default: `Ok(())`.
     ///
-    /// An optimizer with a [`Schedule`] asks [`Schedule::check`] too. Whatever this method does, scalars of
-    /// step 0 that are not finite are an error.
+    /// An optimizer with a [`Schedule`] also calls [`Schedule::check`]. Independently of this method, it is
+    /// an error if a scalar of step 0 is not finite.
     ///
     /// # Errors
-    /// A setting cannot work; the error is the message, which names the setting and its value.
+    /// A setting cannot work. The error is the message, which names the setting and its value.
     fn check(&self) -> Result<(), String> {
         Ok(())
     }
 
-    /// Returns the schedule of the learning rate, so that the error of a step whose learning rate is not
-    /// finite names it. Default: `None`; the error then names a scalar.
+    /// Returns the schedule of the learning rate. If the learning rate of a step is not finite, the error
+    /// then names it. Default: `None`; the error then names a scalar.
     fn schedule(&self) -> Option<&Schedule> {
         None
     }
@@ -137,19 +138,21 @@ pub trait Optimizer: Send + Sync {
     }
 
     /// Returns the schedule of the learning rate, so that callbacks can change it
-    /// ([`Control::set_learning_rate`](crate::Control::set_learning_rate)). Default: `None`, which refuses
-    /// such changes.
+    /// ([`Control::set_learning_rate`](crate::Control::set_learning_rate)). Default: `None`, and such changes
+    /// are an error.
     fn schedule_mut(&mut self) -> Option<&mut Schedule> {
         None
     }
 
-    /// Returns the settings by name, by which a resumed run is compared with its own. Default: `None`, and a
-    /// run's identity says that they are not covered. The rule itself is covered either way, as it is traced.
+    /// Returns the settings by name. A resume compares them with those of the original run. Default: `None`,
+    /// and the run's identity says that they are not covered. The rule itself is always covered, because it
+    /// is traced.
     fn settings(&self) -> Option<OptimizerSettings> {
         None
     }
 
-    /// Traces the parameter's new value. Whatever else has to be kept between steps is a state of `cx`.
+    /// Traces the new value of the parameter. State that the optimizer needs between steps, such as a
+    /// momentum, is declared with `cx`.
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var;
 
     chain::transforms!([] [where Self: Sized + 'static]);

@@ -57,7 +57,7 @@ impl Muon {
         Self { lr: lr.into(), momentum: 0.95, nesterov: true, weight_decay: 0.1, iterations: 5, others }
     }
 
-    /// Sets the share that the momentum keeps in a step. Default: 0.95.
+    /// Sets the momentum: the decay rate of the running average of the gradient. Default: 0.95.
     pub fn momentum(mut self, momentum: impl Into<f64>) -> Self {
         self.momentum = momentum.into();
         self
@@ -69,7 +69,7 @@ impl Muon {
         self
     }
 
-    /// Sets the weight decay of matrices: each step takes the share lr decay of the weight away. Default:
+    /// Sets the decoupled weight decay of matrices: each step multiplies the weight by 1 - lr decay. Default:
     /// 0.1.
     pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
         self.weight_decay = decay.into();

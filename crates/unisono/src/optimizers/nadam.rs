@@ -65,15 +65,15 @@ impl NAdam {
         }
     }
 
-    /// Sets the shares that the running averages of the gradient and of its square keep in a step. Defaults:
-    /// 0.9 and 0.999.
+    /// Sets the decay rates of the running averages of the gradient and of its square. Defaults: 0.9 and
+    /// 0.999.
     pub fn betas(mut self, beta1: impl Into<f64>, beta2: impl Into<f64>) -> Self {
         (self.moments.beta1, self.moments.beta2) = (beta1.into(), beta2.into());
         self.products = Products::default();
         self
     }
 
-    /// Sets what is added to the root, which keeps the division finite. Default: 1e-8.
+    /// Sets the term that is added to the denominator for numerical stability. Default: 1e-8.
     pub fn epsilon(mut self, epsilon: impl Into<f64>) -> Self {
         self.moments.epsilon = epsilon.into();
         self
@@ -92,8 +92,8 @@ impl NAdam {
         self
     }
 
-    /// Decouples the weight decay, as in [`AdamW`](super::AdamW): each step takes the share lr decay of the
-    /// weight away (PyTorch's `decoupled_weight_decay=True`). Default: it is coupled.
+    /// Decouples the weight decay, as in [`AdamW`](super::AdamW): each step multiplies the weight by 1 - lr
+    /// decay (PyTorch's `decoupled_weight_decay=True`). Default: it is coupled.
     pub fn decoupled(mut self) -> Self {
         self.decoupled = true;
         self

@@ -3,14 +3,13 @@
 use super::settings::not_negative;
 use crate::objective::Epoch;
 
-/// When a schedule reduces the learning rate: after epochs in which the watched quantity got no better
-/// (PyTorch's `ReduceLROnPlateau`, with its defaults; Keras's counts one epoch of patience less, and a
-/// threshold as [`Plateau::absolute_threshold`] does).
+/// When a schedule lowers the learning rate: after epochs in which a monitored value did not improve
+/// (PyTorch's `ReduceLROnPlateau`, with its defaults). Keras counts one epoch of patience less, and its
+/// threshold is [`Plateau::absolute_threshold`].
 ///
-/// The reductions depend on the run's history alone, which is in every checkpoint: a resumed run goes on as
-/// it would have. The watched quantity is the loss or a metric of the validation samples, if there are any,
-/// else of the training samples. An epoch in which it is NaN is passed over: it is neither better nor counts
-/// as one that was no better, nor as one of the cooldown.
+/// The value is the loss or a metric, from the validation data if there are any, otherwise from the training
+/// data. Epochs in which it is NaN are ignored. The reductions depend on the run's history only, which every
+/// checkpoint contains. A resumed run therefore continues as the original would have.
 ///
 /// ```
 /// use unisono::{Plateau, Schedule, Sgd};
@@ -32,8 +31,8 @@ pub struct Plateau {
 }
 
 impl Plateau {
-    /// Watches `"loss"`, or a metric by name, of which less is better. It has PyTorch's defaults: factor 0.1,
-    /// patience 10 epochs, threshold 1e-4, cooldown 0, least learning rate 0.
+    /// Monitors `"loss"` or a named metric that should decrease. Defaults match PyTorch: factor 0.1, patience
+    /// 10 epochs, threshold 1e-4, cooldown 0, minimum learning rate 0.
     pub fn lowest(watched: &str) -> Self {
         Self {
             watched: watched.into(),
@@ -47,48 +46,48 @@ impl Plateau {
         }
     }
 
-    /// Watches a metric of which more is better, such as an accuracy. It has the defaults of
+    /// Monitors a named metric that should increase, such as an accuracy. The defaults are those of
     /// [`Plateau::lowest`].
     pub fn highest(watched: &str) -> Self {
         Self { highest: true, ..Self::lowest(watched) }
     }
 
-    /// Sets what each reduction multiplies the learning rate by, in [0, 1). Default: 0.1.
+    /// Sets the factor by which each reduction multiplies the learning rate, in [0, 1). Default: 0.1.
     pub fn factor(mut self, factor: f64) -> Self {
         self.factor = factor;
         self
     }
 
-    /// Sets how many epochs in a row may be no better without a reduction. Default: 10.
+    /// Sets how many epochs in a row may pass without improvement before a reduction. Default: 10.
     pub fn patience(mut self, epochs: u32) -> Self {
         self.patience = epochs;
         self
     }
 
-    /// Sets the share of the best value so far by which a better one must differ from it (PyTorch's
-    /// `threshold_mode="rel"`). The share of a negative value is that of its size, so that an equal value is
-    /// not better; in PyTorch it is. Default: 1e-4.
+    /// Sets by how much a value must improve on the best so far, as a fraction of the best (PyTorch's
+    /// `threshold_mode="rel"`). For negative values, the fraction is that of the magnitude, so an equal value
+    /// is never an improvement; in PyTorch it is. Default: 1e-4.
     pub fn threshold(mut self, share: f64) -> Self {
         (self.threshold, self.is_absolute) = (share, false);
         self
     }
 
-    /// Sets the distance by which a better value must differ from the best so far, in place of a share
-    /// (PyTorch's `threshold_mode="abs"`, Keras's `min_delta`): for quantities around 0. Default: a share,
-    /// see [`Plateau::threshold`].
+    /// Sets by how much a value must improve on the best so far, as a difference instead of a fraction
+    /// (PyTorch's `threshold_mode="abs"`, Keras's `min_delta`). Use it for values around 0. Default: a
+    /// fraction, see [`Plateau::threshold`].
     #[doc(alias("threshold_mode", "min_delta"))]
     pub fn absolute_threshold(mut self, distance: f64) -> Self {
         (self.threshold, self.is_absolute) = (distance, true);
         self
     }
 
-    /// Sets how many epochs after a reduction do not count as bad ones. Default: 0.
+    /// Sets how many epochs after a reduction are not counted. Default: 0.
     pub fn cooldown(mut self, epochs: u32) -> Self {
         self.cooldown = epochs;
         self
     }
 
-    /// Sets the smallest learning rate. Default: 0.
+    /// Sets the minimum learning rate. Default: 0.
     pub fn least(mut self, lr: f64) -> Self {
         self.least = lr;
         self

@@ -37,19 +37,19 @@ impl RmsProp {
         Self { lr: lr.into(), alpha: 0.99, epsilon: 1e-8, momentum: 0.0, centered: false, weight_decay: 0.0 }
     }
 
-    /// Sets the share that the running average of the squares keeps in a step. Default: 0.99.
+    /// Sets the decay rate of the running average of the squared gradient. Default: 0.99.
     pub fn alpha(mut self, alpha: impl Into<f64>) -> Self {
         self.alpha = alpha.into();
         self
     }
 
-    /// Sets what is added to the root, which keeps the division finite. Default: 1e-8.
+    /// Sets the term that is added to the denominator for numerical stability. Default: 1e-8.
     pub fn epsilon(mut self, epsilon: impl Into<f64>) -> Self {
         self.epsilon = epsilon.into();
         self
     }
 
-    /// Sets the share of the last step that is added to the next one. Default: 0.
+    /// Sets the momentum: the fraction of the last step that is added to the next one. Default: 0.
     pub fn momentum(mut self, momentum: impl Into<f64>) -> Self {
         self.momentum = momentum.into();
         self

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::Plateau;
 use crate::objective::Epoch;
 
-/// A learning rate as a function of the step, 0 being the first. A number converts to a constant schedule.
-///
-/// Its elementary functions come from the crate `libm`, which has the same bits everywhere.
+/// A learning rate as a function of the step, counted from 0 (PyTorch's `lr_scheduler`, Keras's
+/// `LearningRateSchedule`). A number converts to a constant schedule. Its elementary functions come from the
+/// crate `libm`, which gives the same bits on every platform.
 ///
 /// ```
 /// use unisono::{Schedule, Sgd};
@@ -76,10 +76,10 @@ impl Schedule {
         Shape::Cosine { lr, steps, to: 0.0 }.into()
     }
 
-    /// Creates a schedule that falls from `lr` to 0 along half a cosine again and again: within `first`
+    /// Creates a schedule that falls from `lr` to 0 along half a cosine, and then restarts: within `first`
     /// steps at first, and within `factor` times as many after each restart (Loshchilov and Hutter 2017;
-    /// PyTorch's `CosineAnnealingWarmRestarts`, Keras's `CosineDecayRestarts`). A `factor` of 1 restarts
-    /// at equal distances.
+    /// PyTorch's `CosineAnnealingWarmRestarts`, Keras's `CosineDecayRestarts`). With a `factor` of 1, all
+    /// restarts are `first` steps apart.
     ///
     /// Errors, which [`Schedule::check`] finds: `first` or `factor` is 0.
     #[doc(alias("CosineAnnealingWarmRestarts", "CosineDecayRestarts"))]
@@ -102,17 +102,18 @@ impl Schedule {
         Shape::OneCycle { highest, steps }.into()
     }
 
-    /// Creates a schedule from any function of the step. For runs to repeat, it must depend on nothing else.
+    /// Creates a schedule from any function of the step. The function must depend on nothing else, or runs
+    /// will not repeat.
     #[doc(alias("LambdaLR", "MultiStepLR", "PiecewiseConstantDecay"))]
     pub fn function(lr: impl Fn(u64) -> f64 + Send + Sync + 'static) -> Self {
         Shape::Function { f: Arc::new(lr), name: None }.into()
     }
 
-    /// Gives the function of a schedule a name and a version, by which a resumed run is compared with its
-    /// own. Default: none, and a run's identity says that the function is not covered. Other schedules
-    /// ignore it.
+    /// Gives the function of a schedule a name and a version. A resume compares them with those of the
+    /// original run. Default: none, and the run's identity says that the function is not covered. Other
+    /// schedules ignore it.
     ///
-    /// Change the version whenever the function, or a number in it, changes.
+    /// Change the version whenever you change the function or a number in it.
     ///
     /// ```
     /// use unisono::{Schedule, Sgd};
@@ -127,7 +128,7 @@ impl Schedule {
         self
     }
 
-    /// Sets the learning rate at which a cosine, with or without restarts, or a polynomial ends. Default: 0.
+    /// Sets the final learning rate of a cosine, with or without restarts, or of a polynomial. Default: 0.
     /// Other schedules ignore it.
     pub fn end(mut self, lr: f64) -> Self {
         if let Shape::Cosine { to, .. } | Shape::Restarts { to, .. } | Shape::Polynomial { to, .. } =
@@ -138,26 +139,26 @@ impl Schedule {
         self
     }
 
-    /// Puts `steps` steps of linear warm-up before the schedule: 1/steps, 2/steps, ... of the learning rate
-    /// that it starts with (Goyal et al. 2017). Default: 0. The schedule itself begins when they are over.
+    /// Adds `steps` steps of linear warm-up before the schedule: 1/steps, 2/steps, ... of the learning rate
+    /// that it starts with (Goyal et al. 2017). The schedule itself starts after them. Default: 0.
     pub fn warm_up(mut self, steps: u64) -> Self {
         self.warm_up = steps;
         self
     }
 
-    /// Reduces the whole schedule where a run gets no better. Default: it is not reduced.
+    /// Lowers the whole schedule when the run stops improving. Default: it is not lowered.
     #[doc(alias = "ReduceLROnPlateau")]
     pub fn reduce_on(mut self, plateau: Plateau) -> Self {
         self.plateau = Some(plateau);
         self
     }
 
-    /// Shows the plateau, if there is one, the epochs so far. Optimizers call it in
+    /// Tells the plateau, if there is one, the epochs so far. Optimizers call it in
     /// [`Optimizer::observe`](super::Optimizer::observe).
     ///
     /// # Errors
-    /// What the plateau watches is not measured, or one of its settings cannot work; the error is the
-    /// message.
+    /// The value that the plateau monitors is not measured, or one of its settings cannot work. The error is
+    /// the message.
     pub fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
         if let Some(plateau) = &self.plateau {
             self.reductions = plateau.reductions(history)?;
@@ -312,8 +313,8 @@ fn one_cycle(highest: f64, steps: u64, step: u64) -> f64 {
     along_cosine(highest, last, share)
 }
 
-/// Returns base batch / base_batch, the linear scaling rule (Goyal et al. 2017): a learning rate that was
-/// good with `base_batch` samples a step is scaled to `batch` samples. It is meant to be used with
+/// Returns base batch / base_batch, the linear scaling rule (Goyal et al. 2017): it scales a learning rate
+/// that works with `base_batch` samples in a step to `batch` samples. Use it together with
 /// [`Schedule::warm_up`].
 ///
 /// ```

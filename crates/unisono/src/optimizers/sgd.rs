@@ -29,7 +29,7 @@ impl Sgd {
         Self { lr: lr.into(), momentum: 0.0, nesterov: false, weight_decay: 0.0 }
     }
 
-    /// Sets the share of the last step that is added to the next one. Default: 0.
+    /// Sets the momentum: the fraction of the last step that is added to the next one. Default: 0.
     pub fn momentum(mut self, momentum: impl Into<f64>) -> Self {
         self.momentum = momentum.into();
         self

@@ -17,7 +17,7 @@ pub(super) type Names = dyn Fn(&str) -> bool + Send + Sync;
 /// Accepts a parameter by its name and shape.
 pub(super) type NamesAndDims = dyn Fn(&str, &[usize]) -> bool + Send + Sync;
 
-/// A rule of one's own that changes the gradients of a step, all of them together, before an optimizer uses
+/// A rule of your own that changes the gradients of a step, all of them together, before an optimizer uses
 /// them. [`Optimizer::transform_gradients`](super::Optimizer::transform_gradients) puts it around an
 /// optimizer.
 ///

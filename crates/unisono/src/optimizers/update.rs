@@ -34,7 +34,7 @@ pub struct Gradient {
     pub gradient: Var,
 }
 
-/// What an optimizer sees while it traces the update of one parameter.
+/// The context of an optimizer while it traces the update of one parameter.
 #[derive(Debug)]
 pub struct Update {
     tape: Tape,
@@ -66,8 +66,8 @@ impl Update {
         }
     }
 
-    /// Returns what the optimizer keeps for this parameter under `name`, with the shape of `like`: zeros
-    /// before the first step. It is saved as `parameter/name`.
+    /// Returns the state `name` of this parameter, such as a momentum, with the shape of `like`. It is zeros
+    /// before the first step, and is saved as `parameter/name`.
     pub fn state(&mut self, name: &str, like: &Var) -> Var {
         let name = format!("{}/{}{name}", self.parameter, self.phase);
         self.tape.state(&name, like.dims(), StateKind::Optimizer)
@@ -83,13 +83,13 @@ impl Update {
         self.decays
     }
 
-    /// Returns gradient + decay weight, or the gradient where decay does not apply.
+    /// Returns gradient + decay weight, or only the gradient if the parameter is exempt from weight decay.
     pub fn coupled_decay(&self, decay: f64, weight: &Var, gradient: &Var) -> Var {
         if decay == 0.0 || !self.decays { gradient.clone() } else { weight * decay as f32 + gradient }
     }
 
-    /// Returns m = momentum m + step, kept as the state `momentum_buffer`. With a momentum of 0 it returns
-    /// the step.
+    /// Returns m = momentum m + step, and stores it as the state `momentum_buffer`. If the momentum is 0, it
+    /// returns the step.
     pub fn momentum(&mut self, momentum: f64, weight: &Var, step: &Var) -> Var {
         if momentum == 0.0 {
             return step.clone();

@@ -31,7 +31,7 @@ const MODEL: &str = "model.safetensors";
 /// The weights that a plan takes, and what became of each.
 type Taken = unisono_checkpoint::Result<(Tensors, LoadReport)>;
 
-/// The settings of a [`Predictor`]. Made by [`Predictor::builder`].
+/// The settings of a [`Predictor`]. [`Predictor::builder`] returns one.
 #[derive(Clone, Debug)]
 pub struct PredictorBuilder {
     adapters: Vec<String>,
@@ -66,14 +66,14 @@ impl Default for PredictorBuilder {
 }
 
 impl PredictorBuilder {
-    /// Predicts on the adapters whose label holds `name`, see [`unisono_gpu::select`]. It may be called
-    /// several times. Default: as for a trainer.
+    /// Predicts on the adapters whose label contains `name` (see [`unisono_gpu::select`]). Call it several
+    /// times to choose several adapters. Default: as for a trainer.
     pub fn adapter(mut self, name: &str) -> Self {
         self.adapters.push(name.into());
         self
     }
 
-    /// Computes on the CPU in this arithmetic, as [`Builder::arithmetic`](crate::Builder::arithmetic) says.
+    /// Sets how the CPU rounds, as [`Builder::arithmetic`](crate::Builder::arithmetic) does.
     pub fn arithmetic(mut self, arithmetic: Arithmetic) -> Self {
         self.arithmetic = Some(arithmetic);
         self
@@ -85,54 +85,55 @@ impl PredictorBuilder {
         self
     }
 
-    /// Sets the largest number of samples that are computed together, over all replicas. Default: 32.
+    /// Sets the maximum number of samples that are computed together, over all replicas. Default: 32.
     pub fn batch(mut self, samples: usize) -> Self {
         self.batch = samples;
         self
     }
 
-    /// Sets the number of parts of a batch: up to so many replicas share it. Default: 8.
+    /// Sets the number of parts that each batch is cut into. At most this many replicas can share the work.
+    /// Default: 8.
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = shards;
         self
     }
 
-    /// Sets the precision of products. Default: [`Precision::F32`].
+    /// Sets the numeric precision of matrix products. Default: [`Precision::F32`].
     pub fn precision(mut self, precision: Precision) -> Self {
         self.precision = precision;
         self
     }
 
-    /// Allows adapters of different numeric classes. A row's last bits then depend on the replica that
+    /// Allows adapters of different numeric classes. The last bits of a row then depend on the replica that
     /// computed it. Default: such adapters are an error.
     pub fn mixed(mut self, allowed: bool) -> Self {
         self.mixed = allowed;
         self
     }
 
-    /// Sets the time after which a replica that does not answer has left. Default: five minutes.
+    /// Sets how long the predictor waits for a replica before it counts as lost. Default: five minutes.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Sets the largest number of bytes of its device's memory that a replica may take. Default: what the
-    /// device has, where it says so.
+    /// Sets the maximum number of bytes of device memory for a replica. Default: the memory of the device, if
+    /// it is known.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = Some(bytes);
         self
     }
 
-    /// Sets the number of lengths of samples that are ready at the same time, beside the longest. A length is
-    /// compiled when its first sample comes, and takes memory of the host and of each device. When there is
-    /// one too many, that which was not used for the longest time is dropped, and compiled anew if it comes
-    /// again, with the same results. Default: 64.
+    /// Sets how many lengths of samples stay compiled, in addition to the longest. A length is compiled when
+    /// its first sample comes, and takes memory on the host and on each device. If there is one length too
+    /// many, the one that was unused for longest is dropped. If it comes again, it is compiled again, with
+    /// the same results. Default: 64.
     pub fn lengths(mut self, most: usize) -> Self {
         self.lengths = most;
         self
     }
 
-    /// Sets what the model's tensors are called in the file. Default: by their own names.
+    /// Sets the names of the model's tensors in the file. Default: the model's own names.
     pub fn weights(mut self, plan: Plan) -> Self {
         self.weights = plan;
         self
@@ -149,7 +150,7 @@ impl PredictorBuilder {
             TensorFile::open(&path)?;
             let (path, json) = (path.display(), json.display());
             let problem = format!(
-                "{path} has weights, but {json} is not there: the model has layers of one's own, or several fields, \
+                "{path} has weights, but {json} is not there: the model has layers of your own, or several fields, \
                  so `PredictorBuilder::open_model` opens it by its code"
             );
             return Err(Error::setting("predictor", problem));
@@ -159,11 +160,11 @@ impl PredictorBuilder {
         self.start(model.layer().into(), &fields, |plan, model| plan.read(&weights, model))
     }
 
-    /// Opens a model of one's own code, with the fields of its samples and its weights: a safetensors file,
-    /// or a run's directory that holds `model.safetensors`.
+    /// Opens a model from your own code, with the fields of its samples and its weights: a safetensors file,
+    /// or the directory of a run with `model.safetensors`.
     ///
     /// # Errors
-    /// The model does not fit the fields or the file; the file cannot be read; no adapter.
+    /// The model does not fit the fields or the file. The file cannot be read. There is no adapter.
     pub fn open_model(
         self,
         model: impl Into<Model>,
@@ -174,10 +175,10 @@ impl PredictorBuilder {
         self.start(model.into(), fields, |plan, model| plan.read(&weights, model))
     }
 
-    /// Opens a model of one's own code, with the fields of its samples, and its weights in memory.
+    /// Opens a model from your own code, with the fields of its samples, and its weights in memory.
     ///
     /// # Errors
-    /// The model does not fit the fields or the weights; no adapter.
+    /// The model does not fit the fields or the weights. There is no adapter.
     pub fn open_tensors(
         self,
         model: impl Into<Model>,

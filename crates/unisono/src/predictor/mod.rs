@@ -28,8 +28,8 @@ use crate::saving::tensors::info;
 use crate::trainer::evaluate::all_predicted;
 use crate::{Error, MemoryEstimate, Prediction, Predictions};
 
-/// A model that predicts, on all replicas (Keras's `load_model` and `predict`). It holds parameters and
-/// statistics alone.
+/// A model for prediction on all replicas (Keras's `load_model` and `predict`). It holds only parameters and
+/// statistics.
 ///
 /// ```no_run
 /// use unisono::Predictor;
@@ -43,9 +43,9 @@ use crate::{Error, MemoryEstimate, Prediction, Predictions};
 /// # }
 /// ```
 ///
-/// What comes back is in the order of what was given, and each row's numbers depend on that row alone: not on
-/// the batch that it was in, nor on the number of replicas. A model with carries (a stateful LSTM) is the
-/// exception: it goes on from batch to batch within a call.
+/// Results come in the order of the inputs. The result for a row depends on that row only: neither on the
+/// other rows of its batch nor on the number of replicas. Stateful models, such as a stateful LSTM, are the
+/// exception: within a call they continue from batch to batch.
 pub struct Predictor {
     model: Model,
     precision: Precision,
@@ -67,44 +67,46 @@ pub struct Predictor {
 
 impl Predictor {
     /// Opens a model that [`Trainer::export`](crate::Trainer::export) or
-    /// [`Trainer::save_model`](crate::Trainer::save_model) wrote: `NAME.safetensors` with `NAME.json`, or a
-    /// run's directory that holds `model.safetensors`. It runs on all adapters that a trainer would take.
+    /// [`Trainer::save_model`](crate::Trainer::save_model) wrote. `path` is `NAME.safetensors` with
+    /// `NAME.json` next to it, or the directory of a run with `model.safetensors`. The predictor uses the
+    /// same adapters as a trainer by default.
     ///
     /// # Errors
-    /// Files that cannot be read or do not belong together; a model with layers of one's own, which
-    /// [`PredictorBuilder::open_model`] opens; no adapter.
+    /// The files cannot be read or do not belong together. The model has layers of your own: use
+    /// [`PredictorBuilder::open_model`]. There is no adapter.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::builder().open(path)
     }
 
-    /// Starts the settings of a predictor.
+    /// Returns a builder, for a predictor with other settings.
     pub fn builder() -> PredictorBuilder {
         PredictorBuilder::default()
     }
 
-    /// Returns the fields that the model takes, of the longest samples.
+    /// Returns the fields that the model takes, with the shapes of the longest samples.
     pub fn fields(&self) -> Vec<FieldSpec> {
         self.programs.first().map(|(program, _)| program.fields.specs()).unwrap_or_default()
     }
 
-    /// Returns the names of the model's outputs with their axes for a sample.
+    /// Returns the names of the model's outputs, with the shape of each for one sample.
     pub fn outputs(&self) -> Vec<(String, Vec<usize>)> {
         let outputs = self.programs.first().map(|(program, _)| &program.outputs[..]).unwrap_or_default();
         outputs.iter().map(|(name, ty)| (name.clone(), ty.dims.clone())).collect()
     }
 
-    /// Returns all outputs for every sample of a loader, in its order.
+    /// Returns all outputs for every sample of a loader, in the loader's order.
     ///
     /// # Errors
-    /// Data that do not fit the model; a bad sample, also where the loader would skip it, because the rows
-    /// behind it would stand for other samples; outputs of several lengths, which
-    /// [`Predictor::predict_batch`] takes; an error of the replicas.
+    /// The data do not fit the model. A sample is bad, even if the loader would skip it: later rows would
+    /// then belong to other samples. Samples have several lengths: use [`Predictor::predict_batch`]. The
+    /// replicas fail.
     pub fn predict(&mut self, loader: &Loader) -> Result<Predictions, Error> {
         self.predict_of(loader, None)
     }
 
-    /// Returns some outputs for every sample of a loader, in its order. The samples need only the fields that
-    /// these outputs depend on. What the model carries to the next batch counts as one of them.
+    /// Returns some outputs for every sample of a loader, in the loader's order. The samples need only the
+    /// fields that these outputs depend on. State that the model carries to the next batch counts as one of
+    /// these outputs.
     ///
     /// # Errors
     /// Those of [`Predictor::predict`]; the model has no such output.
@@ -123,11 +125,12 @@ impl Predictor {
         Ok(all)
     }
 
-    /// Returns the output of a model that has one output and takes one field of f32, for samples that lie one
-    /// behind another in an array.
+    /// Returns the output of a model with one output and one f32 input. `values` contains the samples one
+    /// after another.
     ///
     /// # Errors
-    /// The values are not whole samples; the model has other inputs or outputs; an error of the replicas.
+    /// The values are not a whole number of samples. The model has other inputs or outputs. The replicas
+    /// fail.
     pub fn predict_array(&mut self, values: &[f32]) -> Result<Prediction, Error> {
         let wrong = |problem: String| Error::setting("predict_array", problem);
         let fields = self.fields();
@@ -158,17 +161,17 @@ impl Predictor {
         all.0.pop().ok_or_else(|| wrong("the model has no output".into()))
     }
 
-    /// Returns all outputs for a batch of up to [`PredictorBuilder::batch`] samples. Where the model carries
-    /// something, it goes on from the last batch, until [`Predictor::reset_carries`].
+    /// Returns all outputs for a batch of at most [`PredictorBuilder::batch`] samples. A stateful model
+    /// continues from the previous batch, until you call [`Predictor::reset_carries`].
     ///
     /// # Errors
-    /// A batch that does not fit the model; an error of the replicas.
+    /// The batch does not fit the model. The replicas fail.
     pub fn predict_batch(&mut self, batch: &Batch) -> Result<Predictions, Error> {
         self.predict_batch_of(batch, None)
     }
 
-    /// Returns some outputs for a batch, which needs only the fields that these depend on, as
-    /// [`Predictor::predict_outputs`] does.
+    /// Returns some outputs for a batch. The batch needs only the fields that these outputs depend on, as
+    /// with [`Predictor::predict_outputs`].
     ///
     /// # Errors
     /// Those of [`Predictor::predict_batch`]; the model has no such output.
@@ -201,13 +204,13 @@ impl Predictor {
         Ok(predictions)
     }
 
-    /// Sets what the model carries from batch to batch back to zeros.
+    /// Sets the state that the model carries from batch to batch to zeros.
     pub fn reset_carries(&mut self) {
         self.carries.reset();
     }
 
-    /// Writes the model as an ONNX file, as [`Trainer::export_onnx`](crate::Trainer::export_onnx) does, for
-    /// its longest samples.
+    /// Writes the model as an ONNX file for its longest samples, as
+    /// [`Trainer::export_onnx`](crate::Trainer::export_onnx) does.
     ///
     /// # Errors
     /// Those of [`Trainer::export_onnx`](crate::Trainer::export_onnx).

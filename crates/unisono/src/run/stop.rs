@@ -20,14 +20,14 @@ impl Stop {
         !self.0.swap(true, Ordering::SeqCst)
     }
 
-    /// Takes the request back, so that runs that hold this stop go on. A fit that has seen the request ends
-    /// nevertheless.
+    /// Takes the request back, so that runs with this stop can continue. A fit that has already seen the
+    /// request ends nevertheless.
     pub fn reset(&self) {
         self.0.store(false, Ordering::SeqCst);
     }
 
     /// Returns the flag that becomes true with the first request, for code that can only set a flag, such as
-    /// a handler of signals.
+    /// a signal handler.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }

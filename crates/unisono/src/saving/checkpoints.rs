@@ -262,16 +262,16 @@ impl Checkpoints {
                     watch.saved(&saved.path);
                 }
                 Report::Replaced { step, by } => watch.note_here(&format!(
-                    "note: step {step} is not saved: step {by} came before the disk was ready for it"
+                    "note: step {step} is not saved: the disk was busy until step {by}"
                 )),
                 Report::Failed { step, error } => watch.note_here(&format!(
-                    "warning: step {step} is not saved: {error}; the run goes on, the next save tries again"
+                    "warning: step {step} is not saved: {error}; the run continues, and the next save tries again"
                 )),
                 Report::Dropped { step } => {
                     watch.note_here(&format!("note: step {step} is not saved: an audit failed"));
                 }
                 Report::NotTrusted { step, error } => watch.note_here(&format!(
-                    "warning: it is not recorded that checkpoints up to step {step} are trusted: {error}; the \
+                    "warning: the record that checkpoints up to step {step} are trusted is not written: {error}; the \
                      next save tries again"
                 )),
                 other => watch.note_here(&format!("warning: {other:?}")),

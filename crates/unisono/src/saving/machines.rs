@@ -22,9 +22,9 @@ pub(crate) fn writes(world: &World) -> bool {
     world.place() < WRITERS
 }
 
-/// Returns the directory in which a rank keeps the checkpoints of a run: for rank 0 the directory itself, for
-/// rank 1 the one beside it with `.rank1` at the end of its name, and so on. A slash at the end of the path
-/// changes nothing; of `.` it is the name of the current directory that counts.
+/// Returns the directory in which a rank stores the checkpoints of a run. For rank 0 it is the directory
+/// itself. For rank 1 it is the one next to it with `.rank1` at the end of its name, and so on. A slash at
+/// the end of the path has no effect. For `.`, the name of the current directory is used.
 pub fn dir_of_rank(dir: &Path, rank: usize) -> PathBuf {
     if rank == 0 {
         return dir.into();
@@ -48,10 +48,10 @@ fn plain(dir: &Path) -> PathBuf {
     fs::canonicalize(&plain).or_else(|_| std::path::absolute(&plain)).unwrap_or(plain)
 }
 
-/// Gives all ranks the newest complete checkpoint that any of them has, of this directory or of a directory
-/// of another rank beside it. Each rank has it in its own directory then, which is returned. Where no rank
-/// has one, nothing happens. A process that is alone takes the newest of its machine: it may be what is left
-/// of a run on several.
+/// Copies the newest complete checkpoint that any rank has to all ranks: from this directory, or from that of
+/// another rank next to it. Each rank then has it in its own directory, which is returned. If no rank has a
+/// checkpoint, nothing happens. A process that is alone takes the newest of its machine, because it may be
+/// the rest of a run on several machines.
 ///
 /// # Errors
 /// A checkpoint cannot be read or written, on any rank.

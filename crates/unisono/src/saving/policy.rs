@@ -8,7 +8,7 @@ use unisono_checkpoint::{Best, Disk, Metric, Options, StdDisk};
 use crate::objective::history::names_of_numbers;
 use crate::{Better, Epoch, Error, Evaluation, History};
 
-/// Where checkpoints go, how often, and which of them stay.
+/// Where checkpoints are written, how often, and which of them are kept (Keras's `ModelCheckpoint`).
 #[doc(alias("BackupAndRestore", "ModelCheckpoint"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Saving {
@@ -33,10 +33,9 @@ impl PartialEq for OtherDisk {
     }
 }
 
-/// What makes a checkpoint the best so far: `loss` or a metric, by name. It is measured on the samples held
-/// out where there are such, and otherwise on those trained on. The two are not compared with each other: a
-/// checkpoint that was measured on samples held out is better than any that was not. A checkpoint is not the
-/// best where the value is NaN, because nothing was measured, or infinite.
+/// What makes a checkpoint the best: `loss` or a metric, by name. Uses validation metrics if available,
+/// otherwise training metrics. A checkpoint with validation metrics always beats one that only has training
+/// metrics. If the value is NaN or infinite, the checkpoint is not the best.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BestBy {
@@ -88,53 +87,51 @@ impl BestBy {
 }
 
 impl Saving {
-    /// Saves into a directory at the end of a fit, also of a fit that an error of the data or of their
-    /// numbers ends. The last three checkpoints stay.
+    /// Saves into a directory at the end of each fit, also if an error of the data ends the fit. Keeps the
+    /// last three checkpoints.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into(), every: 0, keep: 3, keep_every: 0, best: None, require: false, disk: None }
     }
 
-    /// Sets the interval in steps at which the run is saved too. Default: 0, which saves at the end of a fit
-    /// only.
+    /// Also saves every `steps` steps. Default: 0, only at the end of a fit.
     pub fn every(mut self, steps: u64) -> Self {
         self.every = steps;
         self
     }
 
-    /// Sets how many of the last checkpoints stay, 0 for all. Default: 3.
+    /// Sets how many of the most recent checkpoints are kept; 0 keeps all. Default: 3.
     pub fn keep_last(mut self, checkpoints: usize) -> Self {
         self.keep = checkpoints;
         self
     }
 
-    /// Keeps the checkpoints whose step is a multiple of this as well. Default: 0, which keeps none for that.
+    /// Also keeps every checkpoint whose step is a multiple of `steps`. Default: 0, none.
     pub fn keep_every(mut self, steps: u64) -> Self {
         self.keep_every = steps;
         self
     }
 
-    /// Keeps the best checkpoint as well, for [`crate::Trainer::load_best`]. The run is then saved at the end
-    /// of every epoch too, which is when it is measured. Checkpoints that another metric was measured for are
-    /// not compared with it. Default: none is kept for that.
+    /// Also keeps the best checkpoint, for [`crate::Trainer::load_best`]. The run is then also saved at the
+    /// end of every epoch, when the metrics are measured. Checkpoints with another metric are not compared.
+    /// Default: none.
     pub fn keep_best(mut self, best: BestBy) -> Self {
         self.best = Some(best);
         self
     }
 
-    /// Makes a checkpoint that cannot be written stop the run. Default: the failure is reported to the
-    /// observers, the run continues, and the next interval tries again; only a last step that is not saved is
-    /// an error, that of the fit.
+    /// Ends the run if a checkpoint cannot be written. Default: observers are told, the run continues, and
+    /// the next interval tries again. Only if the last step cannot be saved, the fit returns an error.
     pub fn require(mut self) -> Self {
         self.require = true;
         self
     }
 
-    /// Sets the file system that the directory is on, such as a storage of your own. Default: the machine's
+    /// Sets the file system of the directory, such as a storage of your own. Default: that of the machine
     /// ([`StdDisk`]).
     ///
-    /// All that the trainer writes to the directory and reads from it goes there. The file that locks the
-    /// directory does too, if the disk implements [`Disk::lock_file`]; otherwise the directory must exist on
-    /// the machine as well.
+    /// The trainer writes and reads the directory through it. The lock file of the directory also goes
+    /// through it if the disk implements [`Disk::lock_file`]. Otherwise the directory must exist on the
+    /// machine as well.
     pub fn on(mut self, disk: Arc<dyn Disk>) -> Self {
         self.disk = Some(OtherDisk(disk));
         self

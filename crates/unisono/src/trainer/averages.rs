@@ -11,18 +11,17 @@ use crate::trainer::control::Control;
 use crate::{Error, Trainer};
 
 impl Builder {
-    /// Uses the moving averages of [`Optimizer::average_weights`](crate::Optimizer::average_weights) in the
-    /// places of the weights wherever the model is not trained: in evaluations, predictions and exports, and
-    /// where a callback keeps weights (Keras's `SwapEMAWeights`, Lightning's `EMAWeightAveraging`). Training
-    /// goes on with the weights themselves, to the same bits as without this. Default: the averages are kept
-    /// and not used.
+    /// Uses the moving averages of [`Optimizer::average_weights`](crate::Optimizer::average_weights) instead
+    /// of the weights everywhere except in training: in evaluations, predictions and exports, and when a
+    /// callback keeps weights (Keras's `SwapEMAWeights`, Lightning's `EMAWeightAveraging`). Training uses the
+    /// weights themselves and gives the same bits as without this. Default: the averages are computed but not
+    /// used.
     ///
-    /// A parameter that no optimizer averages, such as a frozen one, and all parameters before the first
-    /// step, are used as they are. Where several phases train a parameter, the average is that of the one
-    /// which did so last, without those whose epochs are over. Statistics, such as a batch norm's running
-    /// mean, are averaged with the weights that they belong to (as in timm). Where the model is given other
-    /// weights, by a file or by a callback that restores some, the averages become these. Checkpoints hold
-    /// both.
+    /// Parameters that no optimizer averages, such as frozen ones, are used as they are; so are all
+    /// parameters before the first step. If several phases train a parameter, the average is that of the
+    /// phase that trained it last, except phases whose epochs are over. Statistics, such as the running mean
+    /// of a batch norm, are averaged together with the weights (as in timm). If the model gets other weights,
+    /// from a file or a callback, the averages are set to these. Checkpoints contain both.
     ///
     /// ```
     /// use unisono::{AdamW, Dense, Optimizer, Trainer};
@@ -39,12 +38,12 @@ impl Builder {
 }
 
 impl Trainer {
-    /// Sets the parameters to the moving averages that the optimizer keeps of them (PyTorch's and Keras's
-    /// last step of a run with averages). Returns whether there are any, which there are from the first step
-    /// on. What the optimizer keeps stays as it is. Training that goes on from here is another run.
+    /// Sets the parameters to their moving averages, as the last step of a run (PyTorch's `AveragedModel`,
+    /// Keras's `SwapEMAWeights`). Returns whether there are any; there are from the first step on. The
+    /// optimizer state stays as it is. Training that continues from here is another run.
     ///
     /// # Errors
-    /// Of the replicas.
+    /// The replicas fail.
     pub fn adopt_average_weights(&mut self) -> Result<bool, Error> {
         let Some(tensors) = self.averaged()? else { return Ok(false) };
         self.take_weights(|model| Plan::new().take(&tensors, model))?;

@@ -351,7 +351,7 @@ pub(crate) fn spread(
 ) -> Vec<Adapter> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let cores = (cores / ranks.max(1)).max(1);
-    // The processor computes on all cores, and so does the software adapter of DX12, which cannot be asked
+    // The CPU computes on all cores, and so does the software adapter of DX12, which cannot be asked
     // for less.
     let computes_on_one =
         |a: &Adapter| a.kind == Kind::Cpu && !matches!(a.backend, Backend::Dx12 | Backend::Cpu);
@@ -366,18 +366,18 @@ pub(crate) fn spread(
 /// other machine.
 fn unprotected_note() -> Option<String> {
     unisono_gpu::is_unprotected().then(|| {
-        "the numeric class is not portable: compilers may change float operations, so no other machine is promised to \
-         give the same bits"
+        "the numeric class is not portable: compilers may change float operations, so other machines may give other \
+         bits"
             .to_owned()
     })
 }
 
-/// Returns a note if one of the adapters is the processor, in a build without optimization.
+/// Returns a note if one of the adapters is the CPU, in a build without optimization.
 fn unoptimized_note(adapters: &[Adapter]) -> Option<String> {
     let slow = adapters.iter().find(|adapter| adapter.is_unoptimized())?;
     Some(format!(
-        "{} is compiled without optimization, so that steps, and the first one above all, take many times as long: build \
-         with --release, or optimize unisono-cpu and what it depends on in [profile.dev.package]",
+        "{} is compiled without optimization, so all steps are slow, above all the first one: build with --release, or \
+         optimize unisono-cpu and its dependencies in [profile.dev.package]",
         slow.label()
     ))
 }
@@ -386,7 +386,8 @@ fn unoptimized_note(adapters: &[Adapter]) -> Option<String> {
 fn slow_fma_note(adapters: &[Adapter]) -> Option<String> {
     let slow = adapters.iter().find(|adapter| adapter.emulates_fma())?;
     Some(format!(
-        "{} has no instruction that rounds a multiply-add once (FMA3), so products take many times as long; the arithmetic          split is fast on it, and gives the bits of software drivers: --arithmetic split, Builder::arithmetic",
+        "{} has no FMA3 instructions, so matrix products are very slow: choose the arithmetic split (--arithmetic split, \
+         Builder::arithmetic), which gives the bits of software drivers",
         slow.label()
     ))
 }
@@ -396,7 +397,7 @@ fn notes(replicas: usize, shards: usize, global_batch: usize, per_replica: Optio
     let mut notes = Vec::new();
     if let Some(n) = per_replica {
         notes.push(format!(
-            "{n} samples a replica on {replicas} replicas make a global batch of {global_batch}: the answer depends on the \
+            "{n} samples for each of {replicas} replicas make a global batch of {global_batch}: the result depends on the \
              number of replicas"
         ));
     }
@@ -409,7 +410,7 @@ fn notes(replicas: usize, shards: usize, global_batch: usize, per_replica: Optio
     } else if !working.is_multiple_of(replicas) {
         let most = working.div_ceil(replicas);
         notes.push(format!(
-            "{working} shards do not divide among {replicas} replicas: a step takes as long as {most} shards on one"
+            "{working} shards do not divide evenly among {replicas} replicas: a step takes as long as {most} shards on one"
         ));
     }
     notes
@@ -431,7 +432,7 @@ mod tests {
     #[test]
     fn uneven_and_idle_replicas_are_noted() {
         assert!(notes(2, 8, 128, None).is_empty());
-        assert!(notes(3, 8, 128, None)[0].contains("8 shards do not divide among 3"));
+        assert!(notes(3, 8, 128, None)[0].contains("8 shards do not divide evenly among 3"));
         assert!(notes(10, 8, 128, None)[0].contains("2 of 10 replicas have nothing to do"));
         assert!(notes(2, 8, 64, Some(32))[0].contains("depends on the number of replicas"));
     }

@@ -20,7 +20,8 @@ use crate::{Chain, Loss, LossScale, Metric};
 /// The default share of the time that audits take.
 pub(super) const AUDIT_SHARE: f64 = 0.015;
 
-/// Builds a [`Trainer`]. Made by [`Trainer::builder`].
+/// The settings of a [`Trainer`] (Keras's `compile`). [`Trainer::builder`] returns one, and
+/// [`Builder::build`] makes the trainer.
 #[doc(alias = "compile")]
 pub struct Builder {
     pub(super) parts: Parts,
@@ -52,8 +53,9 @@ pub struct Builder {
 }
 
 impl Trainer {
-    /// Starts the settings for training a model: a [`Layer`](crate::Layer), which makes the output of the
-    /// field `x` that is compared with the field `y`, or a [`Model`] of other fields and outputs.
+    /// Returns a builder with which you set up training of a model (Keras's `compile`). The model is a
+    /// [`Layer`](crate::Layer) or a [`Model`]. A layer gets the field `x` as its input, and its output is
+    /// compared with the field `y`. A `Model` can have other fields and several outputs.
     pub fn builder(model: impl Into<Model>) -> Builder {
         Builder::new(model.into())
     }
@@ -85,8 +87,7 @@ impl Builder {
         }
     }
 
-    /// Sets the loss of a model with one output, which is a [`Layer`](crate::Layer). Default:
-    /// [`CrossEntropy`](crate::CrossEntropy).
+    /// Sets the loss of a model with one output. Default: [`CrossEntropy`](crate::CrossEntropy).
     pub fn loss(mut self, loss: impl Loss + 'static) -> Self {
         (self.parts.losses, self.has_losses) = (vec![LossOn::only(loss)], false);
         self.is_loss_set = true;
@@ -94,10 +95,12 @@ impl Builder {
         self
     }
 
-    /// Adds a loss of the model's output of this name, compared with the field of the same name. It counts
-    /// `weight` times in the sum that is minimised (Keras's `loss_weights`). With several losses each is in
-    /// the history too, as the metric `NAME loss`, unweighted. Of several losses of one output the metrics
-    /// are `NAME as FIELD loss`, and where these are equal too, have the losses' names behind them.
+    /// Adds a loss for the output with this name, which is compared with the field of the same name. The
+    /// minimised sum contains the loss `weight` times (Keras's `loss_weights`).
+    ///
+    /// If there are several losses, the history also has each of them without its weight, as the metric
+    /// `NAME loss`. If an output has several losses, the metrics are called `NAME as FIELD loss`. If these
+    /// names are equal too, the names of the losses follow.
     ///
     /// ```
     /// use unisono::{
@@ -118,7 +121,7 @@ impl Builder {
         self.loss_between(output, output, loss, weight)
     }
 
-    /// Adds a loss as [`Builder::loss_of`] does, compared with a field of another name.
+    /// Adds a loss as [`Builder::loss_of`] does, but compares the output with a field of another name.
     pub fn loss_between(
         mut self,
         output: &str,
@@ -142,19 +145,19 @@ impl Builder {
         self
     }
 
-    /// Adds a metric of a model with one output, which is a [`Layer`](crate::Layer). Default: there are none.
+    /// Adds a metric of a model with one output. Default: none.
     pub fn metric(mut self, metric: impl Metric + 'static) -> Self {
         self.parts.measure(On::only(), Box::new(metric));
         self
     }
 
-    /// Adds a metric of the model's output of this name, compared with the field of the same name. In the
-    /// history it is called after both, such as `sold accuracy`.
+    /// Adds a metric of the output with this name, which is compared with the field of the same name. The
+    /// history calls it after both, such as `sold accuracy`.
     pub fn metric_of(self, output: &str, metric: impl Metric + 'static) -> Self {
         self.metric_between(output, output, metric)
     }
 
-    /// Adds a metric as [`Builder::metric_of`] does, compared with a field of another name.
+    /// Adds a metric as [`Builder::metric_of`] does, but compares the output with a field of another name.
     pub fn metric_between(mut self, output: &str, target: &str, metric: impl Metric + 'static) -> Self {
         let on = On { output: output.into(), target: target.into() };
         let name = format!("{output} {}", metric.name());
@@ -162,12 +165,12 @@ impl Builder {
         self
     }
 
-    /// Sets the precision of products, forward and backward, in evaluation and in prediction. The answer
+    /// Sets the numeric precision of matrix products, in training, evaluation and prediction. The result
     /// depends on it. Default: [`Precision::F32`].
     ///
-    /// [`Precision::Mixed`] rounds the operands and results of products to f16, adds in f32, and scales the
-    /// loss, see [`Builder::loss_scale`]. Parameters, norms, softmax, losses, metrics, statistics and
-    /// optimizers stay f32.
+    /// [`Precision::Mixed`] (PyTorch's `autocast`) rounds the operands and results of products to f16,
+    /// accumulates in f32, and scales the loss ([`Builder::loss_scale`]). Parameters, norms, softmax, losses,
+    /// metrics, statistics and optimizers stay f32.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -185,216 +188,215 @@ impl Builder {
         self
     }
 
-    /// Sets how the loss is scaled in mixed precision. The answer depends on it. Default:
-    /// [`LossScale::default`].
+    /// Sets how the loss is scaled in mixed precision (PyTorch's `GradScaler`). The result depends on it.
+    /// Default: [`LossScale::default`].
     #[doc(alias("GradScaler", "LossScaleOptimizer"))]
     pub fn loss_scale(mut self, loss_scale: LossScale) -> Self {
         self.loss_scale = loss_scale;
         self
     }
 
-    /// Sets the number of samples in a step over all replicas together. The answer depends on it. Default: 32
+    /// Sets the number of samples in a step, over all replicas together. The result depends on it. It
+    /// replaces the batch size of the loaders that the trainer is given. Default: 32
     /// ([`GLOBAL_BATCH`](crate::GLOBAL_BATCH)).
-    ///
-    /// It replaces the batch size of the loaders that the trainer is given.
     #[doc(alias = "batch_size")]
     pub fn global_batch(mut self, samples: usize) -> Self {
         (self.settings.global_batch, self.per_replica) = (samples, None);
         self
     }
 
-    /// Sets the number of samples in a step for each replica. **The answer then depends on the number of
-    /// replicas**, because the global batch does; [`Trainer::notes`] says so too. Whoever wants the same
-    /// answer everywhere sets [`Builder::global_batch`].
+    /// Sets the number of samples in a step for each replica. **The result then depends on the number of
+    /// replicas**, because the global batch does. [`Trainer::notes`] says so too. For the same result on any
+    /// number of replicas, use [`Builder::global_batch`].
     pub fn samples_per_replica(mut self, samples: usize) -> Self {
         self.per_replica = Some(samples);
         self
     }
 
-    /// Sets the number of shards that a global batch is cut into. The answer depends on it, and up to as many
-    /// replicas share the work. Default: 8 ([`SHARDS`](crate::SHARDS)).
+    /// Sets the number of shards that each global batch is cut into. The result depends on it. At most this
+    /// many replicas can share the work. Default: 8 ([`SHARDS`](crate::SHARDS)).
     pub fn shards(mut self, shards: usize) -> Self {
         self.settings.shards = shards;
         self
     }
 
-    /// Sets the seed of initial weights and dropout. The loader has a seed of its own. Default: 0.
+    /// Sets the seed of initial weights and dropout. The loader has a seed of its own
+    /// ([`Loader::shuffle`](crate::data::Loader::shuffle)). Default: 0.
     #[doc(alias("manual_seed", "set_random_seed"))]
     pub fn seed(mut self, seed: u64) -> Self {
         self.settings.seed = seed;
         self
     }
 
-    /// Trains on the adapters whose label ([`unisono_gpu::Adapter::label`]) holds `name`, or that are of this
-    /// backend: `cpu` is the processor. See [`unisono_gpu::select`]. Of GPUs with the same name the second
-    /// one has `#2` in its label. It may be called several times. Default: every GPU, or the processor where
-    /// there is none.
+    /// Trains on the adapters whose label ([`unisono_gpu::Adapter::label`]) contains `name`, or on those of a
+    /// backend: `cpu` is the CPU. Call it several times to choose several adapters. If GPUs have the same
+    /// name, the label of the second contains `#2`. See [`unisono_gpu::select`]. Default: all GPUs, or the
+    /// CPU if there is none.
     pub fn adapter(mut self, name: &str) -> Self {
         self.adapters.push(name.into());
         self
     }
 
-    /// Computes on the CPU in this arithmetic: in that of a GPU, so that the CPU repeats the GPU's run to the
-    /// bit, or in `split`, which is that of software drivers and of runs of version 0.1. The CPU must be
-    /// among the adapters ([`unisono_gpu::select_in`]). Default: [`Arithmetic::default`], `fused`.
+    /// Sets how the CPU rounds. It can compute in the arithmetic of a GPU, and then repeats a run of this GPU
+    /// to the bit. `split` is the arithmetic of software drivers and of runs of version 0.1.
+    /// The CPU must be among the adapters ([`unisono_gpu::select_in`]). Default: [`Arithmetic::default`],
+    /// `fused`.
     pub fn arithmetic(mut self, arithmetic: Arithmetic) -> Self {
         self.arithmetic = Some(arithmetic);
         self
     }
 
-    /// Sets the number of replicas. More replicas than adapters share these. Default: one for each GPU, and
-    /// one on the processor, which computes on all cores. On a software driver, where one is asked for, it is
-    /// one for each core, up to the number of shards ([`Builder::shards`]): with more cores than shards, the
-    /// other cores have nothing to do. (That of DX12 has one, because it computes on all cores by itself.)
+    /// Sets the number of replicas. If there are more replicas than adapters, replicas share adapters. Never
+    /// changes the result.
+    ///
+    /// Default: one replica for each GPU, or one on the CPU, which uses all cores. On a software driver it is
+    /// one for each core, at most one for each shard ([`Builder::shards`]). The software driver of DX12 has
+    /// one replica, because it uses all cores by itself.
     #[doc(alias("DistributedDataParallel", "MirroredStrategy"))]
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = Some(replicas);
         self
     }
 
-    /// Sets the interval in steps at which the replicas' states are compared. They are compared before each
-    /// checkpoint too. 0 compares them never. Default: 100.
+    /// Sets the interval, in steps, at which the states of all replicas are compared. They are also compared
+    /// before each checkpoint. 0 turns all these comparisons off. Default: 100.
     pub fn digest_every(mut self, steps: u64) -> Self {
         self.digest_every = steps;
         self
     }
 
-    /// Sets which replica computes which shards. Never changes the answer. Default: by measured speed.
+    /// Sets how shards are assigned to replicas. Never changes the result. Default: by measured speed.
     pub fn assignment(mut self, assignment: Assignment) -> Self {
         self.options.assignment = assignment;
         self
     }
 
-    /// Sets how often a step is audited: made again by other replicas, which must give the same bytes. This
-    /// finds a GPU that computes wrongly; the run then goes back to the last state that is trusted, without
-    /// it. The last step of a fit is audited too. The bytes of the state that is trusted are kept in the
-    /// host's memory ([`MemoryEstimate::audits`](crate::MemoryEstimate::audits)). Default: audits aim at 1.5
-    /// % of the time ([`Audits::Share`]).
+    /// Sets how often a step is audited. An audit recomputes the step on other replicas, which must give the
+    /// same bytes. This finds GPUs that compute wrongly: the run drops such a GPU and goes back to the last
+    /// trusted state. The last step of a fit is always audited. The trusted state is kept in the host's
+    /// memory ([`MemoryEstimate::audits`](crate::MemoryEstimate::audits)). Default: audits take about 1.5 %
+    /// of the time ([`Audits::Share`]).
     ///
-    /// A run on a mixture of numeric classes ([`Builder::mixed`]) audits nothing, nor does one on several
-    /// machines, which refuses audits that are set here.
+    /// Runs on several numeric classes ([`Builder::mixed`]) and runs on several machines have no audits. On
+    /// several machines, setting audits is an error.
     pub fn audits(mut self, audits: Audits) -> Self {
         self.options.audits = audits;
         self
     }
 
-    /// Sets the machines of the run: all of them train as one, with the same bytes as one. Each process
-    /// builds the same trainer and calls the same functions in the same order. Observers are called on the
-    /// first rank, those with [`Observer::on_all_ranks`](crate::Observer::on_all_ranks) on all. Callbacks are
-    /// called on all ranks. Default: [`World::alone`].
+    /// Sets the machines that train together. They give the same bytes as one machine. Each process builds
+    /// the same trainer and calls the same functions in the same order. Observers are called on the first
+    /// rank only, unless [`Observer::on_all_ranks`](crate::Observer::on_all_ranks) says otherwise. Callbacks
+    /// are called on all ranks. Default: [`World::alone`].
     pub fn world(mut self, world: World) -> Self {
         self.world = world;
         self
     }
 
-    /// Sets the number of steps from one audit to the next, on average. 0 audits none. See
-    /// [`Builder::audits`].
+    /// Sets the mean number of steps between two audits. 0 turns audits off. See [`Builder::audits`].
     pub fn audit_every(self, steps: u64) -> Self {
         self.audits(Audits::Every(steps))
     }
 
-    /// Sets the time after which a replica that does not answer has left. Once its pace is known, a replica
-    /// has also left that takes more than twenty times as long as usual, and more than half a minute. It has
-    /// five minutes more where it has yet to compile kernels, such as in the first step. Default: five
-    /// minutes.
+    /// Sets how long the run waits for a replica before it counts as lost. Once the pace of a replica is
+    /// known, a replica that takes more than twenty times its usual step time, and at least half a minute, is
+    /// also dropped. It gets five more minutes if it has to compile kernels, such as in the first step.
+    /// Default: five minutes.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.options.deadline = deadline;
         self
     }
 
-    /// Sets the largest number of shards that a replica runs at once. Fewer take less memory and more time,
-    /// and never change the answer. Default: all that the replica has, or the largest power of two of them
-    /// that fits its device's memory.
+    /// Sets the maximum number of shards that a replica computes at once. Fewer take less memory and more
+    /// time. Never changes the result. Default: all shards of the replica, or the largest power of two of
+    /// them that fits the device's memory.
     ///
-    /// A model with batch norm always runs all shards of a replica at once. There a fast replica is given no
-    /// more shards than fit its device's memory.
+    /// A model with batch norm always computes all shards of a replica at once. A fast replica is then
+    /// assigned no more shards than fit its device's memory.
     pub fn shards_at_once(mut self, shards: usize) -> Self {
         self.options.shards_at_once = Some(shards);
         self
     }
 
-    /// Sets the largest number of steps in flight: 2 has a single replica submit a step while its device
-    /// computes the one before it, which takes staging memory for a second batch. 1 has each step end before
-    /// the next one begins, as several replicas always do. Never changes the answer. Default: 2 on a GPU, 1
-    /// on a CPU adapter, whose kernels share the cores with the host.
+    /// Sets the maximum number of steps in flight. With 2, a single replica submits a step while its device
+    /// still computes the previous one; this takes staging memory for a second batch. With 1, each step ends
+    /// before the next one begins. Several replicas always work like this. Never changes the result. Default:
+    /// 2 on a GPU, 1 on a CPU adapter, whose kernels share the cores with the host.
     pub fn steps_in_flight(mut self, steps: usize) -> Self {
         self.options.steps_in_flight = Some(steps);
         self
     }
 
-    /// Sets the largest number of bytes of its device's memory that a replica's state and scratch may take.
-    /// Never changes the answer. Default: what the device has, where it says so.
+    /// Sets the maximum number of bytes of device memory for a replica's state and scratch memory. Never
+    /// changes the result. Default: the memory of the device, if it is known.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = Some(bytes);
         self
     }
 
-    /// Remembers what each replica does with its time, for [`Trainer::write_trace`]. Default: it is not
-    /// remembered.
+    /// Records what each replica does with its time, for [`Trainer::write_trace`]. Default: off.
     pub fn timeline(mut self) -> Self {
         self.options.timeline = true;
         self
     }
 
-    /// Allows adapters of different numeric classes, whose numbers may differ in the last bits. Then one
-    /// replica updates the parameters and the others receive its bytes, so that replicas never drift apart,
-    /// and shards stay where they are, so that a run repeats on the same mixture; but another mixture, the
-    /// loss of a replica, or one that joins, gives other bits. Default: such adapters are an error.
+    /// Allows adapters of different numeric classes, which round differently. One replica then updates the
+    /// parameters, and the others receive its bytes, so that replicas never drift apart. The result is
+    /// reproducible only on the same mix: another mix, a lost replica or one that joins gives other bits.
+    /// Default: adapters of different classes are an error.
     pub fn mixed(mut self, allowed: bool) -> Self {
         self.mixed = allowed;
         self
     }
 
-    /// Shares what the optimizer keeps out among the replicas of all machines: each tensor has so many owners
-    /// (1, or 2 so that the loss of one replica or machine loses nothing), which update the parameter and
-    /// give it to the others. A replica then needs the memory of all parameters, but only of a part of what
-    /// the optimizer keeps; a step takes longer, since new parameters travel. Never changes the answer.
-    /// Default: each replica keeps all of it.
+    /// Shards the optimizer state across all replicas of all machines (like ZeRO stage 1). `owners` is the
+    /// number of replicas that store each tensor of the state. With 1, memory is lowest. With 2, losing one
+    /// replica or machine loses no state. The owners update a parameter and send it to the others, so a step
+    /// takes longer. Every replica still stores all parameters. Never changes the result. Default: every
+    /// replica stores the whole optimizer state.
     pub fn shard_optimizer(mut self, owners: usize) -> Self {
         self.options.owners = Some(owners.max(1));
         self.layout.states_apart = true;
         self
     }
 
-    /// Sets the size in bytes of a bucket of sums, which travel together between devices. Never changes the
-    /// answer. Default: 25 MB.
+    /// Sets the size in bytes of a gradient bucket: sums that are sent together. Never changes the result.
+    /// Default: 25 MB.
     pub fn bucket_bytes(mut self, bytes: usize) -> Self {
         self.layout.bucket_bytes = bytes;
         self
     }
 
-    /// Sets whether values that f16 holds take two bytes in mixed precision. Never changes the answer, which
-    /// is what the project's tests show with it. Default: they do.
+    /// Sets whether mixed precision stores values that f16 can hold in two bytes. Never changes the result.
+    /// Default: it does.
     #[cfg(feature = "testing")]
     pub fn f16_storage(mut self, stored: bool) -> Self {
         self.layout.f16 = stored;
         self
     }
 
-    /// Sets whether sums leave a device while it goes on computing. Never changes the answer. Default: they
+    /// Sets whether gradients leave a device while it still computes. Never changes the result. Default: they
     /// do.
     pub fn overlap(mut self, overlap: bool) -> Self {
         self.options.overlap = overlap;
         self
     }
 
-    /// Sets the prefix of the names of this run's fault points, for drills with the feature `faults` of
-    /// `unisono_replica`. On several machines the names begin with the rank before that: `rank-1:`. Default:
-    /// none.
+    /// Sets a prefix for the names of this run's fault points, for drills with the feature `faults` of
+    /// `unisono_replica`. On several machines the rank comes before it: `rank-1:`. Default: none.
     pub fn fault_scope(mut self, scope: &str) -> Self {
         self.options.fault_scope = scope.into();
         self
     }
 
-    /// Adds a callback, which is called as fits proceed and may change how they go on. Callbacks are called
-    /// in the order in which they were added. Default: there are none.
+    /// Adds a callback. It is called at steps and epochs, and may change how the run continues. Callbacks are
+    /// called in the order in which they were added. Default: none.
     pub fn callback(mut self, callback: impl Callback + 'static) -> Self {
         self.callbacks.all.push(Box::new(callback));
         self
     }
 
-    /// Adds an observer, which is called after every step and epoch, for example `Progress`.
-    /// Default: none.
+    /// Adds an observer, such as `Progress`. It is called after every step and epoch. Default: none.
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observers.push(Box::new(observer));
         self

@@ -9,14 +9,15 @@ use crate::trainer::Trainer;
 use crate::trainer::control::Control;
 use crate::{Epoch, Error, Step};
 
-/// A callback of a run: it is called on the trainer's thread as the run proceeds, with a [`Control`] by which
-/// it can change how the run goes on (Keras's `Callback`, Lightning's `Callback`). An
-/// [`Observer`](crate::Observer) only watches.
+/// A callback of a run (Keras's and Lightning's `Callback`). It is called on the trainer's thread at steps
+/// and epochs, with a [`Control`] that can change how the run continues. An [`Observer`](crate::Observer)
+/// only watches.
 ///
-/// Whatever a callback changes happens on all replicas alike, so the answer stays the same for any number of
-/// them, provided that the callback decides by nothing but what the run gives it: steps, epochs, the control.
+/// Every change applies to all replicas alike. The result therefore stays the same for any number of
+/// replicas, if the callback decides only by what the run gives it: steps, epochs, the control.
 ///
-/// A callback returns an error of its own by [`Error::other`]. A panic in it is an error of the fit, too.
+/// To return an error of your own, use [`Error::other`]. If a callback panics, this is an error of the fit
+/// too.
 ///
 /// ```
 /// use unisono::{Callback, Control, Epoch, Error, Influence};
@@ -37,47 +38,49 @@ use crate::{Epoch, Error, Step};
 /// }
 /// ```
 pub trait Callback: Send {
-    /// Returns the callback's name, by which checkpoints know it.
+    /// Returns the name by which checkpoints know the callback.
     fn name(&self) -> &str;
 
-    /// Returns by what the callback changes the run's answer. Default: [`Influence::NotCovered`].
+    /// Returns how the callback changes the result of the run. Default: [`Influence::NotCovered`].
     fn influence(&self) -> Influence {
         Influence::NotCovered
     }
 
-    /// Checks the callback's settings against what a run measures, before the run: `example` is an epoch in
+    /// Checks the callback's settings before the run. `example` is an epoch with the metrics of the run, in
     /// which everything is 0. Default: `Ok(())`.
     ///
     /// # Errors
-    /// A setting cannot work, or what the callback needs is not measured; the error is the message.
+    /// A setting cannot work, or a value that the callback needs is not measured. The error is the message.
     fn check(&self, _example: &Epoch) -> Result<(), String> {
         Ok(())
     }
 
-    /// Returns what the callback keeps between its calls, for checkpoints. It is asked after each call.
-    /// Default: null, for a callback that keeps nothing or only what it can see in the history.
+    /// Returns the state that the callback has between its calls, for checkpoints. It is called after each
+    /// other call.
+    ///
+    /// Default: null, for a callback without state, or with state that follows from the history.
     fn state(&self) -> Value {
         Value::Null
     }
 
-    /// Takes what [`Callback::state`] returned earlier: when a run is resumed, or goes back to an earlier
-    /// step because replicas were wrong. Default: does nothing.
+    /// Restores what [`Callback::state`] returned earlier: when a run is resumed, or when it goes back to an
+    /// earlier step because replicas were wrong. Default: does nothing.
     ///
     /// # Errors
-    /// The value is not one that this callback returns; the error is the message.
+    /// The value is not one that this callback returns. The error is the message.
     fn restore(&mut self, _state: &Value) -> Result<(), String> {
         Ok(())
     }
 
     /// Returns whether the next step waits for [`Callback::step_ended`]. Default: true. If no callback of a
-    /// run has it wait, a GPU computes the next step meanwhile. The callback may then set learning rates
-    /// there, log and note, and nothing else: predictions, evaluations, weights, saving and ending the fit
-    /// are errors, on any number of replicas. At the end of an epoch it may do everything.
+    /// run makes it wait, a GPU computes the next step in the meantime. `step_ended` may then only set
+    /// learning rates, log and note. Predictions, evaluations, weights, saving and ending the fit are errors
+    /// there, on any number of replicas. At the end of an epoch everything is allowed.
     fn awaits_steps(&self) -> bool {
         true
     }
 
-    /// Is called when a fit begins that has something to do. Default: does nothing.
+    /// Called when a fit begins, unless all its epochs are already done. Default: does nothing.
     ///
     /// # Errors
     /// An error ends the fit before its first step.
@@ -85,8 +88,8 @@ pub trait Callback: Send {
         Ok(())
     }
 
-    /// Is called after each step of a fit. Default: does nothing. A run that is asked to stop meanwhile stops
-    /// when all callbacks were called: an evaluation that one of them asked for is not cut short.
+    /// Called after each step of a fit. Default: does nothing. If the run is asked to stop in the meantime,
+    /// it stops after all callbacks were called. An evaluation that one of them has started is not cut short.
     ///
     /// # Errors
     /// An error ends the fit after the step.
@@ -94,7 +97,7 @@ pub trait Callback: Send {
         Ok(())
     }
 
-    /// Is called after each epoch of a fit and its evaluation, before the observers. Default: does nothing.
+    /// Called after each epoch of a fit and its evaluation, before the observers. Default: does nothing.
     ///
     /// # Errors
     /// An error ends the fit. The epoch has then not ended, and the next fit begins with its end.
@@ -103,13 +106,13 @@ pub trait Callback: Send {
     }
 }
 
-/// By what a callback changes a run's answer. A resumed run is compared with its own by it.
+/// How a callback changes the result of a run. A resume compares it with that of the original run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Influence {
     /// The callback changes nothing that the answer depends on: it predicts, evaluates, saves or reports.
     None,
-    /// The callback's decisions depend on these settings, and on what the run gives it. A text of one's own
+    /// The callback's decisions depend on these settings, and on what the run gives it. A text of your own
     /// has a version, which changes with the code.
     By(String),
     /// The callback may change the answer, and nothing stands for how it decides. The run's identity says so.
@@ -264,8 +267,10 @@ impl Trainer {
     pub(super) fn note_end(&mut self) {
         let step = self.steps();
         if let Some(stopped) = self.stopped().cloned() {
-            self.watch
-                .note(&format!("the run ends after step {step}, by {}: {}", stopped.by, stopped.reason));
+            self.watch.note(&format!(
+                "the run ends after step {step}, ended by {}: {}",
+                stopped.by, stopped.reason
+            ));
         } else if let Some(pause) = self.callbacks.pause.take() {
             self.watch.note(&format!("the fit ends after step {step}, {pause}"));
         }

@@ -11,12 +11,13 @@ use crate::trainer::Trainer;
 use crate::trainer::callback::not_awaited;
 use crate::{Epoch, Error, Evaluation, History, Predictions};
 
-/// What a [`Callback`](crate::Callback) sees of a run, and what it can ask of it.
+/// What a [`Callback`](crate::Callback) can see and change of a run.
 ///
-/// A learning rate that is set in [`Callback::step_ended`](crate::Callback::step_ended) of step n holds from
-/// step n + 2 on, since step n + 1 may be under way already. Whatever is set at the end of an epoch holds
-/// from the next step on. All of it is part of the run and of its checkpoints: a resumed run goes on as it
-/// would have. Predictions, evaluations and the weights are those after all steps before.
+/// A learning rate that is set in [`Callback::step_ended`](crate::Callback::step_ended) of step n takes
+/// effect at step n + 2, because step n + 1 may already be running. A rate that is set at the end of an epoch
+/// takes effect at the next step. All changes are part of the run and of its checkpoints: a resumed run
+/// continues as the original would have. Predictions, evaluations and weights are those after all previous
+/// steps.
 pub struct Control<'a> {
     pub(super) trainer: &'a mut Trainer,
     /// The callback that is called.
@@ -33,18 +34,18 @@ impl Control<'_> {
         self.trainer.steps()
     }
 
-    /// Returns the epochs so far. At the end of an epoch it is among them.
+    /// Returns the results of all epochs so far, including the one that has just ended.
     pub fn history(&self) -> &History {
         self.trainer.history()
     }
 
-    /// Returns the learning rate that the next step would have, or `None` if the optimizer has no
-    /// [`Schedule`](crate::Schedule). Changes that hold from later steps on do not show yet.
+    /// Returns the learning rate of the next step, or `None` if the optimizer has no
+    /// [`Schedule`](crate::Schedule). Changes that take effect later are not included.
     pub fn learning_rate(&self) -> Option<f64> {
         self.trainer.learning_rate()
     }
 
-    /// Returns the names of the run's phases, in order. A run without phases has none.
+    /// Returns the names of the run's phases, in order. They are empty in a run without phases.
     pub fn phases(&self) -> Vec<String> {
         self.trainer.plan.parts.phases.iter().map(|phase| phase.name.clone()).collect()
     }
@@ -64,35 +65,35 @@ impl Control<'_> {
         Ok(own.map_or(&[], |own| epochs_in(self.trainer.history(), &own.epochs)))
     }
 
-    /// Returns the learning rate that the next step of a phase would have, or `None` if there is no such
-    /// phase or its optimizer has no [`Schedule`](crate::Schedule).
+    /// Returns the learning rate of the next step of a phase, or `None` if there is no such phase or its
+    /// optimizer has no [`Schedule`](crate::Schedule).
     pub fn learning_rate_of(&self, phase: &str) -> Option<f64> {
         let at = self.trainer.plan.parts.phases.iter().position(|other| other.name == phase)?;
         let step = self.trainer.optimizer_step(Some(at));
         self.trainer.plan.parts.optimizer_of(Some(at)).learning_rate(step)
     }
 
-    /// Sets the learning rate, in place of the schedule's. Where optimizers of [`Groups`](crate::Groups) or
-    /// of [`Phase`](crate::Phase)s have their own, all get this one.
+    /// Sets the learning rate, in place of the schedule's. All optimizers of [`Groups`](crate::Groups) and of
+    /// [`Phase`](crate::Phase)s get this rate.
     ///
     /// # Errors
-    /// The rate is negative or not finite; an optimizer has no schedule.
+    /// The rate is negative or not finite. An optimizer has no schedule.
     pub fn set_learning_rate(&mut self, rate: f64) -> Result<(), Error> {
         self.each_phase(|run, phase| run.change_rate(phase, Some(rate), 1.0))
     }
 
-    /// Multiplies the learning rate, that of the schedule or that which was set, by a factor, on top of
-    /// earlier factors. In a run in [`Phase`](crate::Phase)s those of all phases are multiplied.
+    /// Multiplies the learning rate by a factor, on top of earlier factors. In a run with
+    /// [`Phase`](crate::Phase)s, the rates of all phases are multiplied.
     ///
     /// # Errors
-    /// The factor is negative or not finite; an optimizer has no schedule.
+    /// The factor is negative or not finite. An optimizer has no schedule.
     pub fn scale_learning_rate(&mut self, factor: f64) -> Result<(), Error> {
         self.each_phase(|run, phase| run.scale_rate(phase, factor))
     }
 
-    /// Sets the learning rate of a phase, in place of its schedule's. Set in
-    /// [`Callback::step_ended`](crate::Callback::step_ended), it holds from the second of the phase's steps
-    /// after this one on, since the first may be under way already.
+    /// Sets the learning rate of a phase, in place of its schedule's. If it is set in
+    /// [`Callback::step_ended`](crate::Callback::step_ended), it takes effect at the phase's second step
+    /// after this one, because the first may already be running.
     ///
     /// # Errors
     /// As [`Control::set_learning_rate`]; the run has no such phase.
@@ -101,8 +102,8 @@ impl Control<'_> {
         self.change_rate(Some(phase), Some(rate), 1.0)
     }
 
-    /// Multiplies the learning rate of a phase by a factor, on top of earlier factors. It holds from the step
-    /// on from which [`Control::set_learning_rate_of`] does.
+    /// Multiplies the learning rate of a phase by a factor, on top of earlier factors. It takes effect at the
+    /// same step as [`Control::set_learning_rate_of`] would.
     ///
     /// # Errors
     /// As [`Control::scale_learning_rate`]; the run has no such phase.
@@ -155,29 +156,29 @@ impl Control<'_> {
         self.trainer.apply_rates()
     }
 
-    /// Ends the run for good, after this step or epoch: the fit saves it and returns, and a later fit, of
-    /// this run or one that is resumed from it, trains no more unless [`Trainer::go_on`] was called. The
-    /// first reason counts.
+    /// Ends the run for good, after this step or epoch. The fit saves the run and returns. Later fits, also
+    /// after a resume, train no more unless [`Trainer::go_on`] was called. If there are several reasons, the
+    /// first counts.
     pub fn stop(&mut self, reason: &str) {
         let stopped = Stopped { steps: self.steps(), by: self.name.clone(), reason: reason.to_owned() };
         self.trainer.state.control.stopped.get_or_insert(stopped);
     }
 
-    /// Ends the fit after this step or epoch, as a signal does: it saves and returns, and the next fit goes
-    /// on from there. On several machines one on which a callback asks for it is enough.
+    /// Ends the fit after this step or epoch, as a signal does. It saves the run and returns, and the next
+    /// fit continues from there. On several machines, one callback on one machine is enough.
     pub fn pause(&mut self, reason: &str) {
         let by = &self.name;
         self.trainer.callbacks.pause.get_or_insert_with(|| format!("by {by}: {reason}"));
     }
 
-    /// Saves the run, if it is saved anywhere, once all callbacks were called. Where the disk is slow, no
-    /// later step takes the place of this one.
+    /// Saves the run, if it has a checkpoint directory, after all callbacks were called. Even if the disk is
+    /// slow, no later step replaces this one.
     pub fn save(&mut self) {
         self.trainer.callbacks.save = true;
     }
 
     /// Evaluates one epoch of a loader, as [`Trainer::evaluate`] does. The first batch is audited, unless
-    /// none is ever audited.
+    /// audits are off.
     ///
     /// # Errors
     /// Those of [`Trainer::evaluate`].
@@ -268,8 +269,8 @@ impl Trainer {
         self.state.control.stopped.as_ref()
     }
 
-    /// Lets a run train on that a callback has ended. [`EarlyStopping`](crate::EarlyStopping) counts anew how
-    /// many epochs were no better than the best so far.
+    /// Lets a run continue that a callback has ended. [`EarlyStopping`](crate::EarlyStopping) starts counting
+    /// epochs without improvement again.
     pub fn go_on(&mut self) {
         if self.state.control.stopped.take().is_some() {
             self.state.control.gone_on = Some(self.steps());
@@ -290,9 +291,9 @@ impl Trainer {
         applied.map_err(|problem| Error::setting("learning rate", problem))
     }
 
-    /// Sets parameters and statistics to those that a callback kept last, as
+    /// Sets parameters and statistics to those that a callback has kept, as
     /// [`EarlyStopping::restore_best`](crate::EarlyStopping::restore_best) does when it stops a run. Returns
-    /// whether there were any. Training that goes on from here is another run.
+    /// whether there were any. Training that continues from here is another run.
     ///
     /// # Errors
     /// As [`Control::restore_weights`].

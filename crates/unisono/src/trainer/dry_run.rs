@@ -9,15 +9,15 @@ use crate::{Error, Evaluation, Trainer};
 const BATCHES: u64 = 2;
 
 impl Trainer {
-    /// Trains on two batches and evaluates two, and then sets everything back to what it was (Lightning's
-    /// `fast_dev_run`): it finds out within seconds whether a long run can work. Returns the loss and the
-    /// metrics of the last step, and those of the evaluation, if there are validation data.
+    /// Trains on two batches, evaluates two, and restores everything (Lightning's `fast_dev_run`). Use it to
+    /// find out within seconds whether a long run can work. Returns the loss and the metrics of the last
+    /// step, and those of the evaluation if there are validation data.
     ///
-    /// Nothing is saved, and neither observers nor callbacks are called. A fit after it gives the same bits
-    /// as one without it.
+    /// Nothing is saved. Neither observers nor callbacks are called. A fit afterwards gives the same bits as
+    /// without the dry run.
     ///
     /// # Errors
-    /// Those of steps and evaluations. What was there before is set back then, too.
+    /// Those of steps and evaluations. The previous state is restored in this case too.
     #[doc(alias = "fast_dev_run")]
     pub fn dry_run(
         &mut self,

@@ -10,7 +10,7 @@ use crate::compile::programs::{ProgramId, Programs};
 use crate::objective::running::Running;
 use crate::{Error, Evaluation, Trainer};
 
-/// An output of a model for samples.
+/// One output of a model for a number of samples.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Prediction {
@@ -22,7 +22,7 @@ pub struct Prediction {
     pub values: Vec<f32>,
 }
 
-/// The outputs of a model for samples, in the model's order.
+/// The outputs of a model for a number of samples, in the order of the model's outputs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Predictions(pub(crate) Vec<Prediction>);
 
@@ -90,13 +90,12 @@ pub(crate) fn all_predicted(batches: &Batches) -> Result<(), Error> {
 }
 
 impl Trainer {
-    /// Evaluates one epoch of a loader, each replica doing its share. Returns the mean loss, and the metrics
-    /// over all its samples. Observers are told of samples that the loader skipped
-    /// ([`Loader::skip_bad`]).
+    /// Evaluates one epoch of a loader on all replicas. Returns the mean loss, and the metrics over all
+    /// samples. Observers are told of samples that the loader skipped ([`Loader::skip_bad`]).
     ///
     /// # Errors
-    /// Data that do not fit the model; a bad sample; an error of the replicas. [`Error::Stopped`] if the run
-    /// is asked to stop ([`Trainer::stop_on`]).
+    /// The data do not fit the model. A sample is bad. The replicas fail. [`Error::Stopped`] if the run is
+    /// asked to stop ([`Trainer::stop_on`]).
     pub fn evaluate(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
         let evaluated = self.evaluate_here(loader);
         self.together(evaluated)
@@ -135,20 +134,20 @@ impl Trainer {
         Ok(evaluation)
     }
 
-    /// Returns the output of a model that has one, for every sample of a loader, in its order:
-    /// `[samples, ...]`. Each replica does its share.
+    /// Returns the output of a model with one output for every sample of a loader, in the loader's order:
+    /// `[samples, ...]`. All replicas share the work.
     ///
     /// # Errors
-    /// Data that do not fit the model; a bad sample, also where the loader would skip it, because the rows
-    /// behind it would stand for other samples; a model with several outputs; an error of the replicas;
-    /// [`Error::Stopped`] as in [`Trainer::evaluate`].
+    /// The data do not fit the model. A sample is bad, even if the loader would skip it: later rows would
+    /// then belong to other samples. The model has several outputs. The replicas fail. [`Error::Stopped`] as
+    /// in [`Trainer::evaluate`].
     pub fn predict(&mut self, loader: &Loader) -> Result<Vec<f32>, Error> {
         self.only_output()?;
         Ok(self.predict_all(loader)?.0.pop().map(|prediction| prediction.values).unwrap_or_default())
     }
 
-    /// Returns all outputs of the model for every sample of a loader, in its order. Each replica does its
-    /// share.
+    /// Returns all outputs of the model for every sample of a loader, in the loader's order. All replicas
+    /// share the work.
     ///
     /// # Errors
     /// As [`Trainer::predict`], but for any number of outputs.
@@ -157,9 +156,9 @@ impl Trainer {
         self.together(predicted)
     }
 
-    /// Returns some outputs of the model for every sample of a loader, in its order. The samples need only
-    /// the fields that these outputs depend on. What the model carries to the next batch counts as one of
-    /// them.
+    /// Returns some outputs of the model for every sample of a loader, in the loader's order. The samples
+    /// need only the fields that these outputs depend on. State that the model carries to the next batch
+    /// counts as one of these outputs.
     ///
     /// # Errors
     /// As [`Trainer::predict_all`]; the model has no such output.
@@ -184,13 +183,13 @@ impl Trainer {
         Ok(all)
     }
 
-    /// Returns the output of a model that has one, for a batch of up to the global batch's size. Where the
-    /// model carries something, it goes on from the last such call, evaluation or prediction, until
+    /// Returns the output of a model with one output for a batch of at most the global batch's size. A
+    /// stateful model continues from the previous call, evaluation or prediction, until you call
     /// [`Trainer::reset_carries`].
     ///
     /// # Errors
-    /// A batch that does not fit the model; a model with several outputs; an error of the replicas;
-    /// [`Error::Stopped`] as in [`Trainer::evaluate`].
+    /// The batch does not fit the model. The model has several outputs. The replicas fail. [`Error::Stopped`]
+    /// as in [`Trainer::evaluate`].
     pub fn predict_batch(&mut self, batch: &Batch) -> Result<Vec<f32>, Error> {
         self.only_output()?;
         Ok(self.predict_batch_all(batch)?.0.pop().map(|prediction| prediction.values).unwrap_or_default())
@@ -204,8 +203,8 @@ impl Trainer {
         self.predict_batch_of(batch, None)
     }
 
-    /// Returns some outputs of the model for a batch, which needs only the fields that these depend on, as
-    /// [`Trainer::predict_outputs`] does.
+    /// Returns some outputs of the model for a batch. The batch needs only the fields that these outputs
+    /// depend on, as with [`Trainer::predict_outputs`].
     ///
     /// # Errors
     /// As [`Trainer::predict_batch_all`]; the model has no such output.
@@ -283,18 +282,18 @@ impl Trainer {
         self.heard(prepared)
     }
 
-    /// Sets the carries of all lanes back to zeros, those of training and those that
-    /// [`Trainer::predict_batch`] goes on with.
+    /// Sets the state that a model carries from batch to batch to zeros, in all lanes: for training, and for
+    /// [`Trainer::predict_batch`].
     ///
-    /// [`Trainer::fit`] does so at the start of every epoch, [`Trainer::evaluate`] and [`Trainer::predict`]
-    /// for their own at their start.
+    /// [`Trainer::fit`] does this at the start of every epoch. [`Trainer::evaluate`] and [`Trainer::predict`]
+    /// start with zeros of their own.
     pub fn reset_carries(&mut self) {
         self.state.carries.reset();
         self.using.reset();
     }
 
-    /// Returns what training carries to its next step, by name, such as `0.h_l0`: `[lanes, ...]`, a lane for
-    /// each row of the batch.
+    /// Returns the state that training carries to its next step, by name, such as `0.h_l0`: `[lanes, ...]`,
+    /// with one lane for each row of the batch.
     pub fn carry(&self, name: &str) -> Option<&[f32]> {
         self.state.carries.get(name)
     }

@@ -72,10 +72,11 @@ pub struct ExportedModel {
 }
 
 impl ExportedModel {
-    /// Opens `NAME.safetensors` and the `NAME.json` beside it, and checks that they belong together.
+    /// Opens `NAME.safetensors` and the `NAME.json` next to it, and checks that they belong together.
     ///
     /// # Errors
-    /// Files that cannot be read, are no pair, or describe a model that this version does not know.
+    /// A file cannot be read, the two do not belong together, or they describe a model that this version does
+    /// not know.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let (weights, description) = read_export(path)?;
@@ -98,9 +99,9 @@ impl ExportedModel {
 }
 
 impl Trainer {
-    /// Writes the model as plain safetensors, which any reader loads, and `NAME.json` beside it, from which
-    /// [`ExportedModel::open`] builds it again. A model with layers that the user defines is written without
-    /// the latter, and [`Exported::description`] is `None`. On several machines all ranks call this.
+    /// Writes the weights as a plain safetensors file, and a description of the model as `NAME.json` next to
+    /// it. [`ExportedModel::open`] builds the model from both. If the model has layers of your own, there is
+    /// no description, and [`Exported::description`] is `None`. On several machines all ranks call this.
     ///
     /// # Errors
     /// The replicas fail, or a file cannot be written.
@@ -125,7 +126,7 @@ impl Trainer {
     /// The file is replaced at one instant, and a link at its path is replaced, not followed.
     ///
     /// # Errors
-    /// The model draws random numbers when it predicts, or has an op of one's own; it takes more than 2 GB;
+    /// The model draws random numbers when it predicts, or has an op of your own; it takes more than 2 GB;
     /// the file cannot be written; the replicas fail.
     pub fn export_onnx(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
         self.check_before_leaving()?;

@@ -32,28 +32,30 @@ impl Pulled {
 }
 
 impl Trainer {
-    /// Trains until `epochs` epochs are done, counted from the run's start, and returns the whole run's
-    /// history.
+    /// Trains until `epochs` epochs are done, and returns the history of the whole run. **Epochs count from
+    /// the start of the run**: calling it again with the same number, or after a resume, trains only the
+    /// missing epochs.
     ///
-    /// The loader says what to read and in which order. The batch size is the trainer's: a loader's own batch
-    /// size is not used, and a difference is reported to the observers. After each epoch the model is
-    /// evaluated on `validation`, whose fields are compared with the model's before the first step.
+    /// The loader says what to read and in which order. The batch size is the trainer's. If the loader has
+    /// another one, it is ignored and the observers are told. After each epoch the model is evaluated on
+    /// `validation`. The fields of the validation data are checked before the first step.
+    ///
+    /// To end a fit early, use [`Trainer::stop_on`] or a [`Callback`](crate::Callback)
+    /// ([`Trainer::stopped`]). A stop is not an error. The fit ends after the current step without waiting
+    /// for more data, saves the run, and returns the history so far. If an evaluation was in progress, it
+    /// ends after its current batch, and the next fit repeats it.
     ///
     /// # Errors
-    /// Before the first step: the directory of checkpoints holds a later one of another run, or the
-    /// validation data do not fit the model. After that, the first error of the pipeline, of a step or of an
-    /// evaluation. Nothing of a failed step has happened; an epoch whose evaluation failed has not ended, and
-    /// the next fit, of this run or one resumed from it, begins with that. What was done before is saved,
-    /// where checkpoints go anywhere, unless the error is one of the replicas or of the checkpoints
-    /// themselves. Observers are told what became of all saves before the error is returned. At the end,
-    /// [`Error::NotSaved`] if the run is saved to a directory and its last step could not be, even where a
-    /// failed save does not end a run in between.
+    /// Before the first step: the checkpoint directory has a later checkpoint of another run, or the
+    /// validation data do not fit the model.
     ///
-    /// That a run is asked to stop ([`Trainer::stop_on`]) is no error: the fit ends after the current step,
-    /// is saved and returns the history so far. It does not wait for a batch that is not ready. An evaluation
-    /// ends after the current batch, and the epoch then has not ended, as if the evaluation had failed. A
-    /// [`Callback`](crate::Callback) may end a fit too ([`Trainer::stopped`]). A fit that has nothing to do
-    /// tells the observers so.
+    /// After that: the first error of the data, of a step or of an evaluation. A failed step has changed
+    /// nothing. If an evaluation failed, the epoch has not ended, and the next fit starts with this
+    /// evaluation, also after a resume. Everything done before the error is saved if the run has a checkpoint
+    /// directory, unless the error is one of the replicas or of the checkpoints. The observers are told the
+    /// result of all saves before the error is returned.
+    ///
+    /// [`Error::NotSaved`] at the end, if the last step could not be saved to the checkpoint directory.
     pub fn fit(
         &mut self,
         train: &Loader,
@@ -113,17 +115,17 @@ impl Trainer {
         let done = self.position().epoch;
         if let Some(stopped) = self.stopped().cloned() {
             self.watch.note(&format!(
-                "note: nothing to do: the run ended after step {}, by {}: {} (Trainer::go_on lets it train on)",
+                "note: nothing to do: the run was ended after step {} by {}: {} (call Trainer::go_on to continue it)",
                 stopped.steps, stopped.by, stopped.reason
             ));
             return true;
         }
         if done >= epochs {
             self.watch.note(&format!(
-                "note: nothing to do: the run has done {done} epochs, and {epochs} are asked for, counted from its start"
+                "note: nothing to do: {done} epochs are done and {epochs} are requested (epochs count from the start of the run)"
             ));
         } else if self.watch.stop.is_asked() {
-            self.watch.note("note: the run was asked to stop before this fit (Stop::reset takes that back)");
+            self.watch.note("note: the run was asked to stop before this fit (call Stop::reset to continue)");
         }
         false
     }
@@ -197,7 +199,7 @@ impl Trainer {
         let Some(own) = loader.explicit_batch_size().filter(|own| *own != global_batch) else { return };
         if !std::mem::replace(&mut self.watch.told_batch, true) {
             self.watch.note(&format!(
-                "note: the loader's batch size of {own} is not used: a fit takes the trainer's global batch of {global_batch}"
+                "note: the loader's batch size of {own} is ignored: a fit uses the trainer's global batch of {global_batch}"
             ));
         }
     }
@@ -208,8 +210,8 @@ impl Trainer {
             self.plan.program(ProgramId::Train).inputs().iter().any(|input| input.kind == InputKind::Carry);
         if carries && loader.is_shuffled() && !std::mem::replace(&mut self.watch.told_carries, true) {
             self.watch.note(
-                "warning: the model carries values from batch to batch, and the loader shuffles: a row does not continue \
-                 the row before it (Loader::lanes makes rows that do)",
+                "warning: the model is stateful, but the loader shuffles: rows do not continue those of the batch before \
+                 (Loader::lanes makes rows that do)",
             );
         }
     }

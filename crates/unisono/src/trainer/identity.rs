@@ -237,8 +237,8 @@ impl Trainer {
             hash.job.iter().for_each(Hashing::hurry);
             let step = hash.step;
             self.watch.note(&format!(
-                "note: the steps after step {step} are saved once the data are found to be those of the run: \
-                 they are being hashed, and a process that is killed before that loses the steps"
+                "note: the steps after step {step} are saved once the data are hashed and found to be those of the run; if the \
+                 process is killed before that, these steps are lost"
             ));
         }
         puts_off
@@ -286,7 +286,7 @@ impl Trainer {
             self.content_within(WAIT)?;
             let is_long = self.data_hash.pending && since.elapsed() >= CHECKPOINT_WAITS;
             if is_long && !std::mem::replace(&mut self.data_hash.told_wait, true) {
-                self.watch.note("note: the run waits until its data are hashed, before it is saved");
+                self.watch.note("note: waiting until the data are hashed before the run is saved");
             }
         }
         Ok(())
@@ -309,7 +309,7 @@ impl Trainer {
         if !std::mem::replace(&mut self.data_hash.told_unsaved, true) {
             let step = self.data_hash.step;
             self.watch.note(&format!(
-                "warning: the steps after step {step} are not saved: the data were not yet found to be those of the run"
+                "warning: the steps after step {step} are not saved: it is not yet known whether the data are those of the run"
             ));
         }
     }

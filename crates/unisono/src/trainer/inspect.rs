@@ -11,8 +11,8 @@ use crate::observe::trace;
 use crate::{Error, History, Report, Scaling, Stop, Summary, Trainer};
 
 impl Trainer {
-    /// Returns the layers with their output shapes and parameter counts, and what a training step takes of a
-    /// device's memory.
+    /// Returns the layers with their output shapes and parameter counts, and the device memory that a
+    /// training step needs (Keras's `summary`).
     pub fn summary(&self) -> Summary {
         Summary {
             lines: self.plan.programs.summary.clone(),
@@ -21,8 +21,8 @@ impl Trainer {
         }
     }
 
-    /// Returns what a user should know of the settings: replicas that will be idle or unevenly loaded,
-    /// answers that depend on the number of replicas.
+    /// Returns warnings about the model and the settings, such as idle replicas or a result that depends on
+    /// the number of replicas.
     pub fn notes(&self) -> &[String] {
         &self.watch.notes
     }
@@ -47,7 +47,7 @@ impl Trainer {
         self.watch.input.as_ref()
     }
 
-    /// Returns where the time went, replica by replica, and whether the input kept up.
+    /// Returns where the time of each replica went, and whether the input kept up.
     pub fn report(&self) -> Report {
         let memory = &self.plan.memory;
         let shards_at_once = memory.limited_by.is_some().then(|| memory.how());
@@ -65,8 +65,8 @@ impl Trainer {
         }
     }
 
-    /// Returns what is known about the audits of training steps: how many passed, how often there is one, and
-    /// what they took.
+    /// Returns the results of the audits of training steps: how many passed, how often there is one, and how
+    /// long they took.
     pub fn audits(&self) -> AuditReport {
         let mut all = self.crew.replicas.audits(ProgramId::Train.index());
         let numbers = self.plan.train_indices().into_iter().skip(1);
@@ -84,7 +84,7 @@ impl Trainer {
         self.state.position.data.position
     }
 
-    /// Returns the samples of the training data that were found bad and left out, where the loader allows it.
+    /// Returns the training samples that were bad and were left out, if the loader allows that.
     pub fn skipped(&self) -> &[u64] {
         &self.state.position.data.skipped
     }
@@ -94,25 +94,26 @@ impl Trainer {
         self.state.position.step
     }
 
-    /// Returns the epochs so far.
+    /// Returns the results of all epochs so far.
     pub fn history(&self) -> &History {
         &self.state.history
     }
 
-    /// Returns the loss scale in mixed precision, and the number of steps that were skipped for it.
+    /// Returns the loss scale in mixed precision, and how many steps were skipped because of it.
     pub fn scaling(&self) -> Option<&Scaling> {
         self.state.loss_scale.as_ref()
     }
 
-    /// Makes fits, evaluations and predictions end early once `stop` is asked: a fit after the current step,
-    /// saved, as [`Trainer::fit`] says, evaluations and predictions with [`Error::Stopped`].
+    /// Ends fits, evaluations and predictions early when you ask `stop` to. A fit ends after the current step
+    /// and saves the run ([`Trainer::fit`]). Evaluations and predictions end with [`Error::Stopped`].
     ///
-    /// Reading data does not delay it, even if a source never returns. A step does, by the time that it
-    /// takes; a device that hangs does, up to [`Builder::deadline`](crate::Builder::deadline); and so does
-    /// writing the last checkpoint.
+    /// A stop does not wait for data, even if a source never returns. It waits for the current step, for a
+    /// device that hangs (up to [`Builder::deadline`](crate::Builder::deadline)), and for the last checkpoint
+    /// to be written.
     ///
-    /// On several machines a stop that is asked on one of them ends the fit on all after the same step, and
-    /// evaluations and predictions run to their end. [`Stop::reset`] on that machine lets the next fit go on.
+    /// On several machines, a stop on one of them ends the fit on all machines after the same step.
+    /// Evaluations and predictions run to their end. [`Stop::reset`] on that machine lets the next fit
+    /// continue.
     pub fn stop_on(&mut self, stop: &Stop) {
         match self.world().is_alone() {
             true => self.watch.stop = stop.clone(),
@@ -120,13 +121,14 @@ impl Trainer {
         }
     }
 
-    /// Writes what each replica did with its time since the last trace that was written, with
-    /// [`crate::Builder::timeline`], in Chrome's trace format, to open in Perfetto. On several machines the
-    /// first rank writes what all of them did, each by its own clock, which begins when its replicas start.
+    /// Writes what each replica did with its time, in Chrome's trace format for Perfetto. It covers the time
+    /// since the last trace that was written. Requires [`crate::Builder::timeline`]. On several machines the
+    /// first rank writes the times of all machines. Each has its own clock, which starts when its replicas
+    /// start.
     ///
     /// # Errors
     /// The file cannot be written, on any rank. On several machines, a rank does not answer. Nothing is lost
-    /// then: the trace can be written to another file.
+    /// then: write the trace to another file.
     pub fn write_trace(&mut self, path: &Path) -> Result<(), Error> {
         let written = self.write_trace_here(path);
         self.together(written)?;

@@ -6,16 +6,16 @@ use crate::compile::plan::supports;
 use crate::{Error, Trainer};
 
 impl Trainer {
-    /// Takes in one more replica, on the first adapter whose name holds `name` (see [`unisono_gpu::select`]):
-    /// from the next step on it shares the work. Returns its number. No bit shows it, except in a run on a
-    /// mixture of classes ([`crate::Builder::mixed`]), where it changes which replica runs which shards:
-    /// from here on the run is that of the larger mixture, which is reported to observers and named in
-    /// checkpoints.
+    /// Adds a replica on the first adapter whose name contains `name` (see [`unisono_gpu::select`]). It
+    /// shares the work from the next step on. Returns its number. The result does not change, except in a run
+    /// on several numeric classes ([`crate::Builder::mixed`]). There it changes which replica runs which
+    /// shards, and the run continues as one on the larger mix. Observers are told, and checkpoints name the
+    /// mix.
     ///
     /// # Errors
-    /// There is no such adapter. It is of another numeric class than the run's, unless the run was started on
-    /// a mixture. It does not open, or does not take the state. The run continues without it. The replicas
-    /// that are there differ ([`Error::RolledBack`]): the trainer is back at an earlier step.
+    /// There is no such adapter. It is of another numeric class, and the run was not started on a mix. It
+    /// does not open, or does not accept the state. In these cases the run continues without it.
+    /// [`Error::RolledBack`]: the present replicas differ, and the trainer is back at an earlier step.
     pub fn join(&mut self, name: &str) -> Result<usize, Error> {
         if !self.world().is_alone() {
             return Err(Error::setting("join", "in a run on several machines no replica joins"));
@@ -39,18 +39,18 @@ impl Trainer {
         if self.crew.mixed {
             let (name, step) = (adapter.label(), self.steps());
             self.watch.note(&format!(
-                "replica {joined} ({name}) joined at step {step}: shards are given out anew, and from here on the bits are those of \
-                 another mixture"
+                "replica {joined} ({name}) joined at step {step}: the shards are reassigned, and the results from here on are those \
+                 of another mix"
             ));
         }
         self.crew.classes.join(joined, adapter);
         Ok(joined)
     }
 
-    /// Compares the replicas' states.
+    /// Compares the states of all replicas.
     ///
     /// # Errors
-    /// [`Error::RolledBack`] where states differ; it names the replicas.
+    /// [`Error::RolledBack`] if states differ. It names the replicas.
     pub fn check_replicas(&mut self) -> Result<(), Error> {
         let same = self.crew.replicas.check_all_digests();
         self.heard(same)?;

@@ -62,7 +62,7 @@ impl Trainer {
         }
         self.plan.lengths.remove(0);
         self.watch.note(&format!(
-            "note: programs for {} lengths are kept, and those for {what} were dropped: pad to fewer lengths, or see \
+            "note: programs for {} lengths are kept, and those for {what} were dropped: pad to fewer lengths, or raise \
              Builder::lengths",
             self.plan.most_lengths
         ));

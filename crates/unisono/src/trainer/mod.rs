@@ -54,7 +54,8 @@ use crate::trainer::held_out::KnownData;
 use crate::trainer::identity::DataHash;
 use crate::trainer::trust::Trust;
 
-/// Trains a model on every replica.
+/// Trains a model on all replicas, evaluates it, predicts with it, and saves and resumes the run (Keras's
+/// `Model.fit`, Lightning's `Trainer`). [`Trainer::builder`] sets one up.
 pub struct Trainer {
     /// What is trained, as it was compiled.
     plan: Plan,

@@ -12,17 +12,17 @@ use crate::model::functional::OUTPUT;
 use crate::trainer::builder::Builder;
 
 impl Builder {
-    /// Sets what samples of each class count in training, by the number of the class (Keras's `class_weight`;
-    /// PyTorch's `CrossEntropyLoss(weight=...)` without label smoothing, whose parts it weighs by their own
-    /// classes). Default: all count alike.
+    /// Sets the weight of each class in training, by the number of the class (Keras's `class_weight`;
+    /// PyTorch's `CrossEntropyLoss(weight=...)`, without label smoothing). Default: all classes count alike.
     ///
-    /// The labels are those of the loss, such as one for each sample, `[B]` or `[B, 1]`. A loss of one logit
-    /// has the classes 0 and 1, pairs too, and a hinge -1 and 1. The loss is the mean by these weights, times
-    /// those in the field [`w`](crate::WEIGHT). Evaluations and metrics, in training too, count all samples
-    /// alike. A sample may also have several labels, `[B, ...]` for logits `[B, ..., classes]`: each label
-    /// then has the weight of its class. Where there are losses of several outputs or labels, those of
-    /// [`Phase`](crate::Phase)s included, building the trainer refuses them; [`Builder::class_weights_of`]
-    /// sets those of one output.
+    /// The labels are those of the loss, such as one for each sample, `[B]` or `[B, 1]`. A loss of one logit,
+    /// or of pairs, has the classes 0 and 1, and a hinge loss -1 and 1. The loss is the mean by these
+    /// weights, times those in the field [`w`](crate::WEIGHT). Metrics and evaluations count all samples
+    /// alike, also in training. If a sample has several labels, `[B, ...]` for logits `[B, ..., classes]`,
+    /// each label has the weight of its class.
+    ///
+    /// If there are losses of several outputs or labels, including those of [`Phase`](crate::Phase)s,
+    /// building the trainer is an error. Use [`Builder::class_weights_of`] for one output then.
     ///
     /// ```
     /// use unisono::{Dense, Trainer, balanced_class_weights};
@@ -37,34 +37,34 @@ impl Builder {
         self
     }
 
-    /// Sets the weights of the classes of one of several outputs, as [`Builder::class_weights`] does for the
-    /// only one. They weigh all losses of the output, and no loss of another.
+    /// Sets the class weights of one of several outputs, as [`Builder::class_weights`] does for the only one.
+    /// They weight all losses of this output and no others.
     pub fn class_weights_of(mut self, output: &str, weights: impl Into<Vec<f32>>) -> Self {
         self.parts.weighing.classes.insert(Some(output.to_owned()), weights.into());
         self
     }
 
-    /// Weighs the samples or labels of a model with one output, which is a [`Layer`](crate::Layer), by a
-    /// field. See [`Builder::sample_weights_of`].
+    /// Weights the samples or labels of a model with one output by a field of the data. See
+    /// [`Builder::sample_weights_of`].
     pub fn sample_weights(self, field: &str) -> Self {
         self.sample_weights_of(OUTPUT, field)
     }
 
-    /// Weighs the losses of an output by a field of the data, in training and in evaluations (Keras's
-    /// `sample_weight` by name). Default: samples count alike, or as the field [`w`](crate::WEIGHT) says,
-    /// which weighs all outputs; where both are there, their product counts.
+    /// Weights the losses of an output by a field of the data, in training and in evaluations (Keras's
+    /// `sample_weight` by name). Default: samples count alike, or by the field [`w`](crate::WEIGHT), which
+    /// weights all outputs. If both are there, they are multiplied.
     ///
-    /// The field is f32: `[B]` has a weight of each sample, and `[B, T]` one of each label of a sample, such
-    /// as of each token; `[B, T]` for a loss of `[B, T, D]` elements has one for each D. Weights must not be
-    /// negative. A weight of 0 leaves a sample or a label out, such as one that is missing. Weights of
-    /// samples weigh the metrics of the output too; those of labels do not.
+    /// The field is f32. `[B]` has one weight for each sample. `[B, T]` has one for each label of a sample,
+    /// such as each token; for a loss of `[B, T, D]` elements it has one for each D. Weights must not be
+    /// negative. A weight of 0 leaves out a sample or a label, for example one that is missing. Weights of
+    /// samples also weight the metrics of the output; weights of labels do not.
     ///
-    /// **Each loss is divided by its own sum of weights.** With several losses that have different weights,
-    /// a device needs these sums before it computes gradients: a replica then runs all its shards at once, as
-    /// with batch norm. A loss whose weights are all 0 in a batch adds nothing to the step.
+    /// **Each loss is divided by its own sum of weights.** If several losses have different weights, a device
+    /// needs these sums before it computes gradients. A replica then computes all its shards at once, as with
+    /// batch norm. A loss whose weights are all 0 in a batch adds nothing to the step.
     ///
-    /// Building the trainer refuses an output without a loss, a field that is not f32, and weights of labels
-    /// for a loss of whole samples ([`Loss::per_label`](crate::Loss::per_label)).
+    /// Building the trainer is an error if the output has no loss, the field is not f32, or there are label
+    /// weights for a loss of whole samples ([`Loss::per_label`](crate::Loss::per_label)).
     ///
     /// ```
     /// use unisono::{CrossEntropy, Dense, MeanSquaredError, Model, Outputs, Trainer};
@@ -86,24 +86,24 @@ impl Builder {
         self
     }
 
-    /// Lets each replica compute its share of a step in so many parts, one after another, and update once at
+    /// Lets each replica compute its share of a step in `parts` parts, one after another, and update once at
     /// the end (Keras's `gradient_accumulation_steps`, Lightning's `accumulate_grad_batches`). The global
-    /// batch is that of all parts together. More parts take less memory and more time, and never change the
-    /// answer. Default: 1, or more where memory is short.
+    /// batch is that of all parts together. More parts take less memory and more time. Never changes the
+    /// result. Default: 1, or more if memory is short.
     ///
-    /// A part has at least one shard, so a step on R replicas has up to [`Builder::shards`] / R parts. A
-    /// model with batch norm needs all samples of a step at once, and has one part. So have several losses
-    /// with different weights ([`Builder::sample_weights_of`]).
+    /// A part has at least one shard, so a step on R replicas has at most [`Builder::shards`] / R parts. A
+    /// model with batch norm needs all samples of a step at once and has one part. So does a model with
+    /// several losses that have different weights ([`Builder::sample_weights_of`]).
     #[doc(alias("accumulate_grad_batches", "gradient_accumulation_steps"))]
     pub fn gradient_accumulation(mut self, parts: usize) -> Self {
         self.accumulated = Some(parts);
         self
     }
 
-    /// Sets the number of lengths of samples that are ready at the same time, beside the longest. The
-    /// programs of a length are compiled when its first batch comes, and take memory of the host and of each
-    /// device. When there is one too many, the length that was not used for the longest time is dropped, with
-    /// a note, and compiled anew if it comes again. Never changes the answer. Default: 64.
+    /// Sets how many lengths of samples stay compiled, in addition to the longest. A length is compiled when
+    /// its first batch comes, and takes memory on the host and on each device. If there is one length too
+    /// many, the one that was unused for longest is dropped, with a note. If it comes again, it is compiled
+    /// again. Never changes the result. Default: 64.
     pub fn lengths(mut self, most: usize) -> Self {
         self.most_lengths = most;
         self
@@ -172,8 +172,8 @@ impl Builder {
     pub(super) fn accumulation_note(&self, program: &Program) -> Option<String> {
         let parts = self.accumulated.filter(|parts| *parts > 1 && !can_run_few_at_once(program))?;
         Some(format!(
-            "a step is not computed in {parts} parts: the model sums over the samples of the whole global batch on the \
-             way, as batch norm does, and several losses with different weights"
+            "no gradient accumulation: a step is not computed in {parts} parts, because the model sums over the whole global \
+             batch, as batch norm and several losses with different weights do"
         ))
     }
 }

@@ -13,7 +13,7 @@ use crate::trainer::identity::DataHash;
 use crate::trainer::trust::Trust;
 use crate::{Error, Trainer};
 
-/// The point from which a resumed run continues.
+/// Where a resumed run continues.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Resumed {
@@ -29,23 +29,25 @@ pub struct Resumed {
 }
 
 impl Trainer {
-    /// Takes the newest complete checkpoint of the directory that the run is saved to. Returns which one, and
-    /// which broken ones were passed over. Without any checkpoint the run starts at its start.
+    /// Resumes the run from the newest complete checkpoint of its directory (Keras's `BackupAndRestore`).
+    /// Returns which checkpoint it was, and which broken ones were skipped. If there is no checkpoint, the
+    /// run starts from the beginning.
     ///
     /// # Errors
-    /// The checkpoint is of another model, or its run has other settings, other data or another numeric
-    /// class: the answer would then be that of neither run. There are checkpoints, but none is complete.
+    /// The checkpoint belongs to another model, or the run had other settings, other data or another numeric
+    /// class. (The result would then be that of neither run.) There are checkpoints, but none is complete.
     pub fn resume(&mut self) -> Result<Option<Resumed>, Error> {
         self.resume_newest(false)
     }
 
-    /// Resumes like [`Trainer::resume`], but also with another global batch, number of shards, seed or loss,
-    /// and on other data or adapters. [`Resumed::differs`] lists the differences; those of the data are
-    /// reported to the observers. The answer is then neither that of the saved run nor that of a new one.
+    /// Resumes like [`Trainer::resume`], but accepts another global batch, number of shards, seed or loss,
+    /// and other data or adapters. [`Resumed::differs`] lists the differences. Observers are told the
+    /// differences of the data. The result is then neither that of the saved run nor that of a new one.
     ///
     /// # Errors
-    /// The checkpoint is of another model, optimizer or metrics, or of a later version. The optimizer cannot
-    /// go on from its history. There are checkpoints, but none is complete. The replicas fail.
+    /// The checkpoint belongs to another model, optimizer or metrics, or was written by a later version. The
+    /// optimizer cannot continue from the checkpoint's history. There are checkpoints, but none is complete.
+    /// The replicas fail.
     pub fn force_resume(&mut self) -> Result<Option<Resumed>, Error> {
         self.resume_newest(true)
     }

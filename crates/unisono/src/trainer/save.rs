@@ -15,9 +15,9 @@ use crate::saving::tensors::info;
 use crate::{Error, Trainer};
 
 impl Trainer {
-    /// Saves the run to `dir` every `every` steps of a fit, and at its end; 0: only at the end. The directory
-    /// is tried at once. On several machines the first two ranks save, each to the directory that
-    /// [`dir_of_rank`](crate::dir_of_rank) names.
+    /// Saves the run to `dir` every `every` steps of a fit, and at its end. If `every` is 0, only at the end.
+    /// The directory is checked at once. On several machines the first two ranks save, each to the directory
+    /// that [`dir_of_rank`](crate::dir_of_rank) names.
     ///
     /// # Errors
     /// As [`Trainer::save_to`].
@@ -25,13 +25,13 @@ impl Trainer {
         self.save_to(Saving::new(dir).every(every))
     }
 
-    /// Saves the run as a policy says. Writing happens on a thread of its own: training waits for the copy
-    /// off the device, and for the disk only at the end of a fit, and for a checkpoint that is to stay for
-    /// good while another is waiting.
+    /// Sets where and how often the run is saved (Keras's `ModelCheckpoint`). A separate thread writes the
+    /// checkpoints. Training waits while the state is copied off the device. It waits for the disk only at
+    /// the end of a fit, or if a checkpoint that must be kept is waiting and another one is due.
     ///
     /// # Errors
-    /// The directory cannot be written, or another run uses it; on several machines it has no name, such as
-    /// `/`. There is no such metric. An adapter cannot be probed.
+    /// The directory cannot be written, or another run uses it. On several machines: the directory has no
+    /// name, such as `/`. The metric of [`Saving::keep_best`] does not exist. An adapter cannot be probed.
     pub fn save_to(&mut self, mut saving: Saving) -> Result<(), Error> {
         let note = saving.settle(&self.plan.parts.metrics)?;
         note.iter().for_each(|note| self.watch.note(note));
@@ -44,11 +44,11 @@ impl Trainer {
         Ok(())
     }
 
-    /// Returns everything that the next step depends on, and the history, as a checkpoint has it.
+    /// Returns what a checkpoint contains: the history, and everything that the next step depends on.
     ///
     /// # Errors
-    /// Of the replicas, or states that differ. [`Error::Stopped`] if a resumed run was asked to stop before
-    /// its data were found to be those of the run.
+    /// The replicas fail, or their states differ. [`Error::Stopped`] if a resumed run was asked to stop
+    /// before it was known whether its data are those of the run.
     pub fn contents(&mut self) -> Result<Contents, Error> {
         self.contents_into(Contents::default())
     }
@@ -72,13 +72,13 @@ impl Trainer {
         Ok(Contents { model, optimizer, ..Contents::default() })
     }
 
-    /// Returns the SHA-256 over names, shapes and bytes of parameters, statistics, the optimizer's state and
-    /// carries, the position, the samples skipped before it, the loss scale where there is one, the turns of
-    /// phases, and the learning rates and the end that callbacks set. Settings and data are not in it, but in
-    /// [`Trainer::identity`].
+    /// Returns the SHA-256 of the run's state. It covers the names, shapes and bytes of parameters,
+    /// statistics, optimizer state and carries, the position, the samples skipped before it, the loss scale
+    /// if there is one, the turns of phases, and the learning rates and the end that callbacks set. It does
+    /// not cover settings and data; [`Trainer::identity`] does.
     ///
     /// # Errors
-    /// Of the replicas.
+    /// The replicas fail.
     pub fn state_sha256(&mut self) -> Result<String, Error> {
         self.check_before_leaving()?;
         let mut contents = self.tensors_on_devices(Contents::default())?;
@@ -86,19 +86,19 @@ impl Trainer {
         Ok(contents.state_sha256(&self.state.digested()))
     }
 
-    /// Removes the checkpoints of an earlier run from the directory, for a fresh start in it. A run alone
-    /// removes those of other ranks beside it too.
+    /// Removes the checkpoints of an earlier run from the directory, to start a new run in it. A run on one
+    /// machine also removes those that other ranks have stored next to it.
     ///
     /// # Errors
-    /// One cannot be removed.
+    /// A checkpoint cannot be removed.
     pub fn clear_checkpoints(&mut self) -> Result<(), Error> {
         self.saver.as_mut().map_or(Ok(()), Checkpoints::clear)
     }
 
-    /// Saves the run now, and waits until that is durable. Returns the checkpoint's directory.
+    /// Saves the run now, and waits until the checkpoint is durable. Returns the checkpoint's directory.
     ///
     /// # Errors
-    /// It could not be written. Those of [`Trainer::contents`].
+    /// It cannot be written. The errors of [`Trainer::contents`].
     pub fn save(&mut self) -> Result<Option<PathBuf>, Error> {
         self.save_behind()?;
         let step = self.steps();
@@ -106,12 +106,12 @@ impl Trainer {
         saver.finish_step(step, &mut self.watch)
     }
 
-    /// Writes the final model into the checkpoint directory: `model.safetensors` and, unless it has layers of
-    /// one's own, `model.json`, as [`Trainer::export`] does. Returns the path of the weights. On several
-    /// machines all ranks call this, and the first two write.
+    /// Writes the final model into the checkpoint directory, as [`Trainer::export`] does:
+    /// `model.safetensors`, and `model.json` unless the model has layers of your own. Returns the path of the
+    /// weights. On several machines all ranks call this, and the first two write.
     ///
     /// # Errors
-    /// It could not be written, on any rank; the replicas fail.
+    /// A file cannot be written, on any rank. The replicas fail.
     pub fn save_model(&mut self) -> Result<Option<PathBuf>, Error> {
         let saved = self.save_model_here();
         // Whoever has nothing to write waits for those who do.
@@ -230,11 +230,10 @@ impl Trainer {
         self.watch.note(&format!("asked to stop: step {step} is the last"));
     }
 
-    /// Waits until all saves are durable, or have failed. The result of each save is reported to
-    /// the observers.
+    /// Waits until all saves are durable or have failed. Observers are told the result of each save.
     ///
     /// # Errors
-    /// A save could not be written, if saves are required.
+    /// A save failed, and saves are required.
     pub fn finish_saves(&mut self) -> Result<(), Error> {
         if let Some(saver) = &mut self.saver {
             let reports = saver.saver.flush()?;
@@ -243,11 +242,11 @@ impl Trainer {
         Ok(())
     }
 
-    /// Copies the run off the devices and returns. The copy is written while training continues, as at the
-    /// interval of a fit. Use it in your own training loop, together with [`Trainer::finish_saves`].
+    /// Copies the run off the devices and returns. The copy is written while training continues, as a fit
+    /// does between two epochs. Use it in your own training loop, together with [`Trainer::finish_saves`].
     ///
     /// # Errors
-    /// The copy fails. An earlier save failed, if saves are required. Those of [`Trainer::contents`].
+    /// The copy fails. An earlier save failed, and saves are required. The errors of [`Trainer::contents`].
     pub fn save_behind(&mut self) -> Result<(), Error> {
         self.save_step(false)
     }
@@ -280,18 +279,18 @@ impl Trainer {
         Ok(())
     }
 
-    /// Returns the step of the newest checkpoint of the run that is known to be complete, or from which it
-    /// goes on. `None` if there is none, or this machine writes none.
+    /// Returns the step of the newest checkpoint of the run that is known to be complete, or the step from
+    /// which the run was resumed. `None` if there is no checkpoint, or if this machine writes none.
     ///
-    /// After a fit it is the last step, except where a resumed run was asked to stop before its data were
-    /// found to be those of the run.
+    /// After a fit this is the last step. There is one exception: a resumed run that was asked to stop before
+    /// it was known whether its data are those of the run.
     pub fn saved_step(&self) -> Option<u64> {
         self.saver.as_ref().filter(|_| writes(self.world())).and_then(Checkpoints::durable)
     }
 
-    /// Returns the step and the directory of the best checkpoint of the directory that the run is saved to,
-    /// by [`Saving::keep_best`]. `None` where that is not asked for, or nothing was measured yet. On several
-    /// machines it is the best of those that this one has.
+    /// Returns the step and the directory of the best checkpoint by [`Saving::keep_best`]. `None` if
+    /// `keep_best` was not set, or if nothing was measured yet. On several machines it is the best of those
+    /// that this machine has.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -299,12 +298,13 @@ impl Trainer {
         self.saver.as_ref().map_or(Ok(None), Checkpoints::best)
     }
 
-    /// Takes parameters and statistics of the best checkpoint, to use or export them when training is over,
-    /// and returns its step. Position, history and optimizer stay what they are: training that goes on from
-    /// here is another run. On several machines all ranks call this, and take the best that any of them has.
+    /// Loads parameters and statistics of the best checkpoint, to use or export them after training. Returns
+    /// its step. Position, history and optimizer stay as they are: training that continues from here is
+    /// another run. On several machines all ranks call this, and load the best checkpoint that any of them
+    /// has.
     ///
     /// # Errors
-    /// There is none; it cannot be read, or is not as it was written. Then nothing has changed.
+    /// There is no such checkpoint, or it cannot be read or is damaged. Nothing has changed then.
     pub fn load_best(&mut self) -> Result<u64, Error> {
         let loaded = self.load_best_here();
         self.together(loaded)

@@ -37,20 +37,20 @@ impl Started {
 }
 
 impl Trainer {
-    /// Does one step on a batch, in your own training loop. The batch may have any size up to the global
-    /// batch.
+    /// Trains on one batch, for your own training loop (PyTorch's `zero_grad`, `backward` and `step`). The
+    /// batch may have any size up to the global batch.
     ///
-    /// Means are those of the batch's epoch, and samples that were left out of it stay left out of the run. A
-    /// loader returns no batch if all its samples were left out, so the trainer does not count such a batch.
-    /// The trainer does not know the loader either, so a resume cannot compare the data, and the run's
-    /// identity does not cover them.
+    /// The means that it returns are those of the batch's epoch so far. A loader returns no batch if all
+    /// samples of a batch were left out, so the trainer does not count such a batch. Because the trainer does
+    /// not know the loader, a resume cannot compare the data, and the run's identity does not cover them.
     ///
     /// # Errors
-    /// The batch does not have the model's fields, or a sample is bad. A loss, a gradient or a carry is not
-    /// finite, in mixed precision at the smallest loss scale. The learning rate or another scalar of the
-    /// optimizer is not finite at this step. Nothing has changed then. A new value of the state is not finite
-    /// ([`Error::StateNotFinite`]): the state has changed then, and has to be resumed. Replicas were wrong
-    /// ([`Error::RolledBack`]): the trainer is back at an earlier step.
+    /// The batch lacks a field of the model, or a sample is bad. A loss, a gradient or a carry is not finite
+    /// (in mixed precision: even at the smallest loss scale). The learning rate or another scalar of the
+    /// optimizer is not finite. In these cases nothing has changed.
+    ///
+    /// [`Error::StateNotFinite`]: a new value of the state is not finite. The state has changed; resume from
+    /// a checkpoint. [`Error::RolledBack`]: replicas were wrong, and the trainer is back at an earlier step.
     #[doc(alias = "train_on_batch")]
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
         let step = self.step_inner(batch, None, batch.after)?;

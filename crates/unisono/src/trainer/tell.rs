@@ -70,7 +70,7 @@ impl Trainer {
         self.watch.ended();
     }
 
-    /// Tells observers that a loop of one's own begins, once. `step` is the number of steps before it.
+    /// Tells observers that a loop of your own begins, once. `step` is the number of steps before it.
     fn tell_own_start(&mut self, step: u64) {
         if !std::mem::replace(&mut self.watch.own_loop, true) {
             self.tell_start_at(step);

@@ -18,11 +18,11 @@ const BESIDE_GPUS: f64 = 0.25;
 /// Its share where the run computes on the cores as well.
 const ON_THE_SAME_CORES: f64 = 0.01;
 
-/// A second opinion on a run: an adapter, usually the CPU, that makes audited steps of it again, beside it,
-/// and compares outputs and states byte by byte. Set by [`Builder::witness`].
+/// An adapter, usually the CPU, that checks the run: it recomputes audited steps next to the run, and
+/// compares outputs and states byte by byte. Set it with [`Builder::witness`].
 ///
-/// A run on one GPU can only audit itself: the GPU makes a step twice, so that a fault which is the same both
-/// times is not seen. A witness sees it.
+/// A run on one GPU can only audit itself: the GPU computes the step twice. If it makes the same mistake both
+/// times, nobody notices. A witness does.
 ///
 /// ```no_run
 /// # fn run(data: &unisono::data::Loader) -> Result<(), unisono::Error> {
@@ -60,14 +60,14 @@ impl Witness {
     }
 
     /// The first adapter that `name` selects ([`unisono_gpu::select`]). It must give the same bits as the
-    /// run's adapters.
+    /// adapters of the run.
     pub fn on(name: &str) -> Self {
         Self { name: Some(name.into()), share: None }
     }
 
-    /// Sets the share of the machine's cores that the witness takes on average, above 0 and at most 1. It
-    /// computes on a quarter of the cores and rests between steps. Default: 0.25 if the run is on GPUs, and
-    /// 0.01 if it computes on the cores as well, so that the witness delays it by about 1 %.
+    /// Sets the mean share of the machine's cores that the witness uses, above 0 and at most 1. It computes
+    /// on a quarter of the cores and rests between steps. Default: 0.25 if the run is on GPUs. If the run
+    /// itself is on the CPU, 0.01, so that the witness slows it down by about 1 %.
     pub fn share(mut self, share: f64) -> Self {
         self.share = Some(share);
         self
@@ -105,17 +105,18 @@ fn other_class(adapters: &[Adapter]) -> Error {
 }
 
 impl Builder {
-    /// Has a witness make audited steps of the run again, beside it. [`Builder::audits`] says how often steps
-    /// are audited. The witness takes such a step if it is idle; while it is busy, the run's own replicas
-    /// audit as without it. What a witness has not confirmed is not trusted. A fit waits at its end until the
-    /// witness has made the last step. The witness needs memory of the host for the model and one step.
+    /// Adds a witness: another adapter that recomputes audited steps next to the run. [`Builder::audits`]
+    /// says how often steps are audited. The witness takes such a step if it is idle. While it is busy, the
+    /// run's own replicas audit instead. Only what a witness has confirmed is trusted. At its end, a fit
+    /// waits until the witness has recomputed the last step. The witness needs host memory for the model and
+    /// one step.
     ///
-    /// If the witness makes something else of a step, twice the same, the run's devices make the step again.
-    /// Then a device that is known to be wrong leaves, or the run goes back to the last state that is
-    /// trusted, or is refused. A witness that does not repeat itself, or fails, leaves; the run says so and
-    /// goes on.
+    /// If the witness gets another result, and gets it twice, the run's devices recompute the step. Then a
+    /// device that is known to be wrong leaves, or the run goes back to the last trusted state, or it is
+    /// refused. A witness that does not repeat its own result, or that fails, leaves. The run tells the
+    /// observers and continues.
     ///
-    /// A witness may be combined with neither several machines, nor [`Builder::mixed`], nor
+    /// A witness cannot be combined with several machines, [`Builder::mixed`] or
     /// [`Builder::shard_optimizer`]. Default: none.
     pub fn witness(mut self, witness: Witness) -> Self {
         self.witness = Some(witness);
@@ -178,7 +179,7 @@ impl Trainer {
         let agreed = self.heard(heard)?;
         if let Some(why) = self.witness().and_then(|witness| witness.left.clone()) {
             self.crew.pending = None;
-            self.watch.note(&format!("warning: the witness left, and the run goes on without it: {why}"));
+            self.watch.note(&format!("warning: the witness left; the run continues without it: {why}"));
         }
         let is_agreed = |pending: &mut Pending| agreed == Some(pending.number);
         if let Some(Pending { state, audit, .. }) = self.crew.pending.take_if(is_agreed) {

@@ -35,7 +35,7 @@ struct Flags {
     /// Steps between the first and those
     #[arg(long, default_value_t = 10)]
     warmup: u32,
-    /// On an adapter that is the host's own processors, not on the fastest one
+    /// On an adapter that is the host's own CPUs, not on the fastest one
     #[arg(long)]
     cpu: bool,
 }

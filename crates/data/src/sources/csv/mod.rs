@@ -16,14 +16,14 @@ use crate::sources::budget::{Budget, DECODED_BYTES, reserve};
 use crate::sources::gzip::{is_gzipped, unpacked};
 use crate::{DataError, Memory, Values};
 
-/// Reads a CSV file into a [`Memory`]: the field "x" of f32 features and, if a label or target was named,
-/// "y". Needs the feature `csv`.
+/// Reads a CSV file into a [`Memory`] (pandas's `read_csv`). The field "x" has the f32 features. If you name
+/// a label or a target, there is also a field "y". Needs the feature `csv`.
 ///
-/// The file may be gzipped, which its first bytes tell. Lines end with a line feed, a carriage return, or
-/// both. Blank lines are skipped. Every value must be a finite number that f32 holds, and every line as wide
-/// as the first. f32 lacks whole numbers beyond 2^24: an id or a time such as 1700000001 is an error, unless
-/// [`scaled`](Self::scaled), [`whole`](Self::whole), [`category`](Self::category) or
-/// [`rounded`](Self::rounded) says what is meant. An error names file, line and column.
+/// The file may be gzipped; its first bytes tell. Lines end with a line feed, a carriage return, or both.
+/// Blank lines are skipped. Every line must have as many columns as the first, and every value must be a
+/// finite number that f32 can store. f32 cannot store all whole numbers beyond 2^24: an id or a time such as
+/// 1700000001 is an error. Use [`scaled`](Self::scaled), [`whole`](Self::whole), [`category`](Self::category)
+/// or [`rounded`](Self::rounded) for such columns. Errors name the file, the line and the column.
 #[doc(alias = "read_csv")]
 #[derive(Clone, Debug)]
 pub struct Csv {
@@ -40,7 +40,7 @@ pub struct Csv {
     rounds: bool,
 }
 
-/// A column of a table.
+/// A column of a table, by name or by position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Column {
@@ -80,7 +80,7 @@ enum Answer {
 }
 
 impl Csv {
-    /// Describes a file without header, label or target.
+    /// Describes a file without a header, a label or a target.
     pub fn new(path: impl AsRef<Path>) -> Self {
         let path = path.as_ref().to_path_buf();
         let (answer, most) = (Answer::None, DECODED_BYTES);
@@ -97,19 +97,19 @@ impl Csv {
         }
     }
 
-    /// Sets whether the first line holds the columns' names. Default: false.
+    /// Sets whether the first line has the names of the columns. Default: false.
     pub fn header(mut self, header: bool) -> Self {
         self.header = header;
         self
     }
 
-    /// Sets what separates columns. Default: a comma.
+    /// Sets the character between columns. Default: a comma.
     pub fn delimiter(mut self, delimiter: u8) -> Self {
         self.delimiter = delimiter;
         self
     }
 
-    /// Names the column of class labels: "y", i32, a scalar. Default: none.
+    /// Sets the column of class labels, which becomes "y": i32, a scalar. Default: none.
     pub fn label(mut self, column: impl Into<Column>) -> Self {
         let column = column.into();
         self.header |= matches!(column, Column::Name(_));
@@ -117,7 +117,7 @@ impl Csv {
         self
     }
 
-    /// Names the column of numbers to predict: "y", f32, of shape `[1]`. Default: none.
+    /// Sets the column of numbers to predict, which becomes "y": f32, of shape `[1]`. Default: none.
     pub fn target(mut self, column: impl Into<Column>) -> Self {
         let column = column.into();
         self.header |= matches!(column, Column::Name(_));
@@ -125,9 +125,9 @@ impl Csv {
         self
     }
 
-    /// Reads the numbers of a column as (number - offset) / scale, computed in f64 and rounded to f32 once.
-    /// Times and other numbers that are large and close to each other keep their differences so.
-    /// Default: offset 0 and scale 1.
+    /// Reads the numbers of a column as (number - offset) / scale. This is computed in f64 and rounded to f32
+    /// once, so large numbers that are close to each other, such as times, keep their differences. Default:
+    /// offset 0 and scale 1.
     ///
     /// ```
     /// use unisono_data::Csv;
@@ -146,8 +146,8 @@ impl Csv {
         self
     }
 
-    /// Rounds numbers that f32 does not hold to the nearest one that it does, as PyTorch and Keras do.
-    /// Default: such a number is an error.
+    /// Rounds numbers that f32 cannot store to the nearest f32, as PyTorch and Keras do. Default: such a
+    /// number is an error.
     pub fn rounded(mut self) -> Self {
         self.rounds = true;
         self
@@ -166,8 +166,9 @@ impl Csv {
         self
     }
 
-    /// Sets the most bytes that the table's values may take, four for each. Default: [`DECODED_BYTES`]. The
-    /// text of one line may take a 64th of it, since its columns take many times their text.
+    /// Sets the maximum number of bytes for the table's values, four bytes each. Default: [`DECODED_BYTES`].
+    /// The text of one line may take a 64th of it, because its columns take many times the memory of their
+    /// text.
     pub fn most_bytes(mut self, most: u64) -> Self {
         self.most = most;
         self
@@ -176,10 +177,10 @@ impl Csv {
     /// Reads the file.
     ///
     /// # Errors
-    /// The file cannot be read; it has no samples, or lacks a column that was asked for; a line has another
-    /// number of columns; a value is no finite number or is missing, where nothing takes its place; settings
-    /// that exclude each other, such as a label and targets; the table takes more than [`Csv::most_bytes`].
-    /// The error of a value names its line and its column.
+    /// The file cannot be read, has no samples, or lacks a column. A line has another number of columns. A
+    /// value is not a finite number, or is missing without a replacement ([`Csv::missing`]). Settings exclude
+    /// each other, such as a label and targets. The table takes more than [`Csv::most_bytes`]. Errors of a
+    /// value name its line and its column.
     pub fn read(&self) -> Result<Memory, DataError> {
         if let Some(chosen) = &self.chosen {
             return Ok(ChosenTable::read(self, chosen)?.0);

@@ -11,19 +11,23 @@ use crate::sources::budget::{Budget, DECODED_BYTES, collect};
 use crate::transforms::augment::resize_pixels;
 use crate::{ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source};
 
-/// Pictures in directories, JPEG and PNG files, one directory a class: "x", f32 of shape [height, width,
-/// channels] with values 0 to 255, and "y", the class as i32. Needs the feature `pictures`.
+/// Pictures in folders, with one folder for each class (torchvision's `ImageFolder`, Keras's
+/// `image_dataset_from_directory`). The field "x" is f32 of shape [height, width, channels] with values from
+/// 0 to 255. "y" is the class as i32. Needs the feature `pictures`. Reads JPEG and PNG files; WebP, BMP, GIF
+/// and TIFF files need the feature `more-pictures` and are an error without it.
 ///
-/// Classes are numbered in the order of their directories' names, unless [`classes`](Self::classes) or
-/// [`like`](Self::like) says otherwise. Files follow class by class in the order of their paths, compared as
-/// bytes, so the order is the same on every system. Pictures in directories within a class's directory
-/// belong to the class, as torchvision and Keras have it. WebP, BMP, GIF and TIFF files need the feature
-/// `more-pictures`; without it they are an error. Files that are no pictures by their names, names that start
-/// with a dot and directories of the system, such as `__MACOSX`, are passed over. They are counted, and a fit
-/// says so ([`passed_over`](Self::passed_over)). Unless [`size`](Self::size) is given,
-/// height and width vary from sample to sample ([`FieldSpec::VARIES`]), and a transform such as
-/// [`augment::resized_crop`](crate::augment::resized_crop) has to make them equal. Convolutions take
-/// [channels, height, width], so [`channels_first`](crate::channels_first) comes last.
+/// Classes are numbered in the order of their folders' names, unless you call [`classes`](Self::classes) or
+/// [`like`](Self::like). Pictures in subfolders of a class's folder belong to the class, as in torchvision
+/// and Keras. The files of a class are in the order of their paths, compared as bytes, so the order is the
+/// same on every system.
+///
+/// Files that are not pictures by their names, names that start with a dot, and system folders such as
+/// `__MACOSX` are skipped. They are counted, and a fit says so ([`passed_over`](Self::passed_over)).
+///
+/// Without [`size`](Self::size), height and width vary from sample to sample ([`FieldSpec::VARIES`]). A
+/// transform such as [`augment::resized_crop`](crate::augment::resized_crop) must then make them equal.
+/// Convolutions take [channels, height, width], so make [`channels_first`](crate::channels_first) the last
+/// transform.
 #[doc(alias = "image_dataset_from_directory")]
 #[derive(Clone, Debug)]
 pub struct ImageFolder {
@@ -38,12 +42,12 @@ pub struct ImageFolder {
 }
 
 impl ImageFolder {
-    /// Lists a directory. No picture is opened.
+    /// Lists the files of a folder. It opens no picture.
     ///
     /// # Errors
-    /// A directory cannot be read, or holds no pictures in directories of classes; the name of a class is not
-    /// UTF-8; there are WebP, BMP, GIF or TIFF files and the feature `more-pictures` is not there. A picture
-    /// that cannot be decoded is an error when it is fetched.
+    /// A folder cannot be read, or has no pictures in class folders. The name of a class is not UTF-8. There
+    /// are WebP, BMP, GIF or TIFF files, and the feature `more-pictures` is missing. A picture that cannot be
+    /// decoded is an error when it is fetched.
     pub fn open(root: impl AsRef<Path>) -> Result<Self, DataError> {
         let root = root.as_ref().to_path_buf();
         let listing = Listing::of(&root)?;
@@ -63,7 +67,7 @@ impl ImageFolder {
     }
 
     /// Numbers the classes in this order, from 0 (Keras's `class_names`). Pictures of other classes are
-    /// passed over, and a class may have no pictures.
+    /// skipped. A class may have no pictures.
     ///
     /// ```no_run
     /// use unisono_data::ImageFolder;
@@ -83,8 +87,8 @@ impl ImageFolder {
         Ok(self.with_specs())
     }
 
-    /// Numbers the classes as another folder does: that of the training data, where this one validates. A
-    /// class that has no pictures here keeps its number.
+    /// Numbers the classes as in another folder. Use it for validation data: a class without pictures here
+    /// keeps its number from the training data.
     ///
     /// ```no_run
     /// use unisono_data::ImageFolder;
@@ -102,34 +106,34 @@ impl ImageFolder {
         Ok(self.with_specs())
     }
 
-    /// Resizes every picture to a height and a width, bilinearly. Default: pictures keep their size.
+    /// Resizes every picture to this height and width, with bilinear interpolation. Default: pictures keep
+    /// their size.
     pub fn size(mut self, height: usize, width: usize) -> Self {
         self.size = Some([height.max(1), width.max(1)]);
         self.with_specs()
     }
 
-    /// Decodes to one channel, the luminance. Default: three channels, red, green and blue.
+    /// Decodes pictures to one channel, the luminance. Default: three channels, red, green and blue.
     pub fn grayscale(mut self) -> Self {
         self.channels = 1;
         self.with_specs()
     }
 
-    /// Sets the most bytes that one picture may take at once while it is decoded: the file, and its pixels
-    /// as bytes and as f32, or as f32 and resized. Default: [`DECODED_BYTES`], enough for about 140 million
-    /// pixels. A larger picture is an error. Each worker thread of a loader decodes one picture at a time.
+    /// Sets the maximum number of bytes that one picture may take while it is decoded: the file, its pixels
+    /// as bytes and as f32, and the resized pixels. Default: [`DECODED_BYTES`], enough for about 140 million
+    /// pixels. A larger picture is an error. Each thread of a loader decodes one picture at a time.
     pub fn most_bytes(mut self, most: u64) -> Self {
         self.most = most;
         self
     }
 
-    /// Returns the names of the classes, which are those of their directories, in the order of their
-    /// numbers.
+    /// Returns the names of the classes, in the order of their numbers. They are the names of the folders.
     pub fn class_names(&self) -> &[String] {
         &self.listing.classes
     }
 
-    /// Returns what was passed over when the folder was listed, in words such as "files that end in .txt",
-    /// and how many there are of it.
+    /// Returns what was skipped when the folder was listed, in words such as "files that end in .txt", with
+    /// the number of such files.
     pub fn passed_over(&self) -> &BTreeMap<String, u64> {
         &self.listing.passed_over
     }

@@ -16,25 +16,25 @@ pub enum Fill {
     Value(f32),
 }
 
-/// A random map of the plane around the image's middle: zoomed, sheared, rotated, then shifted. It draws five
-/// words.
+/// A random affine transform around the middle of an image (torchvision's `RandomAffine`): zoom, shear,
+/// rotation, then shift. It draws five random words.
 ///
-/// A setting left at its default does nothing. Doing all in one resampling costs less, and blurs less, than
-/// one after another.
+/// Settings that keep their defaults have no effect. One transform with several settings is faster, and blurs
+/// less, than several transforms after one another.
 #[doc(alias = "RandomAffine")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Affine {
     /// The largest rotation either way, in degrees. Default: 0.
     pub rotation: f32,
-    /// The largest shift either way, as a share of the height and of the width. Default: 0.
+    /// The largest shift either way, as a fraction of the height and of the width. Default: 0.
     pub shift: [f32; 2],
     /// The largest shear either way, in degrees: rows slide sideways in proportion to their height. Default:
     /// 0.
     pub shear: f32,
     /// The bounds of the magnification. Default: 1 and 1.
     pub zoom: [f32; 2],
-    /// The values that come in from beyond the edge. Default: the edge's pixels.
+    /// The values beyond the edge. Default: the pixels of the edge.
     pub fill: Fill,
 }
 
@@ -52,7 +52,7 @@ impl Affine {
         self
     }
 
-    /// Sets the largest shift either way, as a share of the height and of the width.
+    /// Sets the largest shift either way, as a fraction of the height and of the width.
     pub fn shift(mut self, down: f32, right: f32) -> Self {
         self.shift = [down, right];
         self
@@ -70,7 +70,7 @@ impl Affine {
         self
     }
 
-    /// Sets what comes in from beyond the edge.
+    /// Sets the values beyond the edge.
     pub fn fill(mut self, fill: Fill) -> Self {
         self.fill = fill;
         self
@@ -169,24 +169,25 @@ pub(super) fn nearest(image: &Image, map: [f64; 6], fill: Fill) -> Vec<f32> {
     out
 }
 
-/// Rotates by up to so many degrees either way, with edges extended. See [`Affine`].
+/// Rotates by up to this many degrees either way. The edges are extended. See [`Affine`].
 #[doc(alias = "RandomRotation")]
 pub fn rotation(fields: impl Into<Fields>, degrees: f32) -> impl Transform {
     Affine::default().rotation(degrees).transform(fields)
 }
 
-/// Shifts by up to a share of the height and of the width either way, with edges extended. See [`Affine`].
+/// Shifts by up to a fraction of the height and of the width either way. The edges are extended. See
+/// [`Affine`].
 #[doc(alias = "RandomTranslation")]
 pub fn shift(fields: impl Into<Fields>, down: f32, right: f32) -> impl Transform {
     Affine::default().shift(down, right).transform(fields)
 }
 
-/// Shears by up to so many degrees either way, with edges extended. See [`Affine`].
+/// Shears by up to this many degrees either way. The edges are extended. See [`Affine`].
 pub fn shear(fields: impl Into<Fields>, degrees: f32) -> impl Transform {
     Affine::default().shear(degrees).transform(fields)
 }
 
-/// Magnifies by a factor from `low` to `high`, with edges extended. See [`Affine`].
+/// Magnifies by a factor from `low` to `high`. The edges are extended. See [`Affine`].
 #[doc(alias = "RandomZoom")]
 pub fn zoom(fields: impl Into<Fields>, low: f32, high: f32) -> impl Transform {
     Affine::default().zoom(low, high).transform(fields)

@@ -81,14 +81,14 @@ impl AdaptiveMaxPool2d {
 }
 
 impl AdaptiveAvgPool1d {
-    /// Creates a layer whose outputs have so many steps.
+    /// Creates a layer whose outputs have this many steps.
     pub fn new(size: usize) -> Self {
         Self { size }
     }
 }
 
 impl AdaptiveMaxPool1d {
-    /// Creates a layer whose outputs have so many steps.
+    /// Creates a layer whose outputs have this many steps.
     pub fn new(size: usize) -> Self {
         Self { size }
     }

@@ -60,7 +60,7 @@ impl MultiHeadAttention {
         self
     }
 
-    /// Leaves the biases of all projections out. Default: they are there.
+    /// Omits the biases of all projections. Default: the layer has them.
     pub fn no_bias(mut self) -> Self {
         self.bias = false;
         self
@@ -76,7 +76,7 @@ impl MultiHeadAttention {
 
     /// Rotates queries and keys by their positions, which are counted from 0, with the base 10,000: see
     /// [`functional::rotary`](super::functional::rotary). It is meant for up to 12,000 positions. Default:
-    /// positions do not count.
+    /// positions have no effect.
     pub fn rotary(self) -> Self {
         self.rotary_base(10_000.0)
     }

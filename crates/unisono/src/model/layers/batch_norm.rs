@@ -8,10 +8,11 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// Batch normalization of each channel (Ioffe and Szegedy 2015; PyTorch's `BatchNorm1d` and `BatchNorm2d`):
 /// y = (x - mean) / sqrt(variance + epsilon) weight + bias.
 ///
-/// In training, mean and variance are those of the whole global batch, whatever replicas its samples are on.
-/// In evaluation and prediction, and where [`Builder::freeze_statistics`](crate::Builder::freeze_statistics)
-/// accepts `running_mean`, they are the running ones. Each training step moves the running ones by the
-/// share `momentum` towards the batch's mean and unbiased variance, once for all replicas.
+/// In training, mean and variance are those of the whole global batch, on any number of replicas (PyTorch's
+/// `SyncBatchNorm`). In evaluation and prediction, and where
+/// [`Builder::freeze_statistics`](crate::Builder::freeze_statistics) accepts `running_mean`, they are the
+/// running ones. Each training step moves the running ones towards the batch's mean and unbiased variance, by
+/// the fraction `momentum`, once for all replicas.
 ///
 /// Shapes: `[B, C, ...]` to the same, for example `[B, C]` or `[B, C, H, W]`.
 ///
@@ -34,14 +35,14 @@ impl BatchNorm {
         Self { epsilon: 1e-5, momentum: 0.1 }
     }
 
-    /// Sets what is added to the variance, which keeps the division finite. Default: 1e-5.
+    /// Sets the term that is added to the variance for numerical stability. Default: 1e-5.
     pub fn epsilon(mut self, epsilon: f32) -> Self {
         self.epsilon = epsilon;
         self
     }
 
-    /// Sets the share of one step in the running statistics. Default: 0.1. This is PyTorch's momentum;
-    /// Keras's is 1 minus this.
+    /// Sets the weight of the newest batch in the running statistics. Default: 0.1. This is PyTorch's
+    /// momentum; Keras's is 1 minus this.
     pub fn momentum(mut self, momentum: f32) -> Self {
         self.momentum = momentum;
         self

@@ -80,13 +80,13 @@ impl Conv1d {
         self
     }
 
-    /// Leaves the bias out. Default: there is one.
+    /// Omits the bias. Default: the layer has one.
     pub fn no_bias(mut self) -> Self {
         self.bias = false;
         self
     }
 
-    /// Sets what the weight starts with. Default: Glorot uniform.
+    /// Sets the initial values of the weight. Default: Glorot uniform.
     pub fn initializer(mut self, initializer: Initializer) -> Self {
         self.initializer = initializer;
         self

@@ -31,20 +31,20 @@ impl Dense {
         Self { units, input: None, bias: true, initializer: Initializer::default() }
     }
 
-    /// States the number of input features: any other is an error when the trainer is built. Default: any
-    /// number.
+    /// Sets the number of input features. Any other number is an error when the trainer is built. Default:
+    /// any number.
     pub fn input(mut self, features: usize) -> Self {
         self.input = Some(features);
         self
     }
 
-    /// Leaves the bias out. Default: there is one.
+    /// Omits the bias. Default: the layer has one.
     pub fn no_bias(mut self) -> Self {
         self.bias = false;
         self
     }
 
-    /// Sets what the weight starts with. Default: Glorot uniform.
+    /// Sets the initial values of the weight. Default: Glorot uniform.
     pub fn initializer(mut self, initializer: Initializer) -> Self {
         self.initializer = initializer;
         self

@@ -8,8 +8,8 @@ use crate::model::{Context, Forward, Layer};
 /// with probability `rate`, and the others are multiplied by 1 / (1 - rate). In evaluation and prediction y =
 /// x.
 ///
-/// What is drawn depends on seed, layer, epoch and the sample's position in it, not on replicas, shards or
-/// batches.
+/// The random draws depend on the seed, the layer, the epoch and the sample's position in it. They do not
+/// depend on replicas, shards or batches.
 ///
 /// Shapes: `[B, ...]` to the same. It has no parameters.
 ///

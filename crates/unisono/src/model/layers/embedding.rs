@@ -7,8 +7,8 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// Embedding: the row of a table for each id (PyTorch's and Keras's `Embedding`).
 ///
 /// Ids that come from the model's input, whole or in slices, are checked in every batch: see
-/// [`Context::limit_ids`]. An id that the model computes and that is outside of the table reads its last row.
-/// The gradients of a repeated id are added in the order of (sample, position).
+/// [`Context::limit_ids`]. If the model computes an id that is outside of the table, the layer reads the last
+/// row. The gradients of a repeated id are added in the order of (sample, position).
 ///
 /// Shapes: `[B, ...]` of i32 to `[B, ..., width]`.
 ///
@@ -37,7 +37,7 @@ impl Embedding {
         Self { rows, width, padding_idx: None, initializer: start() }
     }
 
-    /// Sets what the table starts with. Default: normal with deviation 1.
+    /// Sets the initial values of the table. Default: normal with deviation 1.
     pub fn initializer(mut self, initializer: Initializer) -> Self {
         self.initializer = initializer;
         self

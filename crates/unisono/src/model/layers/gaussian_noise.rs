@@ -7,8 +7,8 @@ use crate::model::{Context, Forward, Layer};
 /// Normal noise with mean 0 that is added in training (Keras's `GaussianNoise`). In evaluation and
 /// prediction y = x.
 ///
-/// What is drawn depends on seed, layer, epoch and the sample's position in it, not on replicas, shards or
-/// batches.
+/// The random draws depend on the seed, the layer, the epoch and the sample's position in it. They do not
+/// depend on replicas, shards or batches.
 ///
 /// Shapes: `[B, ...]` to the same. It has no parameters.
 ///

@@ -3,7 +3,7 @@ use unisono_graph::Var;
 use crate::model::{Context, Description, Layer};
 
 /// Activation checkpointing (Chen et al. 2016; PyTorch's `checkpoint`): the values inside a layer are
-/// computed again for the gradients instead of being kept. A step takes less memory and about a third more
+/// computed again for the gradients instead of being stored. A step takes less memory and about a third more
 /// work.
 ///
 /// Shapes, names of parameters and results are those of the layer; dropout draws the same both times.

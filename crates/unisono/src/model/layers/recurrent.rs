@@ -13,7 +13,8 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// `LSTM`).
 ///
 /// The formulas are those of [`functional::lstm`](super::functional::lstm), which also takes a start state.
-/// This layer starts from zeros, or from where the batch before ended if it is [`stateful`](Self::stateful).
+/// This layer starts from zeros, or from where the previous batch ended if it is
+/// [`stateful`](Self::stateful).
 ///
 /// Shapes: `[B, T, in]` to `[B, T, H]`, all hidden states of the uppermost layer, or to `[B, H]`, its
 /// [`last`](Self::last) one. [`bidirectional`](Self::bidirectional) makes 2 H of H.
@@ -42,7 +43,8 @@ pub struct Lstm {
 /// `GRU(reset_after=True)`).
 ///
 /// The formulas are those of [`functional::gru`](super::functional::gru), which also takes a start state.
-/// This layer starts from zeros, or from where the batch before ended if it is [`stateful`](Self::stateful).
+/// This layer starts from zeros, or from where the previous batch ended if it is
+/// [`stateful`](Self::stateful).
 ///
 /// Shapes: `[B, T, in]` to `[B, T, H]`, all hidden states of the uppermost layer, or to `[B, H]`, its
 /// [`last`](Self::last) one. [`bidirectional`](Self::bidirectional) makes 2 H of H.
@@ -61,9 +63,8 @@ pub struct Gru {
 /// Simple recurrent layer (Elman 1990; PyTorch's `RNN` with `batch_first=True`, Keras's `SimpleRNN`): h =
 /// tanh(W x + b + U h + d).
 ///
-/// The formula is that of [`functional::rnn`](super::functional::rnn), which also takes a start state.
-/// This layer starts from zeros, or from where the batch before ended if it is
-/// [`stateful`](Self::stateful).
+/// The formula is that of [`functional::rnn`](super::functional::rnn), which also takes a start state. This
+/// layer starts from zeros, or from where the previous batch ended if it is [`stateful`](Self::stateful).
 ///
 /// Shapes: `[B, T, in]` to `[B, T, H]`, all hidden states of the uppermost layer, or to `[B, H]`, its
 /// [`last`](Self::last) one. [`bidirectional`](Self::bidirectional) makes 2 H of H.
@@ -136,26 +137,25 @@ macro_rules! recurrent {
                 self
             }
 
-            /// Leaves all biases out. Default: they are there.
+            /// Omits all biases. Default: the layer has them.
             pub fn no_bias(mut self) -> Self {
                 self.shape.bias = false;
                 self
             }
 
-            /// Starts each batch from the state that the batch before ended with, row by row (Keras's
+            /// Starts each batch from the final state of the previous batch, row by row (Keras's
             /// `stateful=True`). Default: from zeros.
             ///
             /// The state is zeros at the start of an epoch, of an evaluation or a prediction, and after
             /// [`Trainer::reset_carries`](crate::Trainer::reset_carries). Gradients stay within the batch.
             /// [`Loader::lanes`](unisono_data::Loader::lanes) makes batches whose rows continue those of the
-            /// batch before.
+            /// previous batch.
             pub fn stateful(mut self) -> Self {
                 self.shape.stateful = true;
                 self
             }
 
-            /// Sets the probability with which an element is dropped, in training, on the way from one layer
-            /// to the next. Default: 0.
+            /// Sets the dropout rate between two layers, in training. Default: 0.
             pub fn dropout(mut self, rate: f32) -> Self {
                 self.shape.dropout = rate;
                 self

@@ -78,13 +78,13 @@ impl DepthwiseConv2d {
         self
     }
 
-    /// Leaves the bias out. Default: there is one.
+    /// Omits the bias. Default: the layer has one.
     pub fn no_bias(mut self) -> Self {
         self.bias = false;
         self
     }
 
-    /// Sets what the weight starts with. Default: Glorot uniform.
+    /// Sets the initial values of the weight. Default: Glorot uniform.
     pub fn initializer(mut self, initializer: Initializer) -> Self {
         self.initializer = initializer;
         self
@@ -122,7 +122,7 @@ impl SeparableConv2d {
         self
     }
 
-    /// Leaves the bias out. Default: there is one.
+    /// Omits the bias. Default: the layer has one.
     pub fn no_bias(mut self) -> Self {
         self.bias = false;
         self

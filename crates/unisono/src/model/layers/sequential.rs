@@ -6,7 +6,7 @@ use crate::model::{Context, Description, Forward, Layer};
 
 /// Layers one after another (Keras's and PyTorch's `Sequential`).
 ///
-/// Shapes: what the layers make of them. Parameters: those of the i-th layer are `i.*`.
+/// Shapes: those that the layers compute. Parameters: those of the i-th layer are `i.*`.
 ///
 /// ```
 /// use unisono::{Dense, Relu, Sequential};

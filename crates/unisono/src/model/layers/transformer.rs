@@ -45,8 +45,8 @@ impl TransformerBlock {
         self
     }
 
-    /// Rotates queries and keys by their positions, with the base 10,000: see
-    /// [`MultiHeadAttention::rotary`]. Default: positions do not count.
+    /// Rotates queries and keys by their positions, with the base 10,000: see [`MultiHeadAttention::rotary`].
+    /// Default: positions have no effect.
     pub fn rotary(mut self) -> Self {
         self.attention = self.attention.rotary();
         self
@@ -64,15 +64,14 @@ impl TransformerBlock {
         self
     }
 
-    /// Sets the probability with which an element is dropped, in training, of what attention and dense layers
-    /// add. Default: 0.
+    /// Sets the dropout rate, in training, for the outputs of attention and dense layers. Default: 0.
     pub fn dropout(mut self, rate: f32) -> Self {
         self.dropout = rate;
         self
     }
 
-    /// Computes the block where no position attends to those whose `mask` `[B, T]` is 0. `None` masks
-    /// nothing.
+    /// Computes the block with a mask: no position attends to positions whose `mask` `[B, T]` is 0. `None`
+    /// masks nothing.
     pub fn masked(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
         if !valid(self.name(), cx, [rate("dropout", self.dropout)]) {
             return x.clone();

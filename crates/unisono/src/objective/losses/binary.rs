@@ -41,20 +41,21 @@ impl BinaryFocal {
         Self { alpha: Some(0.25), gamma: 2.0 }
     }
 
-    /// Sets the power of the share that is wrong. Default: 2. With 0 every element weighs the same.
+    /// Sets the power gamma. The higher it is, the less do elements count that are almost right. Default: 2.
+    /// With 0 all elements count the same.
     pub fn gamma(mut self, gamma: f32) -> Self {
         self.gamma = gamma;
         self
     }
 
-    /// Sets the weight of targets of 1. Those of 0 weigh 1 - alpha. Default: 0.25.
+    /// Sets the weight of targets of 1. Targets of 0 have the weight 1 - alpha. Default: 0.25.
     pub fn alpha(mut self, alpha: f32) -> Self {
         self.alpha = Some(alpha);
         self
     }
 
-    /// Weighs all targets with 1 (torchvision's `alpha=-1`). Default: those of 1 with 0.25, those of 0 with
-    /// 0.75.
+    /// Gives all targets the weight 1 (torchvision's `alpha=-1`). Default: targets of 1 have 0.25, those of 0
+    /// have 0.75.
     pub fn no_alpha(mut self) -> Self {
         self.alpha = None;
         self

@@ -31,8 +31,8 @@ impl CrossEntropy {
         Self::default()
     }
 
-    /// Sets the share of the target that is spread evenly over all classes, 0 <= smoothing < 1 (Szegedy et
-    /// al. 2016). Default: 0.
+    /// Sets the label smoothing: the fraction of the target that is spread evenly over all classes, 0 <=
+    /// smoothing < 1 (Szegedy et al. 2016). Default: 0.
     pub fn label_smoothing(mut self, smoothing: f32) -> Self {
         self.smoothing = smoothing;
         self
@@ -41,9 +41,9 @@ impl CrossEntropy {
     /// Sets a label that does not count, neither in the sum nor in its divisor. Default: none (PyTorch's is
     /// -100).
     ///
-    /// A sample's loss is then the mean over its other labels, and the sample weighs as much as there are
-    /// such labels, so that the loss of a batch is the mean over all of them. Metrics have a setting of their
-    /// own, such as [`Accuracy::ignore_index`](crate::Accuracy::ignore_index), and do not follow the loss's.
+    /// The loss of a sample is then the mean over its other labels, and the sample counts as many times as it
+    /// has such labels. The loss of a batch is therefore the mean over all of them. Metrics do not follow
+    /// this setting; they have their own, such as [`Accuracy::ignore_index`](crate::Accuracy::ignore_index).
     pub fn ignore_index(mut self, label: i32) -> Self {
         self.ignored = Some(label);
         self

@@ -26,8 +26,8 @@ impl Dice {
         Self { smooth: 1.0, probabilities: false }
     }
 
-    /// Sets what is added to numerator and denominator, which keeps the division finite for samples without a
-    /// target of 1. It must be above 0. Default: 1.
+    /// Sets the term that is added to numerator and denominator. It keeps the division finite for samples
+    /// without a target of 1. It must be above 0. Default: 1.
     pub fn smooth(mut self, smooth: f32) -> Self {
         self.smooth = smooth;
         self

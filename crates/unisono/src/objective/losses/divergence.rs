@@ -76,7 +76,8 @@ impl PoissonNll {
         self
     }
 
-    /// Sets what is added to a rate before its logarithm is taken, which must be above 0. Default: 1e-8.
+    /// Sets the term that is added to a rate before its logarithm is taken, which must be above 0. Default:
+    /// 1e-8.
     pub fn epsilon(mut self, epsilon: f32) -> Self {
         self.epsilon = epsilon;
         self

@@ -26,21 +26,20 @@ pub use regression::{R2, RootMeanSquaredError};
 pub use similarity::CosineSimilarity;
 pub use top_k::TopKAccuracy;
 
-/// A metric: values of each sample, which are computed on the device and reduced on the host, in f64 and in
-/// sample order. Without a [`Reduction`] it is one number for each sample, and the trainer takes the mean
-/// with the samples' weights.
+/// A metric (Keras's `Metric`, torchmetrics's `Metric`). The device computes values for each sample, and the
+/// host reduces them in f64, in sample order. Without a [`Reduction`], there is one number for each sample,
+/// and the metric is their mean, weighted by the samples' weights.
 ///
-/// What counts in a metric is what its own settings say, such as an ignored label, each sample with the
-/// weight that the data give it (the field `w`). What weighs the loss alone does not count: class weights,
-/// and the labels that the loss ignores. A metric is NaN where nothing was measured: without a batch, or
-/// where all labels are ignored or all weights are 0. A note says so, and what decides by the metric passes
-/// it over ([`Saving::keep_best`](crate::Saving::keep_best), [`EarlyStopping`](crate::EarlyStopping),
-/// [`Plateau`](crate::Plateau)).
+/// A metric follows its own settings, such as an ignored label, and the weights in the data (the field `w`).
+/// It does not follow settings of the loss: class weights, and labels that the loss ignores. A metric is NaN
+/// if nothing was measured: without a batch, or if all labels are ignored or all weights are 0. A note says
+/// so, and [`Saving::keep_best`](crate::Saving::keep_best), [`EarlyStopping`](crate::EarlyStopping) and
+/// [`Plateau`](crate::Plateau) ignore that epoch.
 ///
-/// In training, a metric is measured over the samples of the epoch, each by the model as it was when the
-/// sample was trained on, as in Keras. In an evaluation it is measured over all samples of the loader. The
-/// bits of the number depend on neither the number of replicas nor where batches end, and a run that is
-/// resumed in the middle of an epoch goes on with the state that the reduction had.
+/// In training, a metric covers the samples of the epoch, each with the model as it was when the sample was
+/// trained on, as in Keras. In an evaluation, it covers all samples of the loader. Its bits depend neither on
+/// the number of replicas nor on the ends of batches. A run that is resumed in the middle of an epoch
+/// continues with the state of the reduction.
 ///
 /// ```
 /// use unisono::{Metric, Var};
@@ -61,37 +60,36 @@ pub trait Metric: Send + Sync {
     /// Returns the metric's name in histories and progress bars.
     fn name(&self) -> &str;
 
-    /// Checks the types of the model's output and of the targets, and the metric's own settings. Default: all
-    /// are accepted.
+    /// Checks the types of the model's output and of the targets, and the metric's settings. Default: accepts
+    /// all.
     ///
     /// # Errors
-    /// The metric cannot be computed from these types, or a setting makes no sense; the error is the message.
+    /// The metric cannot be computed from these types, or a setting makes no sense. The error is the message.
     fn accepts(&self, _output: &Type, _target: &Type) -> Result<(), String> {
         Ok(())
     }
 
     /// Traces the values of each sample: an f32 `[B]`, or with a [`Reduction`] an f32 `[B, ...]`. A number
-    /// that depends on no sample, such as [`Tape::constant`](crate::Tape::constant), is taken as that of
+    /// that depends on no sample, such as [`Tape::constant`](crate::Tape::constant), counts as the value of
     /// every sample.
     ///
-    /// Errors: the value has axes and there is no reduction, is of another type, or is a sum over the samples
-    /// of a batch, which would depend on the batch size. Building the trainer returns them.
+    /// Errors, which building the trainer returns: the value has axes but there is no reduction, it has
+    /// another type, or it is a sum over the samples of a batch, which would depend on the batch size.
     fn per_sample(&self, output: &Var, target: &Var) -> Var;
 
-    /// Returns which values are better, for [`BestBy::Metric`](crate::BestBy::Metric). Default: `None`, which
-    /// stands for a metric that does not say so, or that is no number.
+    /// Returns whether higher or lower values are better, for [`BestBy::Metric`](crate::BestBy::Metric).
+    /// Default: `None`, for a metric that does not say so or that is not a number.
     fn better(&self) -> Option<Better> {
         None
     }
 
-    /// Returns how the samples' values become the metric's number. Default: `None`, which stands for the mean
-    /// over samples with their weights.
+    /// Returns the reduction of the samples' values. Default: `None`, the weighted mean over samples.
     fn reduction(&self) -> Option<&dyn Reduction> {
         None
     }
 }
 
-/// Which values of a metric are better.
+/// Whether higher or lower values of a metric are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
     /// Less is better, as of an error.

@@ -4,11 +4,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use crate::objective::number;
 
-/// A reduction over all samples of an epoch or an evaluation: a state before the first sample, an update for
-/// each sample in order, and the number that follows from the state.
+/// A reduction of a metric over all samples of an epoch or an evaluation. It has a state before the first
+/// sample, updates it for each sample in order, and computes the result from it.
 ///
-/// The trainer updates in f64 on the host, sample by sample, so that the result depends on neither replicas
-/// nor batches. In the middle of an epoch the state is part of checkpoints.
+/// The trainer updates in f64 on the host, sample by sample. The result therefore depends neither on replicas
+/// nor on batches. In the middle of an epoch, checkpoints contain the state.
 ///
 /// ```
 /// use unisono::{Metric, MetricState, MetricValue, Reduction, SampleValues, Var};
@@ -42,34 +42,34 @@ use crate::objective::number;
 /// }
 /// ```
 pub trait Reduction: Send + Sync {
-    /// Returns the state before the first sample. `values` is the number of values of a sample.
+    /// Returns the state before the first sample. `values` is the number of values of each sample.
     ///
-    /// A checkpoint with another number of [`MetricState::sums`] than this is refused on resume. Where
-    /// batches have several lengths, such as in buckets, and samples therefore several numbers of values, the
-    /// number of sums must be the same for all of them, or the first batch of another length is refused.
+    /// Resuming a checkpoint with another number of [`MetricState::sums`] is an error. If batches have
+    /// several lengths, such as in buckets, samples have several numbers of values. The number of sums must
+    /// then be the same for all of them; otherwise the first batch of another length is an error.
     fn start(&self, values: usize) -> MetricState;
 
     /// Adds a sample. The trainer calls this for one sample after another, in the order of the data.
     fn update(&self, state: &mut MetricState, sample: &SampleValues<'_>);
 
-    /// Returns the number, or the table, that the samples so far make.
+    /// Returns the number, or the table, for the samples so far.
     fn finish(&self, state: &MetricState) -> MetricValue;
 
-    /// Returns what [`Reduction::finish`] gives, and how often it is called. Default:
+    /// Returns the kind of result of [`Reduction::finish`], and when it is computed. Default:
     /// [`MetricKind::EachStep`].
     fn kind(&self) -> MetricKind {
         MetricKind::EachStep
     }
 
-    /// Returns a text of all settings by which samples are reduced. Schedules and callbacks may decide by a
-    /// metric, so a resumed run is compared with its own by it. A text of one's own has a version, which
-    /// changes with the code. Default: `None`, and a run's identity says that they are not covered.
+    /// Returns a text of all settings of the reduction. A resume compares it with that of the original run,
+    /// because schedules and callbacks may decide by a metric. In your own metric, add a version that you
+    /// change with the code. Default: `None`, and the run's identity says that the settings are not covered.
     fn settings(&self) -> Option<String> {
         None
     }
 }
 
-/// What a reduction gives, and when.
+/// The kind of result of a reduction, and when it is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MetricKind {
@@ -84,19 +84,18 @@ pub enum MetricKind {
     Table,
 }
 
-/// The values that a metric has of one sample, with the sample's weights.
+/// The values of a metric for one sample, with the sample's weights.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct SampleValues<'a> {
     /// What [`Metric::per_sample`](crate::Metric::per_sample) gives for the sample, in row-major order.
     pub values: &'a [f32],
-    /// The weight that the data give the sample (the field `w`), with which the default mean weighs. Default:
-    /// 1.
+    /// The weight of the sample in the data (the field `w`). The default mean uses it. Default: 1.
     pub weight: f64,
-    /// The sample's weight in the loss: the one that the data give, times the one that the loss gives, such
-    /// as the number of labels that are not ignored ([`Loss::weight`](crate::Loss::weight)), and in training
-    /// times that of its class ([`Builder::class_weights`](crate::Builder::class_weights)). The library's own
-    /// metrics do not use it. Default: 1.
+    /// The weight of the sample in the loss. It is the weight in the data, times that of the loss, such as
+    /// the number of labels that are not ignored ([`Loss::weight`](crate::Loss::weight)). In training it is
+    /// also times the weight of its class ([`Builder::class_weights`](crate::Builder::class_weights)). The
+    /// library's own metrics do not use it. Default: 1.
     pub loss_weight: f64,
 }
 
@@ -113,7 +112,7 @@ impl<'a> SampleValues<'a> {
     }
 }
 
-/// What a reduction keeps of the samples so far. Checkpoints save it bit for bit.
+/// The state of a reduction. Checkpoints store it bit for bit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 #[serde(deny_unknown_fields)]

@@ -82,7 +82,7 @@ impl Dashboard {
         }
     }
 
-    /// Creates a dashboard on a terminal of one's own, given how many columns and lines that has.
+    /// Creates a dashboard on a terminal of your own, given how many columns and lines that has.
     pub fn on(out: impl Write + Send + 'static, size: impl Fn() -> [u16; 2] + Send + 'static) -> Self {
         let (screen, out, size) = (Screen::default(), Box::new(out), Box::new(size));
         Self(Shown::Screen(Box::new(Drawn { screen, out, size, lines: 0, at: None })))

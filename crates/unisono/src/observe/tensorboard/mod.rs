@@ -65,7 +65,7 @@ pub struct TensorBoard {
     hyperparameters: Vec<(String, Hyperparameter)>,
     /// The time that each replica was busy, waited for input and waited for peers, up to the last epoch.
     times: BTreeMap<usize, [Duration; 3]>,
-    /// Whether steps are told of: a fit or a loop of one's own has begun and not ended.
+    /// Whether steps are told of: a fit or a loop of your own has begun and not ended.
     is_told: bool,
     /// The number of steps that were told of.
     told: u64,
@@ -102,8 +102,7 @@ impl TensorBoard {
         }
     }
 
-    /// Sets how many steps there are between two that are written. Epochs are always written. 0 writes no
-    /// step. Default: 1.
+    /// Writes the values of every `steps`-th step. 0 writes no steps. Epochs are always written. Default: 1.
     pub fn every(mut self, steps: u64) -> Self {
         self.every = steps;
         self
@@ -115,8 +114,8 @@ impl TensorBoard {
         self
     }
 
-    /// Adds a hyperparameter of your own, which TensorBoard shows beside those of the run. A value that reads
-    /// as a number is one.
+    /// Adds a hyperparameter of your own to those of the run. A value that can be parsed as a number is shown
+    /// as one.
     pub fn hyperparameter(mut self, name: &str, value: impl ToString) -> Self {
         self.hyperparameters.push(hyperparameter(name, value));
         self
@@ -170,7 +169,7 @@ impl Observer for TensorBoard {
         self.train.go_on(first);
         self.validation.go_on(first);
         (self.is_told, self.told) = (true, start.step);
-        // A loop of one's own tells of its start with the end of its first step.
+        // A loop of your own tells of its start with the end of its first step.
         for (step, event) in &self.before {
             if (first..=start.step + 1).contains(step) {
                 self.train.write_event(event);

@@ -56,7 +56,7 @@ pub(super) fn family(target: &Target, [m, n, k]: [usize; 3], batch: usize) -> Fa
     }
 }
 
-/// Returns the rows of an invocation on a processor, for `batch` results of `[m, n]`: as many as leave enough
+/// Returns the rows of an invocation on a CPU, for `batch` results of `[m, n]`: as many as leave enough
 /// invocations, since each copies what it multiplies its rows with.
 fn rows(busy: u32, [m, n]: [usize; 2], batch: usize) -> usize {
     let is_enough = |rows: &usize| m.div_ceil(*rows) * n.div_ceil(32) * batch >= busy as usize;
