@@ -331,6 +331,15 @@ impl Loader {
         self.pipeline.source.clone()
     }
 
+    /// Asks the source for something beside its samples. `what` is the name of the function, such as
+    /// "fingerprint".
+    ///
+    /// # Errors
+    /// [`DataError::Panic`] if the source panics.
+    pub fn ask_source<T>(&self, what: &str, ask: impl FnOnce(&dyn Source) -> T) -> Result<T, DataError> {
+        crate::sample::check::ask(self.source(), what, ask)
+    }
+
     /// Returns what the fields of a sample look like after all transforms, which is what a model will be fed.
     ///
     /// # Errors

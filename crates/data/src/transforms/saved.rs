@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::sample::check::ask;
 use crate::sample::regular::open_regular;
 use crate::{DataError, Fingerprint, Per, Source, Statistics};
 
@@ -35,8 +36,8 @@ impl Statistics {
         threads: usize,
     ) -> Result<Self, DataError> {
         let path = path.as_ref();
-        let key =
-            Fingerprint::new().word(VERSION).word(source.fingerprint()).text(field).word(per as u64).finish();
+        let data = ask(source, "fingerprint", |source| source.fingerprint())?;
+        let key = Fingerprint::new().word(VERSION).word(data).text(field).word(per as u64).finish();
         if let Some(statistics) = read_at_most(path, LONGEST).and_then(|bytes| parse(&bytes, key)) {
             return Ok(statistics);
         }

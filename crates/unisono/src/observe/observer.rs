@@ -8,7 +8,10 @@ use unisono_replica::ReplicaReport;
 use crate::observe::logged::Logged;
 use crate::{Epoch, Evaluation, OptimizerSettings, RunSettings, Summary};
 
-/// An observer of a run. It is called in order, on the trainer's thread. It cannot change the answer.
+/// An observer of a run. It is called in order, on the trainer's thread. It cannot change the answer. One
+/// that panics is called no more, and the panic ends the fit after the step, which is saved: it is an error
+/// that names the observer ([`Error::Panic`](crate::Error::Panic)). In a loop of your own the next step
+/// returns it.
 ///
 /// Progress bars and loggers are observers: `Progress`, [`TensorBoard`](crate::TensorBoard),
 /// [`CsvLog`](crate::CsvLog), [`JsonLines`](crate::JsonLines) and [`Plot`](crate::Plot).

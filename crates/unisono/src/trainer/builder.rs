@@ -11,6 +11,7 @@ use unisono_world::World;
 use crate::compile::parts::{LossOn, Named, On, Parts};
 use crate::model::Model;
 use crate::observe::observer::Observer;
+use crate::observe::watch::Watched;
 use crate::run::settings::{LENGTHS, RunSettings};
 use crate::trainer::Trainer;
 use crate::trainer::callback::{Callback, Callbacks};
@@ -45,7 +46,7 @@ pub struct Builder {
     pub(super) accumulated: Option<usize>,
     /// The most lengths of samples, beside the longest, whose programs are kept.
     pub(super) most_lengths: usize,
-    pub(super) observers: Vec<Box<dyn Observer>>,
+    pub(super) observers: Vec<Watched>,
     pub(super) callbacks: Callbacks,
     pub(super) world: World,
     pub(super) witness: Option<Witness>,
@@ -396,7 +397,7 @@ impl Builder {
     /// Adds an observer, which is called after every step and epoch, for example `Progress`.
     /// Default: none.
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
-        self.observers.push(Box::new(observer));
+        self.observers.push(Watched::new(observer));
         self
     }
 }

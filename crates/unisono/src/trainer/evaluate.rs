@@ -104,7 +104,7 @@ impl Trainer {
 
     fn evaluate_here(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
         let mut running = Running::default();
-        self.note_data(loader.source());
+        self.note_data(loader)?;
         self.same_classes(loader, "evaluated")?;
         self.same_held_out(loader, "evaluated")?;
         self.prepare(ProgramId::Evaluate, self.samples_of(loader))?;
@@ -170,7 +170,7 @@ impl Trainer {
 
     fn predict_here(&mut self, loader: &Loader, outputs: Option<&[&str]>) -> Result<Predictions, Error> {
         let mut all = Predictions::default();
-        self.note_data(loader.source());
+        self.note_data(loader)?;
         self.same_held_out(loader, "predicted")?;
         self.prepare(ProgramId::Predict, self.samples_of(loader))?;
         self.same_categories(loader)?;
