@@ -5,7 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use unisono::data::{ContentHash, Coverage, DataError, FieldSpec, Sample, Source};
-use unisono::{Logged, ReplicaReport, Schedule, Start};
+use unisono::{
+    Logged, Metric, MetricState, MetricValue, Reduction, ReplicaReport, SampleValues, Schedule, Start, Var,
+};
 
 use super::*;
 
@@ -267,4 +269,62 @@ fn a_schedule_that_panics_is_an_error_before_its_step() {
     let never = perceptron(8).optimizer(Sgd::new(Schedule::function(|_| panic!("never"))));
     let error = kept("build", || never.build(&train.fields().unwrap())).err().unwrap().to_string();
     assert!(error.contains("the schedule panicked at step 0: never"), "{error}");
+}
+
+/// A metric with a mine in its reduction.
+struct Measures(Mine);
+
+impl Metric for Measures {
+    fn name(&self) -> &str {
+        "mined"
+    }
+    fn per_sample(&self, output: &Var, _: &Var) -> Var {
+        self.0.step_on("per_sample");
+        output.mean(&[1])
+    }
+    fn reduction(&self) -> Option<&dyn Reduction> {
+        Some(self)
+    }
+}
+
+impl Reduction for Measures {
+    fn start(&self, _: usize) -> MetricState {
+        self.0.step_on("start");
+        MetricState::zeros(1)
+    }
+    fn update(&self, state: &mut MetricState, sample: &SampleValues<'_>) {
+        self.0.step_on("update");
+        state.sums[0] += f64::from(sample.values[0]);
+    }
+    fn finish(&self, state: &MetricState) -> MetricValue {
+        self.0.step_on("finish");
+        MetricValue::Number(state.sums[0])
+    }
+}
+
+/// The step has happened, its metric is NaN, and the fit says why.
+#[test]
+fn every_function_of_a_metric_may_panic() {
+    let (train, held_out) = data();
+    let panics = builder(1).metric(Measures(Mine::new("per_sample", true)));
+    let error = kept("build", || panics.build(&train.fields().unwrap())).err().unwrap().to_string();
+    assert!(error.contains("the metric \"mined\"") && error.ends_with("panicked: stepped on per_sample"));
+    let mut sound = build(builder(1).metric(Measures(Mine::new("", false))));
+    sound.fit(&train, Some(&held_out), 2).unwrap();
+    for at in ["start", "update", "finish"] {
+        let mine = Mine::new(at, true);
+        let mut trainer = build(builder(1).metric(Measures(mine.clone())));
+        for panics in [trainer.fit(&train, None, 2).map(drop), trainer.evaluate(&held_out).map(drop)] {
+            let error = panics.unwrap_err().to_string();
+            let text = format!("the reduction of the metric \"mined\" panicked: stepped on {at}");
+            assert_eq!(error, text);
+        }
+        assert_eq!(trainer.steps(), 1);
+        mine.armed.store(false, Ordering::Relaxed);
+        let history = trainer.fit(&train, Some(&held_out), 2).unwrap();
+        assert_eq!(history[1], sound.history()[1], "{at}");
+        // What was not counted is no number, where the state lacks it.
+        assert_eq!(history[0].train.metric("mined").unwrap().is_nan(), at != "finish", "{at}");
+        assert_eq!(trainer.state_sha256().unwrap(), sound.state_sha256().unwrap(), "{at}");
+    }
 }

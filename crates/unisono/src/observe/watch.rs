@@ -55,7 +55,7 @@ impl Watched {
 pub(crate) struct Watch {
     /// The observers, which are called with steps, epochs, checkpoints and notes.
     pub observers: Vec<Watched>,
-    /// The first observer that panicked, since this was last asked for, and the panic's message.
+    /// The first observer or metric that panicked since this was last asked for, and the panic's message.
     pub panicked: Option<(String, String)>,
     /// Notes for the user about the settings.
     pub notes: Vec<String>,
@@ -116,10 +116,10 @@ impl Watch {
         self.ask("wants_weights", |o| o.wants_weights(epoch)).contains(&true)
     }
 
-    /// Returns the error of an observer that has panicked, once.
+    /// Returns the error of an observer or a metric that has panicked, once.
     ///
     /// # Errors
-    /// That error. The observer is called no more; the others are.
+    /// That error. The observer is called no more; the others are. The metric is NaN for the epoch.
     pub fn check(&mut self) -> Result<(), Error> {
         self.panicked.take().map_or(Ok(()), |(what, message)| Err(Error::Panic { what, message }))
     }

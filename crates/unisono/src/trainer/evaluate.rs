@@ -131,6 +131,9 @@ impl Trainer {
         self.check_after_use()?;
         let metrics = &self.plan.parts.metrics;
         let evaluation = running.finish(metrics);
+        if let Some((what, message)) = running.take_panic() {
+            return Err(Error::Panic { what, message });
+        }
         self.watch.unmeasured("an evaluation", &running.unmeasured(metrics, &evaluation));
         Ok(evaluation)
     }

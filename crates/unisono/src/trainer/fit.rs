@@ -376,6 +376,7 @@ impl Trainer {
     fn end_epoch(&mut self, epoch: u32, validation: Option<&Loader>) -> Result<(), Error> {
         let metrics = &self.plan.parts.metrics;
         let train = self.state.running.finish(metrics);
+        self.watch.panicked = self.watch.panicked.take().or(self.state.running.take_panic());
         self.watch.unmeasured("an epoch of training", &self.state.running.unmeasured(metrics, &train));
         let validation = validation.map(|loader| self.evaluate_audited(loader)).transpose();
         let validation = validation.map_err(Error::of_validation)?;

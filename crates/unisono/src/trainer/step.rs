@@ -326,6 +326,7 @@ impl Trainer {
         };
         state.position.step += 1;
         state.position.data.position = after;
+        self.watch.panicked = self.watch.panicked.take().or(state.running.take_panic());
         step
     }
 }
