@@ -32,6 +32,25 @@ fn open_if_regular(path: &Path) -> Result<File, DataError> {
     if file.metadata().map_err(io)?.is_file() { Ok(file) } else { Err(refused(path)) }
 }
 
+/// Checks that a file may be written at a path: that nothing is there, or a regular file or a link, which is
+/// replaced.
+///
+/// # Errors
+/// A directory, a device, a pipe or a socket is there, which stays as it is.
+pub(crate) fn check_replaceable(path: &Path) -> Result<(), DataError> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() || found.is_symlink() => Ok(()),
+        Ok(found) if found.is_dir() => {
+            Err(DataError::format(path, "is a directory, not a file to be replaced"))
+        }
+        Ok(_) => {
+            Err(DataError::format(path, "is a device, a pipe or a socket, which is not replaced by a file"))
+        }
+        // What keeps it from being looked at keeps it from being written.
+        Err(_) => Ok(()),
+    }
+}
+
 /// Returns the error of what is no regular file.
 fn refused(path: &Path) -> DataError {
     DataError::format(path, "not a regular file")
