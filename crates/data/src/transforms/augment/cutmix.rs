@@ -16,8 +16,8 @@ use crate::{DataError, Sample, Transform, Values};
 /// width]; those of one size, such as pictures and masks of i32, get the same rectangles. `targets` are f32,
 /// so make labels [`one_hot`](crate::one_hot) first, and use the loss's `probabilities()`. The share of the
 /// area that stays is drawn from the symmetric beta distribution of `alpha` for every sample, and the
-/// rectangle is cut off at the edges. As with [`mixup`](super::mixup), a sample's bits depend on its batch. It
-/// draws as many words as it needs.
+/// rectangle is cut off at the edges. As with [`mixup`](super::mixup), a sample's bits depend on its batch.
+/// It draws as many words as it needs.
 #[doc(alias = "CutMix")]
 pub fn cutmix(pictures: impl Into<Fields>, targets: impl Into<Fields>, alpha: f32) -> impl Transform {
     let (Fields(pictures), Fields(targets)) = (pictures.into(), targets.into());
