@@ -143,8 +143,7 @@ impl Text {
         length: usize,
         seed: u64,
     ) -> Result<String, Error> {
-        let number = |byte: u8| self.characters.binary_search(&byte).ok().map(|id| id as i32);
-        let mut ids: Vec<i32> = start.bytes().filter_map(number).collect();
+        let mut ids = self.ids(start);
         if ids.is_empty() {
             ids.push(0);
         }
@@ -168,8 +167,20 @@ impl Text {
             });
             ids.push(chosen.unwrap_or(self.vocabulary() - 1) as i32);
         }
-        let bytes: Vec<u8> = ids.iter().map(|&id| self.characters[id as usize]).collect();
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        Ok(self.text(&ids))
+    }
+
+    /// Returns the numbers of the characters of a text, without those that do not occur in this one.
+    pub fn ids(&self, text: &str) -> Vec<i32> {
+        let number = |byte: u8| self.characters.binary_search(&byte).ok().map(|id| id as i32);
+        text.bytes().filter_map(number).collect()
+    }
+
+    /// Returns the text of some numbers, without those that are no character of this text.
+    pub fn text(&self, ids: &[i32]) -> String {
+        let character = |&id: &i32| self.characters.get(usize::try_from(id).ok()?).copied();
+        let bytes: Vec<u8> = ids.iter().filter_map(character).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 

@@ -51,3 +51,39 @@ fn what_is_no_prompt_or_no_decoder_is_named() {
     refused(&model.replace("llama_long", "bert"), "\"bert\" is no decoder");
     refused(dir.path().to_str().unwrap(), "config.json");
 }
+
+/// The program lora trains beside a base that keeps its bytes: in the same bytes on any number of replicas,
+/// and after it was resumed.
+#[test]
+fn lora_ends_in_the_same_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = |name: &str| dir.path().join(name);
+    let lora = |name: &str, flags: &[&str]| {
+        let (own, save) = (out(name), out(&format!("{name} saved")));
+        let paths = ["--out", own.to_str().unwrap(), "--save", save.to_str().unwrap()];
+        let args = [&paths[..], &["--global-batch", "128"], flags].concat();
+        let output = Command::new(env!("CARGO_BIN_EXE_lora")).args(&args).output().unwrap();
+        assert!(output.status.success(), "{flags:?}: {}", err(&output));
+        let files = ["adapter/adapter_model.safetensors", "merged/model.safetensors", "merged/config.json"];
+        (files.map(|file| fs::read(save.join(file)).unwrap()), err(&output))
+    };
+    let (one, shown) = lora("1", &["--epochs", "2", "--replicas", "1"]);
+    assert!(shown.contains(" nats per character; the base: "), "{shown}");
+    let (three, _) = lora("3", &["--epochs", "2", "--replicas", "3"]);
+    assert!(one == three, "three replicas");
+    lora("resumed", &["--epochs", "1", "--replicas", "2"]);
+    let args = ["--epochs", "2", "--replicas", "1", "--resume"];
+    assert!(lora("resumed", &args).0 == one, "resumed");
+    let merged = out("1 saved").join("merged");
+    let prompts = out("prompts");
+    fs::write(&prompts, "[3, 4]\n").unwrap();
+    let written = generate(&[
+        "--model",
+        merged.to_str().unwrap(),
+        "--prompts",
+        prompts.to_str().unwrap(),
+        "--most",
+        "8",
+    ]);
+    assert!(written.status.success(), "{}", err(&written));
+}

@@ -1,0 +1,72 @@
+//! Fine-tunes a GPT-2 of characters by low-rank matrices, then writes with the matrices added to its weights.
+//! The base, from its directory, knows the text a little (`data/make_gpt2.py`). Its bytes do not change.
+//!
+//!     cargo run --release -p unisono-examples --bin lora -- --replicas 2 --save tuned
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use unisono::data::Loader;
+use unisono::{AdamW, Optimizer, Predictor, Trainer};
+use unisono_examples::{Defaults, Error, RunFlags, Text, claim, data, held_out_loss, program, say};
+use unisono_models::{Generate, Gpt2, Lora, Pretrained};
+
+const DEFAULTS: Defaults = Defaults { epochs: 4, global_batch: 16, shards: 4, seed: 42 };
+/// The number of characters that a prediction depends on.
+const CONTEXT: usize = 64;
+
+#[derive(Parser)]
+#[command(about = "Fine-tunes a GPT-2 by low-rank matrices", after_help = DEFAULTS.help())]
+struct Flags {
+    #[command(flatten)]
+    run: RunFlags,
+    /// Directory of the base: a GPT-2 over the characters of the reviews [default: the one in the repository]
+    #[arg(long, value_name = "DIR")]
+    model: Option<PathBuf>,
+    /// Write the matrices to DIR/adapter, as peft does, and the whole model to DIR/merged
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    unisono::gpu::prepare_environment();
+    program(lora)
+}
+
+fn lora(flags: Flags) -> Result<(), Error> {
+    let run = flags.run.settle(DEFAULTS)?;
+    let text = Text::read(&data(None, "reviews.tsv"), usize::MAX)?;
+    let [train, held_out] = text.windows(CONTEXT)?;
+    let (train, held_out) = (run.loader(train).shuffle(run.seed), run.loader(held_out));
+
+    let base = Pretrained::<Gpt2>::open(data(flags.model.as_deref(), "gpt2"))?;
+    let adapted = base.clone().with(Lora::rank(8).scale(16.0).on("*.c_attn").on("*.c_proj").on("*.c_fc"))?;
+    let optimizer = AdamW::new(5e-3).clip_norm(1.0).freeze(Lora::freezes);
+    let builder = Trainer::builder(adapted.model()).optimizer(optimizer);
+    let mut trainer = run.train_from(builder, &train, &held_out, |trainer| Ok(adapted.load(trainer)?))?;
+
+    let weights = trainer.weights()?;
+    let merged = adapted.merged(&weights)?;
+    if let Some(dir) = &flags.save {
+        adapted.save_adapter(dir.join("adapter"), &weights)?;
+        base.save_pretrained(dir.join("merged"), &merged)?;
+    }
+    let settings = Generate::new().most(48).temperature(0.7).seed(run.seed);
+    let mut generator = base.generator_with(Predictor::builder().replicas(1), &merged, settings)?;
+    for tokens in generator.tokens(&[text.ids("0\tthe bad "), text.ids("1\tthe good ")])? {
+        say!("{:?}", text.text(&tokens));
+    }
+    let (before, after) = (base_loss(&base, &held_out)?, held_out_loss(&trainer));
+    say!("held out: {after:.3} nats per character; the base: {before:.3}");
+    let whole = run.epochs >= DEFAULTS.epochs;
+    if whole { claim("nats per character below the base's", before - after, 0.2) } else { Ok(()) }
+}
+
+/// Returns the loss of the base on the held-out text.
+fn base_loss(base: &Pretrained<Gpt2>, held_out: &Loader) -> Result<f64, Error> {
+    let builder = Trainer::builder(base.model()).optimizer(AdamW::new(0.0)).replicas(1);
+    let mut trainer = builder.build(&held_out.fields()?)?;
+    base.load(&mut trainer)?;
+    Ok(trainer.evaluate(held_out)?.loss)
+}
