@@ -1,12 +1,13 @@
 //! The flags of every program that trains.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use unisono::gpu::Arithmetic;
-use unisono::{Precision, SavedRun, Trainer};
+use unisono::world::WorldError;
+use unisono::{Precision, SavedRun, Trainer, World};
 
 use crate::{Error, Refused, Run, WorldFlag, claim, held_out_metric, say};
 
@@ -35,7 +36,7 @@ pub struct RunFlags {
     /// (mpi if a launcher has started the program)
     #[arg(long, value_name = "WORLD", value_enum, default_value_t, hide_possible_values = true)]
     pub world: WorldFlag,
-    /// End the run if a machine does not answer for this many seconds [default: 900]
+    /// End the run if a machine does not answer for this many seconds, also at the start [default: 900]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
     pub world_deadline: Option<u64>,
     /// Print the output of all machines, each line with its rank and host [default: only the first machine
@@ -177,22 +178,14 @@ impl RunFlags {
     /// It is an error if the directory belongs to an earlier run, if a flag differs from what the run to be
     /// resumed was started with, or if a checkpoint cannot be read.
     pub fn settle(&self, defaults: Defaults) -> Result<Run, Error> {
-        let world = self.world.connect(self.all_ranks)?;
-        if let Some(seconds) = self.world_deadline {
-            world.set_deadline(Duration::from_secs(seconds));
-        }
+        let world = self.world.connect(self.all_ranks, self.world_deadline.map(Duration::from_secs))?;
+        self.compare(&world)?;
         let mut saved = None;
         if let Some(dir) = &self.out {
-            let listed = || unisono::checkpoint::list(unisono::dir_of_rank(dir, world.rank()));
             if self.resume {
                 saved = SavedRun::newest(&unisono::share_newest(&world, dir)?)?;
-            } else if world.any("who has checkpoints", !listed()?.is_empty())? {
-                let dir = dir.display();
-                let problem = format!(
-                    "--out {dir}: holds the checkpoints of an earlier run; go on with it with --resume, or choose another \
-                     directory"
-                );
-                return Err(Refused(problem).into());
+            } else {
+                refuse_earlier(&world, dir)?;
             }
         }
         let saved = saved.as_ref().map(SavedRun::settings);
@@ -218,6 +211,63 @@ impl RunFlags {
             world,
         })
     }
+}
+
+impl RunFlags {
+    /// Compares what all ranks must be given alike before anything else: flags that only some of them act on,
+    /// and the folder that relative paths begin in.
+    fn compare(&self, world: &World) -> Result<(), Error> {
+        let is_given = |given: bool| if given { "is given" } else { "is not given" }.to_owned();
+        let number = |every: Option<u64>| every.map_or_else(|| is_given(false), |every| every.to_string());
+        let mut own: Vec<(String, String)> = [
+            ("--out", is_given(self.out.is_some())),
+            ("--resume", is_given(self.resume)),
+            ("--force", is_given(self.force)),
+            ("--checkpoint-every", number(self.checkpoint_every)),
+            ("--require-checkpoints", is_given(self.require_checkpoints)),
+            ("--keep-best", is_given(self.keep_best.is_some())),
+            ("--trace", is_given(self.trace.is_some())),
+            ("--onnx", is_given(self.onnx.is_some())),
+        ]
+        .map(|(flag, value)| (flag.to_owned(), value))
+        .into();
+        // mpirun starts a rank in the home folder if its host lacks the folder that mpirun runs in.
+        let paths = [&self.out, &self.trace, &self.onnx, &self.csv, &self.logdir];
+        if world.any("who has relative paths", paths.into_iter().flatten().any(|path| path.is_relative()))? {
+            let folder = std::env::current_dir()?.display().to_string();
+            own.push(("a relative path begins in the folder".to_owned(), folder));
+        }
+        match world.compare(&own) {
+            Err(WorldError::Differs(text)) if text.contains(" folder ") => {
+                Err(Refused(format!("{text}: make the folder on each host, or give paths that begin with /"))
+                    .into())
+            }
+            Err(error @ WorldError::Differs(_)) => Err(Refused(error.to_string()).into()),
+            other => Ok(other?),
+        }
+    }
+}
+
+/// Refuses a new run in the directory of an earlier one, on all ranks if one has checkpoints there.
+fn refuse_earlier(world: &World, dir: &Path) -> Result<(), Error> {
+    let own = unisono::dir_of_rank(dir, world.rank());
+    let holds = !unisono::checkpoint::list(&own)?.is_empty();
+    let record = if holds { own.display().to_string() } else { String::new() };
+    let all = if world.is_alone() {
+        vec![(0, record.into_bytes())]
+    } else {
+        world.gather("who has checkpoints", record.as_bytes())?
+    };
+    let Some((rank, held)) = all.into_iter().find(|(_, held)| !held.is_empty()) else { return Ok(()) };
+    let place = String::from_utf8_lossy(&held).into_owned();
+    let dir = dir.display().to_string();
+    let whose = if world.is_alone() { String::new() } else { format!("{}: ", world.name(rank)) };
+    let which = if place == dir { "holds".to_owned() } else { format!("{place} holds") };
+    Err(Refused(format!(
+        "{whose}--out {dir}: {which} the checkpoints of an earlier run; go on with it with --resume, or choose another \
+         directory"
+    ))
+    .into())
 }
 
 /// Returns the value of the run if it has one, else the flag's, else the default. A flag that differs from

@@ -77,6 +77,14 @@ pub(crate) fn stop() -> Result<Stop, Error> {
     Ok(stop.clone())
 }
 
+/// Lets a write beyond the longest file that is allowed (`ulimit -f`) fail with an error that names the file.
+/// The signal that comes with it would end the program without a word.
+#[cfg(unix)]
+pub(crate) fn survive_full_files() {
+    // Without the handler the program ends as it would by default.
+    let _ = flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
+}
+
 /// Returns the exit code of a program whose run was interrupted: that of the signal which did it.
 pub(crate) fn exit_code() -> u8 {
     let by = REQUEST.get().map_or(0, |(_, by)| by.load(Ordering::SeqCst) as i32);

@@ -53,6 +53,8 @@ pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode 
     // The faults that the variable FAILPOINTS names are active until this is dropped.
     #[cfg(feature = "faults")]
     let _faults = fail::FailScenario::setup();
+    #[cfg(unix)]
+    interrupt::survive_full_files();
     let result = run(F::parse());
     let is_refused = result.as_ref().is_err_and(|error| is_refusal(&**error));
     machines::leave(result.as_ref().err().filter(|_| is_refused).map(ToString::to_string));
@@ -62,11 +64,14 @@ pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode 
             let stopped = matches!(error.downcast_ref(), Some(unisono::Error::Stopped));
             let is_saved = |interrupted: &Interrupted| interrupted.unsaved.is_none();
             let interrupted = stopped || error.downcast_ref().is_some_and(is_saved);
-            // The terminal may be gone. That is no reason for another exit code.
-            let _ = match interrupted {
-                true => writeln!(stderr(), "{error}"),
-                false => writeln!(stderr(), "{}error: {error}", machines::label()),
-            };
+            // The terminal may be gone. That is no reason for another exit code. A line is written in one
+            // piece, so that mpirun does not mix those of two ranks.
+            match interrupted {
+                true => say!("{error}"),
+                false => {
+                    drop(stderr().write_all(format!("{}error: {error}\n", machines::label()).as_bytes()))
+                }
+            }
             match interrupted {
                 true => ExitCode::from(interrupt::exit_code()),
                 false if is_refused => ExitCode::from(REFUSED),
@@ -107,9 +112,20 @@ macro_rules! say {
     ($($text:tt)*) => { $crate::print_line(format_args!($($text)*)) };
 }
 
-/// Returns the file that `--data` names, or else the one in the directory `data` of the examples.
+/// Returns the file that `--data` names, or else the one in the folder `data` beside the program, or else the
+/// one in the directory `data` of the examples where this program was compiled.
 pub fn data(flag: Option<&Path>, own: &str) -> PathBuf {
-    flag.map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(own), Path::to_owned)
+    if let Some(path) = flag {
+        return path.to_owned();
+    }
+    let compiled = Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(own);
+    let program = std::env::current_exe().ok();
+    let beside = program.as_deref().and_then(Path::parent).map(|dir| dir.join("data").join(own));
+    // Where neither is, the error names the place beside the program.
+    match beside {
+        Some(beside) if beside.exists() || !compiled.exists() => beside,
+        _ => compiled,
+    }
 }
 
 /// Returns the share of the held-out samples that a model classified correctly after the last epoch.

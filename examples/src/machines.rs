@@ -4,12 +4,15 @@ use std::fmt::Arguments;
 use std::io::{Write, stderr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use unisono::World;
 use unisono::world::Problem;
 
 use crate::Error;
+#[cfg(not(feature = "mpi"))]
+use crate::Refused;
 
 /// The machines of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -39,43 +42,87 @@ struct Prints {
 
 impl WorldFlag {
     /// Returns the machines of the run. With `all`, the lines of each are printed, each with its machine.
+    /// `deadline` is the longest time to wait for another machine, from the start on.
     ///
     /// # Errors
-    /// There is no MPI, or it cannot be initialised.
-    pub fn connect(self, all: bool) -> Result<World, Error> {
-        let world = self.open()?;
+    /// There is no MPI, it cannot be initialised, or the machines do not reach each other.
+    pub fn connect(self, all: bool, deadline: Option<Duration>) -> Result<World, Error> {
+        let world = self.open(deadline)?;
+        if let Some(deadline) = deadline {
+            world.set_deadline(deadline);
+        }
         if !world.is_alone() {
             let (first, name) = (world.is_first(), world.name(world.rank()));
             let label = if all || !first { format!("{name}: ") } else { String::new() };
             let _ = PRINTS.set(Prints { label, lines: AtomicBool::new(all || first) });
             *WORLD.lock().unwrap_or_else(PoisonError::into_inner) = Some(world.clone());
+            note_launch(&world);
         }
         Ok(world)
     }
 
     #[cfg(feature = "mpi")]
-    fn open(self) -> Result<World, Error> {
+    fn open(self, deadline: Option<Duration>) -> Result<World, Error> {
         if self == Self::Alone || self == Self::Auto && !unisono::mpi::is_launched() {
             return Ok(World::alone());
         }
-        let world = unisono::mpi::connect()?;
-        if world.is_first() && unisono::mpi::is_bound() {
-            crate::say!("note: mpirun binds each rank to one core: start it with --bind-to none");
-        }
+        let world = match deadline {
+            Some(deadline) => unisono::mpi::connect_within(deadline)?,
+            None => unisono::mpi::connect()?,
+        };
         Ok(world)
     }
 
     #[cfg(not(feature = "mpi"))]
-    fn open(self) -> Result<World, Error> {
-        let launched = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"].iter().find_map(|name| std::env::var(name).ok());
+    fn open(self, _: Option<Duration>) -> Result<World, Error> {
+        let of = |name: &str| std::env::var(name).ok();
+        // Slurm's PMIx gives the rank alone, and Slurm the number of tasks.
+        let slurm = || of("PMIX_RANK").and_then(|_| of("SLURM_NTASKS"));
+        let launched = of("OMPI_COMM_WORLD_SIZE").or_else(|| of("PMI_SIZE")).or_else(slurm);
         let several = launched.is_some_and(|size| size != "1");
         if self == Self::Mpi || self == Self::Auto && several {
-            return Err("this program was built without the feature mpi: build it with --features mpi, or let each process train \
-                        on its own with --world alone"
-                .into());
+            return Err(Refused(format!(
+                "{}this program was built without the feature mpi: build it with --features mpi, or let each process train \
+                 on its own with --world alone",
+                rank_before_mpi()
+            ))
+            .into());
         }
         Ok(World::alone())
     }
+}
+
+/// Says of how mpirun has started the run what would make it slow.
+#[cfg(feature = "mpi")]
+fn note_launch(world: &World) {
+    use unisono::mpi;
+    if world.is_first() && mpi::is_bound() {
+        crate::say!("note: mpirun binds each rank to one core: start it with --bind-to none");
+    }
+    let idle = mpi::idle_hosts(&mpi::given_hosts(), &world.hosts()).join(", ");
+    if !idle.is_empty() {
+        let text = format!(
+            "note: no rank is on {idle}: Open MPI counts the cores of a host without slots= in the hostfile, and \
+             fills the first hosts; write slots=1 behind each host, or start it with --map-by ppr:1:node\n"
+        );
+        // Of the ranks whose machine mpirun runs on, the first one says it: another rank may be the first.
+        if world.local().0 == 0 {
+            let _ = stderr().write_all(text.as_bytes());
+        }
+    }
+}
+
+#[cfg(not(feature = "mpi"))]
+fn note_launch(_: &World) {}
+
+/// Names this rank as launchers do, for a program without MPI: `rank 1 (hostb): `, or nothing if nobody has
+/// launched it.
+#[cfg(not(feature = "mpi"))]
+fn rank_before_mpi() -> String {
+    let ranks = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"];
+    let Some(rank) = ranks.iter().find_map(|name| std::env::var(name).ok()) else { return String::new() };
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("rank {rank} ({}): ", host.trim())
 }
 
 /// Ends this process's part of the run. If it refuses to run, the other machines hear the reason.

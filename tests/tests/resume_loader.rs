@@ -2,11 +2,15 @@
 //! twice and on some never.
 
 use std::cell::RefCell;
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use unisono::checkpoint::{Store, newest};
-use unisono::data::Loader;
+use unisono::data::{Field, Loader, Sample, Source, TarShards};
 use unisono::{Observer, Step, Stop, Trainer};
 use unisono_tests::{blobs, perceptron};
 
@@ -140,4 +144,112 @@ fn later_epochs_may_have_another_loader_and_resume_where_they_were() {
     first.fit(&jittered(), None, 1).unwrap();
     fit_one_step(first, &plain(), 2);
     assert_eq!(phases(resumed(within.path())), expected);
+}
+
+/// The variable by which a test starts itself as a program that trains until it is killed: the directory.
+const KILLED: &str = "UNISONO_TEST_SHARDS";
+const EPOCHS: u32 = 60;
+
+/// Writes ten tar archives of 3 to 12 samples with the values of [`blobs`].
+fn write_ten_shards(dir: &Path) {
+    let (blobs, mut next) = (blobs(75, 3).unwrap(), 0);
+    let member = |name: String, bytes: &[u8]| {
+        let mut header = vec![0; 512];
+        header[..name.len()].copy_from_slice(name.as_bytes());
+        header[124..136].copy_from_slice(format!("{:011o}\0", bytes.len()).as_bytes());
+        header[148..157].copy_from_slice(b"        0");
+        let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        header.extend_from_slice(bytes);
+        header.resize(header.len().next_multiple_of(512), 0);
+        header
+    };
+    for at in 0..10 {
+        let mut archive = Vec::new();
+        for index in next..next + 3 + at {
+            let sample = blobs.fetch(index).unwrap();
+            let of = |name: &str| sample.field(name).unwrap().values.clone();
+            let x = of("x").as_f32().unwrap().iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+            let y = of("y").as_i32().unwrap()[0].to_string();
+            archive.extend(member(format!("{index:04}.x"), &x));
+            archive.extend(member(format!("{index:04}.cls"), y.as_bytes()));
+        }
+        next += 3 + at;
+        archive.resize(archive.len() + 1024, 0);
+        std::fs::write(dir.join(format!("{at:02}.tar")), archive).unwrap();
+    }
+}
+
+/// Returns a loader over the archives in a directory.
+fn of_shards(dir: &Path) -> Loader {
+    let shards = TarShards::open((0..10).map(|at| dir.join(format!("{at:02}.tar"))), |files| {
+        let bytes = files.bytes("x")?;
+        let x: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|&x| f32::from_le_bytes(x)).collect();
+        let y = files.text("cls")?.parse()?;
+        Ok(Sample::new().with("x", Field::f32([x.len()], x)).with("y", Field::i32([], [y])))
+    });
+    Loader::new(shards.unwrap()).shuffle_window(1, 16).map("jitter", |sample, draws| {
+        sample.f32_mut("x").into_iter().flatten().for_each(|x| *x += draws.range(-0.1, 0.1));
+    })
+}
+
+/// Writes a line for each step, and gives whoever reads them time to kill this program.
+struct Lines;
+
+impl Observer for Lines {
+    fn step(&mut self, step: &Step) {
+        println!("step {}", step.step);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Trains on the shards until it is killed, if another test started it to.
+#[test]
+fn a_program_to_be_killed() {
+    let Some(dir) = std::env::var_os(KILLED).map(PathBuf::from) else { return };
+    let replicas = std::env::var("UNISONO_TEST_REPLICAS").unwrap().parse().unwrap();
+    let loader = of_shards(&dir).threads(1 + replicas % 3);
+    let builder = perceptron(4).global_batch(8).shards(8).replicas(replicas).observer(Lines);
+    let mut trainer = builder.build(&loader.fields().unwrap()).unwrap();
+    trainer.checkpoints(&dir.join("run"), 1).unwrap();
+    trainer.resume().unwrap();
+    trainer.fit(&loader, None, EPOCHS).unwrap();
+}
+
+#[test]
+fn a_run_on_ten_shards_that_is_killed_at_thirty_moments_ends_in_the_same_state() {
+    let dir = tempfile::tempdir().unwrap();
+    write_ten_shards(dir.path());
+    let loader = of_shards(dir.path());
+    let built = |replicas| {
+        let builder = perceptron(4).global_batch(8).shards(8).replicas(replicas);
+        builder.build(&loader.fields().unwrap()).unwrap()
+    };
+    let mut undisturbed = built(1);
+    undisturbed.fit(&loader, None, EPOCHS).unwrap();
+
+    let mut moments = BTreeSet::new();
+    for moment in 0..30 {
+        let mut program = Command::new(std::env::current_exe().unwrap());
+        program.args(["--exact", "a_program_to_be_killed", "--nocapture"]);
+        program.env(KILLED, dir.path()).env("UNISONO_TEST_REPLICAS", ["1", "2", "3", "7"][moment % 4]);
+        let mut program = program.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(program.stdout.take().unwrap()).lines();
+        let steps = lines.map_while(Result::ok).filter(|line| line.contains("step "));
+        let last = steps.take(2 + moment % 5).last().unwrap();
+        // The kill comes in the middle of a step, of a save or between them.
+        std::thread::sleep(Duration::from_micros(700 * (moment as u64 % 11)));
+        program.kill().unwrap();
+        assert!(!program.wait().unwrap().success(), "it ended before it was killed");
+        moments.insert(last);
+    }
+    assert!(moments.len() >= 25, "the runs went on from one another: {moments:?}");
+
+    let mut last = built(2);
+    last.checkpoints(&dir.path().join("run"), 0).unwrap();
+    last.resume().unwrap().unwrap();
+    last.fit(&loader, None, EPOCHS).unwrap();
+    assert_eq!(last.state_sha256().unwrap(), undisturbed.state_sha256().unwrap());
+    assert_eq!(last.history(), undisturbed.history());
+    assert!(last.history().iter().all(|epoch| epoch.train.samples == 75), "each sample once an epoch");
 }

@@ -11,6 +11,7 @@ pub use disk::write::{check_replaceable, write_model, write_model_of_format, wri
 pub use disk::{Disk, Sink, StdDisk, Syncing};
 pub use model::export::{Export, Exported, WeightPrecision, export_model, read_export};
 pub use model::keras::Keras;
+pub use model::pattern::Pattern;
 pub use model::plan::Plan;
 pub use saver::report::Report;
 pub use saver::{Saver, SaverOptions};

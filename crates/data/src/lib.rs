@@ -38,8 +38,11 @@ pub use sources::files::ImageFolder;
 pub use sources::files::{Array, Arrays, Cifar, Element, Tokens, Width};
 pub use sources::memory::Memory;
 pub use sources::sequences::Sequences;
+pub use sources::shards::{Lines, TarSample, TarShards};
 #[cfg(feature = "tokenizers")]
 pub use sources::tokenizer::Tokenizer;
+pub use sources::vocabulary::{Bag, Vocabulary, VocabularyBuilder};
+pub use sources::windows::Windows;
 pub use transforms::augment;
 pub use transforms::padding::{mask, pad};
 pub use transforms::preprocess::{Pretrained, preprocess};

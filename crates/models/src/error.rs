@@ -23,6 +23,22 @@ pub enum Error {
         /// What is wrong, and what to do.
         problem: String,
     },
+    /// A setting is out of range.
+    #[error("{name}: {problem}")]
+    Setting {
+        /// The setting.
+        name: &'static str,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
+    /// A prompt cannot be read.
+    #[error("prompt {index}: {problem}")]
+    Prompt {
+        /// Its place among the prompts, from 0.
+        index: usize,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
     /// A file of weights cannot be read or written.
     #[error(transparent)]
     Weights(#[from] unisono::checkpoint::Error),
@@ -39,6 +55,10 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
+    pub(crate) fn setting(name: &'static str, problem: impl Into<String>) -> Self {
+        Self::Setting { name, problem: problem.into() }
+    }
+
     pub(crate) fn broken(path: &Path, problem: impl Into<String>) -> Self {
         Self::Broken { path: path.to_owned(), problem: problem.into() }
     }

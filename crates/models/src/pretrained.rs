@@ -12,8 +12,10 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::files::{CONFIG, WEIGHTS, read, weights};
 
+/// The file that says how texts are generated, where there is one.
+const GENERATION: &str = "generation_config.json";
 /// The name of the field that says which positions are padding (0) and which are not (1).
-const MASK: &str = "attention_mask";
+pub(crate) const MASK: &str = "attention_mask";
 
 /// A model of the architecture `M` with its weights, opened from a directory (`from_pretrained` in Hugging
 /// Face's transformers).
@@ -27,6 +29,17 @@ pub struct Pretrained<M> {
     names: BTreeMap<String, String>,
     /// The tensors of the file that are no weights. They are written back as they were.
     others: Tensors,
+}
+
+/// Returns the `model_type` of the model in a directory, such as `gpt2`.
+///
+/// # Errors
+/// `config.json` cannot be read, is broken, or names no model.
+pub fn model_type(dir: impl AsRef<Path>) -> Result<String, Error> {
+    let path = dir.as_ref().join(CONFIG);
+    let config = Config::parse(&read(&path)?).map_err(|problem| Error::broken(&path, problem))?;
+    let kind = config.text_or("model_type", "").map_err(|problem| Error::broken(&path, problem))?;
+    if kind.is_empty() { Err(Error::broken(&path, "model_type is missing")) } else { Ok(kind.to_owned()) }
 }
 
 impl<M: Architecture> Pretrained<M> {
@@ -82,6 +95,28 @@ impl<M: Architecture> Pretrained<M> {
     /// Returns the architecture with its sizes.
     pub fn architecture(&self) -> &M {
         &self.architecture
+    }
+
+    /// Returns the tokens at which a text ends: `eos_token_id` of `generation_config.json`, else of
+    /// `config.json`.
+    ///
+    /// # Errors
+    /// A file cannot be read, or it is no id and no list of ids.
+    pub(crate) fn end_of_text(&self) -> Result<Vec<i32>, Error> {
+        let own = self.dir.join(GENERATION);
+        let (path, text) = if own.exists() {
+            (own.clone(), read(&own)?)
+        } else {
+            (self.dir.join(CONFIG), self.config.clone())
+        };
+        let wrong = |problem: String| Error::broken(&path, problem);
+        let config = Config::parse(&text).map_err(wrong)?;
+        let Some(value) = config.get("eos_token_id") else { return Ok(Vec::new()) };
+        let id = |value: &serde_json::Value| {
+            let id = value.as_i64().and_then(|id| i32::try_from(id).ok());
+            id.ok_or_else(|| wrong(format!("eos_token_id is {value}, and no id")))
+        };
+        value.as_array().map_or_else(|| Ok(vec![id(value)?]), |list| list.iter().map(id).collect())
     }
 
     /// Returns the weights by the model's names, with the types that they have on disk.

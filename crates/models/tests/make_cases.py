@@ -1,10 +1,11 @@
 """Makes small models with true names and random weights, and what PyTorch computes with them in float64.
 
-    python3 -m venv venv && venv/bin/pip install torch transformers
+    python3 -m venv venv && venv/bin/pip install torch transformers peft
     venv/bin/python crates/models/tests/make_cases.py crates/models/tests/cases [CASE ...]
 
 Each case is a directory that `save_pretrained` wrote, and `expected.json`: the input, the logits, the mean
-loss of cross-entropy, the norm of each gradient, and the losses of ten steps of AdamW.
+loss of cross-entropy, the norm of each gradient, and the losses of ten steps of AdamW. Cases of generation
+have `generated.json` in its place: prompts, and what greedy search writes behind each of them.
 """
 
 import json
@@ -41,6 +42,16 @@ CASES = {
     "resnet_basic": (ResNetForImageClassification, ResNetConfig(**RESNET, layer_type="basic")),
     "resnet_bottleneck": (ResNetForImageClassification, ResNetConfig(**RESNET, layer_type="bottleneck")),
 }
+
+LONG = {
+    "gpt2_long": (GPT2LMHeadModel, GPT2Config(**WORDS, n_positions=128, n_embd=16, n_layer=2, n_head=2,
+                  bos_token_id=0, eos_token_id=0)),
+    "llama_long": (LlamaForCausalLM, LlamaConfig(**WORDS, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+                   num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128, bos_token_id=0,
+                   eos_token_id=[0, 47])),
+}
+
+ADAPTERS = {"gpt2_lora": ("gpt2", ["c_attn", "mlp.c_proj"]), "llama_lora": ("llama", ["q_proj", "v_proj"])}
 
 
 def logits_of(model, x):
@@ -94,9 +105,50 @@ def make(name, dir):
     (dir / name / "expected.json").write_text(json.dumps(expected))
 
 
+def generate(name, dir):
+    kind, config = LONG[name]
+    torch.manual_seed(3)
+    model = kind(config).eval()
+    with torch.no_grad():
+        for key, tensor in model.named_parameters():
+            is_scale = "norm" in key.lower() and key.endswith("weight")
+            is_small = "wte" in key or "embed" in key or key.endswith("bias")
+            tensor.copy_(torch.randn_like(tensor) * (0.2 if is_small else 1.0) + (1.0 if is_scale else 0.0))
+    model.save_pretrained(dir / name)
+    prompts = [torch.randint(1, 47, (length,)).tolist() for length in (1, 2, 3, 5, 8, 13, 21, 30, 33, 40)]
+    greedy = []
+    for prompt in prompts:
+        x = torch.tensor([prompt])
+        y = model.double().generate(x, attention_mask=torch.ones_like(x), max_new_tokens=24, do_sample=False,
+                                    pad_token_id=0)
+        greedy.append(y[0, len(prompt):].tolist())
+    (dir / name / "generated.json").write_text(json.dumps(dict(prompts=prompts, greedy=greedy)))
+
+
+def adapt(name, dir):
+    """An adapter that peft wrote, for the case of the same model, and the logits with it."""
+    from peft import LoraConfig, get_peft_model
+
+    base, modules = ADAPTERS[name]
+    kind, config = CASES[base]
+    model = kind.from_pretrained(dir / base).eval()
+    model = get_peft_model(model, LoraConfig(r=4, lora_alpha=12, target_modules=modules,
+                                             fan_in_fan_out=base == "gpt2"))
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for key, tensor in model.named_parameters():
+            if "lora_B" in key:
+                tensor.copy_(torch.randn_like(tensor) * 0.1)
+    model.save_pretrained(dir / name)
+    (dir / name / "README.md").unlink(missing_ok=True)
+    x = torch.tensor(json.loads((dir / base / "expected.json").read_text())["x"], dtype=torch.long).reshape(4, 7)
+    logits = model.double()(input_ids=x).logits
+    (dir / name / "logits.json").write_text(json.dumps([float(f"{v:.10g}") for v in logits.flatten().tolist()]))
+
+
 if __name__ == "__main__":
     target = pathlib.Path(sys.argv[1])
-    for case in sys.argv[2:] or CASES:
-        make(case, target)
+    for case in sys.argv[2:] or [*CASES, *LONG, *ADAPTERS]:
+        (make if case in CASES else generate if case in LONG else adapt)(case, target)
         size = sum(file.stat().st_size for file in (target / case).iterdir())
         print(case, size)

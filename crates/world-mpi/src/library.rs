@@ -9,6 +9,7 @@ use std::ptr::{null_mut, without_provenance_mut};
 
 use crate::error::MpiError;
 use crate::failures::Failures;
+use crate::names::Names;
 
 /// The environment variable that names the file of the library.
 const FILE: &str = "UNISONO_MPI";
@@ -88,7 +89,6 @@ functions! {
     comm_dup = "MPI_Comm_dup"(usize, *mut usize);
     set_errhandler = "MPI_Comm_set_errhandler"(usize, usize);
     processor_name = "MPI_Get_processor_name"(*mut c_char, *mut c_int);
-    allgather = "MPI_Allgather"(*const c_void, c_int, usize, *mut c_void, c_int, usize, usize);
     isend = "MPI_Isend"(*const c_void, c_int, usize, c_int, c_int, usize, *mut usize);
     improbe = "MPI_Improbe"(c_int, c_int, usize, *mut c_int, *mut usize, *mut Status);
     get_count = "MPI_Get_count"(*const Status, usize, *mut c_int);
@@ -103,19 +103,22 @@ pub struct Mpi {
     abi: Abi,
     comm: usize,
     failures: Option<Failures>,
+    names: Option<Names>,
     /// The functions are valid as long as this is open.
     _library: libloading::os::unix::Library,
 }
 
 impl Mpi {
-    /// Opens the library and initialises it. The calling thread makes all further calls.
+    /// Opens the library and initialises it. The calling thread makes all further calls. Messages go through
+    /// the library's own communicator of all ranks until [`Mpi::own_communicator`].
     pub fn init() -> Result<Self, MpiError> {
         let library = open()?;
         let functions = Functions::find(&library)?;
         let abi = abi(&library);
         // MPICH has functions of these names too, which end the process.
         let failures = if abi.is_mpich { None } else { Failures::find(&library) };
-        let mut mpi = Self { functions, abi, comm: abi.world, failures, _library: library };
+        let names = if abi.is_mpich { None } else { Names::find(&library) };
+        let mpi = Self { functions, abi, comm: abi.world, failures, names, _library: library };
         let mut provided = 0;
         // SAFETY: null stands for no arguments, which the standard allows.
         let code =
@@ -124,15 +127,21 @@ impl Mpi {
         // SAFETY: both are handles of this library.
         let code = unsafe { (mpi.functions.set_errhandler)(abi.world, abi.errors_return) };
         mpi.check("MPI_Comm_set_errhandler", code)?;
+        Ok(mpi)
+    }
+
+    /// Makes a communicator for this crate's messages alone. All ranks call it, and it waits for them without
+    /// a limit: each must have heard from all others before.
+    pub fn own_communicator(&mut self) -> Result<(), MpiError> {
         let mut comm = 0;
         // SAFETY: a handle of this library, and room for another one.
-        let code = unsafe { (mpi.functions.comm_dup)(abi.world, &mut comm) };
-        mpi.check("MPI_Comm_dup", code)?;
-        mpi.comm = comm;
-        // SAFETY: as above.
-        let code = unsafe { (mpi.functions.set_errhandler)(comm, abi.errors_return) };
-        mpi.check("MPI_Comm_set_errhandler", code)?;
-        Ok(mpi)
+        let code = unsafe { (self.functions.comm_dup)(self.abi.world, &mut comm) };
+        self.check("MPI_Comm_dup", code)?;
+        // SAFETY: both are handles of this library.
+        let code = unsafe { (self.functions.set_errhandler)(comm, self.abi.errors_return) };
+        self.check("MPI_Comm_set_errhandler", code)?;
+        self.comm = comm;
+        Ok(())
     }
 
     /// Returns this rank and the number of ranks.
@@ -153,28 +162,20 @@ impl Mpi {
         self.failures.and_then(|failures| failures.lost(self.comm)).unwrap_or_default()
     }
 
-    /// Returns the name of each rank's machine.
-    pub fn hosts(&self, size: usize) -> Result<Vec<String>, MpiError> {
-        const WIDTH: usize = 256;
-        let mut name = [0u8; TEXT];
-        let mut len = 0;
+    /// Returns the name of this machine.
+    pub fn host(&self) -> Result<String, MpiError> {
+        let (mut name, mut len) = ([0u8; TEXT], 0);
         // SAFETY: the library writes at most MPI_MAX_PROCESSOR_NAME bytes, which is 256 or less everywhere.
         let code = unsafe { (self.functions.processor_name)(name.as_mut_ptr().cast(), &mut len) };
         self.check("MPI_Get_processor_name", code)?;
-        let mut own = [0u8; WIDTH];
-        let len = (len.max(0) as usize).min(WIDTH);
-        own[..len].copy_from_slice(&name[..len]);
-        let mut all = vec![0u8; WIDTH * size];
-        let (from, to) = (own.as_ptr().cast(), all.as_mut_ptr().cast());
-        let (count, byte) = (WIDTH as c_int, self.abi.byte);
-        // SAFETY: both buffers have the sizes that are given, for each rank.
-        let code = unsafe { (self.functions.allgather)(from, count, byte, to, count, byte, self.comm) };
-        self.check("MPI_Allgather", code)?;
-        let text = |name: &[u8]| {
-            let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-            String::from_utf8_lossy(&name[..end]).into_owned()
-        };
-        Ok(all.chunks(WIDTH).map(text).collect())
+        let name = name.get(..len.max(0) as usize).unwrap_or_default();
+        let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+        Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+    }
+
+    /// Returns what the launcher passes names on with, if the library has it.
+    pub fn names(&self) -> Option<Names> {
+        self.names
     }
 
     /// Begins to send a message.

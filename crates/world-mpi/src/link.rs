@@ -1,5 +1,7 @@
 //! Launched or not, connected or not.
 
+use std::time::Duration;
+
 use unisono_world::World;
 
 use crate::error::MpiError;
@@ -20,14 +22,32 @@ pub fn is_bound() -> bool {
     several && std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1)
 }
 
-/// Connects this process with the others that the launcher has started. A process that nobody has launched is
-/// alone. A process may do this once.
+/// How long MPI may take to start on all ranks, unless told.
+const START: Duration = Duration::from_secs(900);
+/// How long the ranks may then take to hear from each other.
+#[cfg(unix)]
+const CONNECT: Duration = Duration::from_secs(60);
+
+/// Connects this process with the others that the launcher has started, within 15 minutes. A process that
+/// nobody has launched is alone. A process may do this once.
 ///
 /// # Errors
-/// There is no MPI library, or it cannot be initialised.
-#[cfg(unix)]
+/// As [`connect_within`].
 pub fn connect() -> Result<World, MpiError> {
-    unix::connect()
+    connect_within(START)
+}
+
+/// Connects this process with the others that the launcher has started, as [`connect`] does. `deadline` is
+/// the time that MPI may take to start: it waits until all ranks have begun. After that the ranks have a
+/// minute, or the deadline if it is shorter, to hear from each other.
+///
+/// # Errors
+/// There is no MPI library, or it cannot be initialised. [`MpiError::Start`]: it has not started by the
+/// deadline. [`MpiError::Apart`]: ranks do not reach each other. The process cannot connect after that, and
+/// should end.
+#[cfg(unix)]
+pub fn connect_within(deadline: Duration) -> Result<World, MpiError> {
+    unix::connect(deadline)
 }
 
 /// Returns an error: MPI libraries of this system are not known.
@@ -35,7 +55,7 @@ pub fn connect() -> Result<World, MpiError> {
 /// # Errors
 /// Always.
 #[cfg(not(unix))]
-pub fn connect() -> Result<World, MpiError> {
+pub fn connect_within(_: Duration) -> Result<World, MpiError> {
     Err(MpiError::Library("this is no Unix system".into()))
 }
 
@@ -47,33 +67,70 @@ mod unix {
     use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
     use unisono_world::{Link, Received, World};
 
+    use super::CONNECT;
     use crate::error::MpiError;
-    use crate::owner::{Command, serve};
+    use crate::owner::{Command, Met, serve};
 
     /// How long a process waits at its end for MPI to be finalised. Open MPI 5 waits in there for ranks that
     /// were killed, sometimes for good.
     const FINALIZE: Duration = Duration::from_secs(8);
 
-    pub fn connect() -> Result<World, MpiError> {
+    /// How much longer than the deadlines the thread may take to say what is wrong.
+    const SLACK: Duration = Duration::from_secs(10);
+    /// Variables with the number of this rank.
+    const RANKS: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
+
+    pub fn connect(deadline: Duration) -> Result<World, MpiError> {
+        let patience = deadline.min(CONNECT);
         let (opened, has_opened) = bounded(1);
         let (lives, has_ended) = bounded::<()>(0);
         let (commands, to_do) = unbounded();
         let (received, has_come) = unbounded();
         let thread = std::thread::Builder::new().name("mpi".into());
         let own = move || {
-            serve(&opened, &to_do, &received);
+            serve(&opened, &to_do, &received, patience);
             drop(lives);
         };
         let thread = thread.spawn(own).map_err(|_| MpiError::Thread)?;
-        let (rank, hosts) = has_opened.recv().map_err(|_| MpiError::Thread)??;
+        let since = Instant::now();
+        let limit = deadline.saturating_add(patience + SLACK);
+        let Met { rank, hosts, latency } = match has_opened.recv_timeout(limit) {
+            Ok(opened) => opened?,
+            Err(RecvTimeoutError::Disconnected) => return Err(MpiError::Thread),
+            // The thread is in a call of the library, which cannot be ended.
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(MpiError::Start { rank: own_name(), seconds: since.elapsed().as_secs() });
+            }
+        };
         let (thread, since) = (Some(thread), Instant::now());
         let received = has_come;
-        Ok(World::new(Box::new(MpiLink { rank, hosts, commands, received, has_ended, thread, since })))
+        Ok(World::new(Box::new(MpiLink {
+            rank,
+            hosts,
+            latency,
+            commands,
+            received,
+            has_ended,
+            thread,
+            since,
+        })))
+    }
+
+    /// Returns the name of this rank before MPI has started.
+    fn own_name() -> String {
+        let rank = RANKS.iter().find_map(|name| std::env::var(name).ok());
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let rank = rank.map_or("a rank".into(), |rank| format!("rank {rank}"));
+        match host.trim() {
+            "" => rank,
+            host => format!("{rank} ({host})"),
+        }
     }
 
     struct MpiLink {
         rank: usize,
         hosts: Vec<String>,
+        latency: Duration,
         commands: Sender<Command>,
         received: Receiver<Result<Received, String>>,
         /// Is closed when the thread ends.
@@ -106,6 +163,10 @@ mod unix {
 
         fn now(&self) -> Duration {
             self.since.elapsed()
+        }
+
+        fn latency(&self) -> Duration {
+            self.latency
         }
 
         fn end(&mut self, together: bool) {

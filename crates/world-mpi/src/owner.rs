@@ -8,6 +8,7 @@ use unisono_world::Received;
 
 use crate::error::MpiError;
 use crate::library::{Mpi, Request};
+use crate::meeting::{Carrier, meet};
 use crate::parts::{Joining, PART, cut};
 
 /// The shortest and the longest sleep between two looks.
@@ -16,6 +17,8 @@ const SLEEPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_
 const LOOK: Duration = Duration::from_millis(50);
 /// How many calls may fail after a loss was reported, before that counts as an error.
 const MOST_FAILED: u32 = 10_000;
+/// How long the other ranks may take to publish their names.
+const PUBLISHING: Duration = Duration::from_secs(1);
 /// How long the last messages may take.
 const LAST: Duration = Duration::from_secs(5);
 
@@ -28,35 +31,32 @@ pub enum Command {
     End(bool),
 }
 
-/// What the thread says of itself at its start: this rank, and the name of each rank's machine.
-pub type Opened = Result<(usize, Vec<String>), MpiError>;
+/// What the thread knows once it has met the other ranks.
+pub struct Met {
+    /// This rank.
+    pub rank: usize,
+    /// The name of each rank's machine.
+    pub hosts: Vec<String>,
+    /// The time that a message takes to the farthest rank.
+    pub latency: Duration,
+}
 
-/// Initialises MPI and serves until it is told to end.
+/// What the thread says at its start.
+pub type Opened = Result<Met, MpiError>;
+
+/// Initialises MPI, meets the other ranks within `patience`, and serves until it is told to end.
 pub fn serve(
     opened: &Sender<Opened>,
     commands: &Receiver<Command>,
     received: &Sender<Result<Received, String>>,
+    patience: Duration,
 ) {
-    let start = || {
-        let mpi = Mpi::init()?;
-        let (rank, size) = mpi.rank_and_size()?;
-        let hosts = mpi.hosts(size)?;
-        Ok((mpi, rank, hosts))
-    };
-    let mpi = match start() {
-        Ok((mpi, rank, hosts)) => {
-            let _ = opened.send(Ok((rank, hosts)));
-            mpi
+    let mut owner = match start(patience) {
+        Ok((owner, met)) => {
+            let _ = opened.send(Ok(met));
+            owner
         }
         Err(error) => return drop(opened.send(Err(error))),
-    };
-    let mut owner = Owner {
-        mpi,
-        sending: Vec::new(),
-        receiving: Vec::new(),
-        joining: Joining::default(),
-        lost: BTreeSet::new(),
-        failed: 0,
     };
     match owner.run(commands, received) {
         Ok(true) => owner.finish(),
@@ -65,6 +65,33 @@ pub fn serve(
         Err(error) => {
             let _ = received.send(Err(error.to_string()));
             std::mem::forget(owner);
+        }
+    }
+}
+
+/// Initialises MPI and meets the other ranks.
+fn start(patience: Duration) -> Result<(Owner, Met), MpiError> {
+    let mpi = Mpi::init()?;
+    let (rank, size) = mpi.rank_and_size()?;
+    let host = mpi.host()?;
+    let mut owner = Owner {
+        mpi,
+        sending: Vec::new(),
+        receiving: Vec::new(),
+        joining: Joining::default(),
+        lost: BTreeSet::new(),
+        failed: 0,
+    };
+    let met = meet(&mut owner, (rank, size), host, patience).and_then(|met| {
+        owner.mpi.own_communicator()?;
+        Ok(met)
+    });
+    match met {
+        Ok((hosts, latency)) => Ok((owner, Met { rank, hosts, latency })),
+        Err(error) => {
+            // The library may still use the memory of what is on its way.
+            std::mem::forget(owner);
+            Err(error)
         }
     }
 }
@@ -85,7 +112,8 @@ struct Going {
     _bytes: Vec<u8>,
 }
 
-struct Owner {
+/// What the thread has of the library, and what is on its way.
+pub struct Owner {
     mpi: Mpi,
     sending: Vec<Going>,
     /// In the order in which they arrived.
@@ -96,6 +124,30 @@ struct Owner {
     lost: BTreeSet<usize>,
     /// The calls that failed since one of them told of a loss.
     failed: u32,
+}
+
+impl Carrier for Owner {
+    fn send(&mut self, to: usize, bytes: Vec<u8>) -> Result<(), MpiError> {
+        self.send(to, bytes)
+    }
+
+    fn receive(&mut self) -> Result<Vec<(usize, Vec<u8>)>, MpiError> {
+        let (sender, receiver) = crossbeam_channel::unbounded();
+        self.receive(&sender)?;
+        self.test_sends()?;
+        let message = |received| match received {
+            Ok(Received::Message { from, bytes }) => Some((from, bytes)),
+            _ => None,
+        };
+        Ok(receiver.try_iter().filter_map(message).collect())
+    }
+
+    fn ask_launcher(&mut self, (me, host): (usize, &str), ranks: &[usize]) -> Vec<(usize, String)> {
+        let Some(names) = self.mpi.names() else { return Vec::new() };
+        names.publish(me, host);
+        std::thread::sleep(PUBLISHING);
+        ranks.iter().filter_map(|&rank| Some((rank, names.look_up(rank)?))).collect()
+    }
 }
 
 impl Owner {

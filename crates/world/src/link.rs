@@ -43,6 +43,12 @@ pub trait Link: Send {
     /// Returns the time since some moment, by a clock that runs while [`Link::receive`] waits.
     fn now(&self) -> Duration;
 
+    /// Returns the time that a message takes to the farthest rank, as measured at the start, or zero where it
+    /// was not measured.
+    fn latency(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Ends the link. `together` says that all ranks end it now; otherwise it may end their processes.
     fn end(&mut self, together: bool);
 }

@@ -94,6 +94,11 @@ impl World {
         self.read(|session| session.name(rank))
     }
 
+    /// Returns the name of each rank's machine, in the order of the ranks. A process that is alone has none.
+    pub fn hosts(&self) -> Vec<String> {
+        self.read(|session| session.hosts().to_vec())
+    }
+
     /// Returns the ranks that were lost, each with the reason.
     pub fn lost(&self) -> Vec<(usize, String)> {
         self.read(|session| session.lost.iter().map(|(rank, why)| (*rank, why.clone())).collect())
@@ -122,6 +127,24 @@ impl World {
         self.read(|session| session.waited)
     }
 
+    /// Returns the part of [`World::waited`] within steps: for sums, and for what is gathered before a step
+    /// commits ([`World::gather_once`]).
+    pub fn waited_in_steps(&self) -> Duration {
+        self.read(|session| session.waited_in_steps)
+    }
+
+    /// Returns the number of messages that came one after another, each the answer to the one before. A step
+    /// has five: blocks, sums, outputs, the agreement, and what the ranks say between steps.
+    pub fn messages_in_a_row(&self) -> u64 {
+        self.read(|session| session.in_a_row)
+    }
+
+    /// Returns the time that a message takes to the farthest rank, as the link measured it at the start; zero
+    /// where it did not.
+    pub fn latency(&self) -> Duration {
+        self.read(|session| session.latency())
+    }
+
     /// Sets the time after which a rank that does not answer ends the run. Default: 15 minutes.
     pub fn set_deadline(&self, deadline: Duration) {
         self.read(|session| session.deadline = deadline);
@@ -146,7 +169,7 @@ impl World {
         if self.is_alone() {
             return Ok(vec![(0, record.to_vec())]);
         }
-        self.act(|session| session.gather(what, record))
+        self.in_step(|session| session.gather(what, record))
     }
 
     /// Sends a record to all ranks and returns the records of all remaining ranks, as [`World::gather_once`]
@@ -155,8 +178,11 @@ impl World {
     /// # Errors
     /// Errors end the run.
     pub fn gather(&self, what: &str, record: &[u8]) -> Result<Records, WorldError> {
+        if self.is_alone() {
+            return Ok(vec![(0, record.to_vec())]);
+        }
         loop {
-            match self.gather_once(what, record) {
+            match self.act(|session| session.gather(what, record)) {
                 Err(WorldError::Changed) => {}
                 other => return other,
             }
@@ -278,7 +304,7 @@ impl World {
     /// [`WorldError::Changed`]: ranks are lost, and the remaining ranks start the step again. Others end the
     /// run.
     pub fn finish_exchange(&self, bucket: usize) -> Result<Vec<f32>, WorldError> {
-        self.act(|session| session.finish_exchange(bucket))
+        self.in_step(|session| session.finish_exchange(bucket))
     }
 
     /// Returns the shards of each remaining rank, in proportion to the weights. `weights` has one for each
@@ -291,6 +317,16 @@ impl World {
     /// Reads or sets something. A process that is alone has the default.
     fn read<T: Default>(&self, read: impl FnOnce(&mut Session) -> T) -> T {
         self.0.as_ref().map(|shared| read(&mut lock(&shared.session))).unwrap_or_default()
+    }
+
+    /// Does a part of a step, and counts its wait as one within steps.
+    fn in_step<T>(&self, act: impl FnOnce(&mut Session) -> Result<T, WorldError>) -> Result<T, WorldError> {
+        self.act(|session| {
+            let before = session.waited;
+            let result = act(session);
+            session.waited_in_steps += session.waited.saturating_sub(before);
+            result
+        })
     }
 
     fn act<T>(&self, act: impl FnOnce(&mut Session) -> Result<T, WorldError>) -> Result<T, WorldError> {

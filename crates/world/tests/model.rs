@@ -8,6 +8,9 @@ use unisono_world::{bytes_sent, cuts};
 const BANDWIDTH: f64 = 12.5e9;
 /// Seconds a message.
 const LATENCY: f64 = 3e-6;
+/// The messages of a step that come one after another: blocks, sums, outputs, the agreement, and what ranks say
+/// between steps.
+const IN_A_ROW: u32 = 5;
 /// The numbers of a model's gradients: 100 million parameters.
 const PARAMETERS: usize = 100_000_000;
 
@@ -31,6 +34,18 @@ fn row(machines: usize, shards: usize) -> String {
     let megabytes = sent(25_000_000 / 4).0 as f64 * 1e-6;
     let [small, large] = [25_000_000, 256_000_000].map(|bytes| seconds(bytes / 4));
     format!("| {machines} | {shards} | {mean:.1} | {megabytes:.0} MB | {small:.3} s | {large:.3} s |")
+}
+
+/// A step takes at least the time of five messages on their way, however little they say. `tests/tests/machines` counts
+/// those of a trainer.
+#[test]
+fn the_chain_in_the_documentation_is_what_the_model_says() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/BENCHMARKS.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    for (way, far) in [("0.05", 0.05), ("1", 1.0), ("10", 10.0), ("100", 100.0)] {
+        let row = format!("| {way} ms | {} ms |", f64::from(IN_A_ROW) * far);
+        assert!(text.contains(&row), "docs/BENCHMARKS.md lacks this row: {row}");
+    }
 }
 
 #[test]

@@ -131,3 +131,37 @@ fn devices_and_pipes_are_not_replaced_by_files() {
         assert!(!std::fs::symlink_metadata(path).unwrap().is_file(), "{}", path.display());
     }
 }
+
+/// A build without MPI that mpirun or Slurm has started on one of several hosts says which one it is, and that
+/// starting it again is of no use.
+#[test]
+#[cfg(not(feature = "mpi"))]
+fn a_build_without_mpi_names_its_rank() {
+    for variables in [
+        &[("OMPI_COMM_WORLD_SIZE", "2"), ("OMPI_COMM_WORLD_RANK", "1")][..],
+        &[("PMI_SIZE", "2"), ("PMI_RANK", "1")],
+        &[("SLURM_NTASKS", "2"), ("PMIX_RANK", "1")],
+    ] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_digits"));
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        let text = err(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.starts_with("error: rank 1 ("), "{text}");
+        assert!(text.contains("): this program was built without the feature mpi: "), "{text}");
+    }
+}
+
+/// A program that was copied to another machine takes its folder `data` along.
+#[test]
+#[cfg(unix)]
+fn data_beside_the_program_are_found() {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_digits"));
+    let dir = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+    let (copy, data) = (dir.path().join("digits"), dir.path().join("data"));
+    std::fs::hard_link(program, &copy).unwrap();
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(data.join("digits.csv.gz"), "not a table\n").unwrap();
+    let output = std::process::Command::new(copy).args(["--epochs", "1"]).output().unwrap();
+    let place = data.canonicalize().unwrap().join("digits.csv.gz");
+    assert!(err(&output).contains(place.to_str().unwrap()), "{}", err(&output));
+}

@@ -1,10 +1,11 @@
 //! The program `relaunch` with an mpirun that only notes how it was called.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::err;
 use crate::saving::hangups_are_ignored;
@@ -111,4 +112,176 @@ fn a_run_is_started_again_where_standard_error_is_full() {
     let script = "case $(wc -l < CALLS) in 1) exit 1;; 2) exit 0;; esac";
     let status = command(dir.path(), script).stderr(full).status().unwrap();
     assert_eq!((calls(dir.path()).len(), status.code()), (2, Some(0)));
+}
+
+/// Returns the command of `relaunch` with these hosts and flags. mpirun runs a script with the number of its
+/// call in `$call`, and the hosts of each call are noted in a file of that number. ssh reaches all hosts but
+/// those that are down: each has a file of its name.
+fn with_hosts(dir: &Path, hosts: &str, script: &str, flags: &[&str]) -> Command {
+    let place = dir.to_str().unwrap();
+    let script = format!("call=$(wc -l < {place}/calls)\ncp $2 {place}/hosts-$call\ncd {place}\n{script}");
+    drop(command(dir, &script));
+    let ssh = format!(
+        "#!/bin/sh\nwhile [ \"$1\" = -o ]; do shift 2; done\n\
+         [ -f {place}/down-$1 ] && {{ echo \"connect to $1: No route to host\" >&2; exit 255; }}\n\
+         exec sh -c \"$2\"\n"
+    );
+    fs::write(dir.join("ssh"), ssh).unwrap();
+    fs::set_permissions(dir.join("ssh"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(dir.join("hosts"), hosts).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_relaunch"));
+    let path = format!("{place}:{}", std::env::var("PATH").unwrap());
+    command.env("PATH", path).arg("--hostfile").arg(dir.join("hosts")).args(["--pause", "0"]).args(flags);
+    command.args(["--", "program", "--out", "run"]);
+    command
+}
+
+/// Returns the hosts with which mpirun was called.
+fn hosts_of(dir: &Path, call: usize) -> String {
+    fs::read_to_string(dir.join(format!("hosts-{call}"))).unwrap().replace('\n', "; ")
+}
+
+/// Open MPI counts cores for a host without slots, and would put all ranks on the first hosts.
+#[test]
+fn a_host_without_slots_has_one_rank() {
+    let dir = tempfile::tempdir().unwrap();
+    let hosts = "# two machines\n\nhosta\nhostb slots=2 max_slots=4 # with two GPUs\nhosta\nhostc slots=0\n";
+    let output = with_hosts(dir.path(), hosts, "exit 0", &[]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert_eq!(hosts_of(dir.path(), 1), "hosta slots=2; hostb slots=2 max_slots=4; ");
+    let call = &calls(dir.path())[0];
+    assert!(call.contains(" -n 4 ") && call.contains("ServerAliveInterval="), "{call}");
+    for (hosts, wanted) in [
+        ("", "no host is left"),
+        ("hosta slots=two\n", "hosta slots=two: slots is no number"),
+        ("--mca x\n", "a line begins with the name of a host"),
+    ] {
+        let output = with_hosts(dir.path(), hosts, "exit 0", &[]).output().unwrap();
+        assert!(output.status.code() == Some(1) && err(&output).contains(wanted), "{}", err(&output));
+    }
+}
+
+#[test]
+fn a_host_that_does_not_answer_is_left_out_until_it_answers_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "case $call in 1) touch down-hostb; exit 1;; 2) rm down-hostb; exit 1;; 3) exit 0;; esac";
+    let output = with_hosts(dir.path(), "hosta\nhostb\nhostc\n", script, &[]).output().unwrap();
+    let text = err(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let all = "hosta slots=1; hostb slots=1; hostc slots=1; ";
+    let hosts = [1, 2, 3].map(|call| hosts_of(dir.path(), call));
+    assert_eq!(hosts, [all, "hosta slots=1; hostc slots=1; ", all], "{text}");
+    assert!(text.contains("relaunch: hostb: connect to hostb: No route to host"), "{text}");
+    assert!(text.contains("start 2 on 2 ranks of hosta, hostc, without hostb"), "{text}");
+}
+
+/// The first start wants all hosts, since one that is missing there is most often one that is set up wrongly.
+#[test]
+fn a_first_start_without_all_hosts_is_refused_unless_it_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("down-hostb"), "").unwrap();
+    let run = |flags: &[&str]| with_hosts(dir.path(), "hosta\nhostb\n", "exit 0", flags).output().unwrap();
+    let output = run(&[]);
+    let wanted = "1 of 2 hosts can be used, and 2 are needed; --min-hosts N starts with fewer";
+    assert!(output.status.code() == Some(1) && err(&output).contains(wanted), "{}", err(&output));
+    assert!(calls(dir.path()).is_empty());
+    let output = run(&["--min-hosts", "1"]);
+    assert_eq!((output.status.code(), hosts_of(dir.path(), 1).as_str()), (Some(0), "hosta slots=1; "));
+    // Fewer than are asked for is an error later too, after a wait.
+    let script = "touch down-hosta; exit 1";
+    let mut command = with_hosts(dir.path(), "hosta\nhostb\n", script, &["--min-hosts", "1", "--wait", "0"]);
+    let output = command.output().unwrap();
+    let wanted = "0 of 2 hosts can be used, and 1 are needed, after 0 s (--wait)";
+    assert!(output.status.code() == Some(1) && err(&output).contains(wanted), "{}", err(&output));
+}
+
+#[test]
+fn a_host_without_the_folder_or_the_program_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = |program: &str, ssh: Option<&str>| {
+        let command = with_hosts(dir.path(), "hosta\n", "exit 0", &[]);
+        if let Some(ssh) = ssh {
+            fs::write(dir.path().join("ssh"), ssh).unwrap();
+        }
+        let args: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        let mut own = Command::new(env!("CARGO_BIN_EXE_relaunch"));
+        own.env("PATH", format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap()));
+        own.args(args.iter().map(|arg| if arg == "program" { program.as_ref() } else { arg.as_os_str() }));
+        let output = own.output().unwrap();
+        assert_eq!((output.status.code(), calls(dir.path()).len()), (Some(1), 0), "{}", err(&output));
+        err(&output)
+    };
+    let text = said("no/such/program", None);
+    let wanted = "hosta: it has no program no/such/program: it lies at the same place on all hosts";
+    assert!(text.contains(wanted), "{text}");
+    // The folder of this test is not on that host.
+    let text = said("program", Some("#!/bin/sh\nfor last; do :; done\ncd() { return 1; }\neval \"$last\"\n"));
+    assert!(text.contains("hosta: it has no folder ") && text.contains("; make it there"), "{text}");
+}
+
+/// A rank is a child of mpirun with its number in the environment.
+#[test]
+fn an_mpirun_that_does_not_end_after_its_ranks_is_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let hangs = "env OMPI_COMM_WORLD_RANK=0 sleep 2; trap '' TERM; exec sleep 600";
+    let script = format!("[ $call = 1 ] && {{ {hangs}; }}; exit 0");
+    let since = Instant::now();
+    let mut command = with_hosts(dir.path(), "localhost\n", &script, &["--end-deadline", "2"]);
+    let output = command.output().unwrap();
+    let text = err(&output);
+    assert_eq!((output.status.code(), calls(dir.path()).len()), (Some(0), 2), "{text}");
+    assert!(text.contains("the run failed (mpirun did not end after its ranks)"), "{text}");
+    assert!(since.elapsed() < Duration::from_secs(120), "{:?}", since.elapsed());
+}
+
+#[test]
+fn an_mpirun_that_starts_nothing_is_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "[ $call = 1 ] && exec sleep 600; exit 0";
+    let mut command = with_hosts(dir.path(), "localhost\n", script, &["--start-deadline", "2"]);
+    let output = command.output().unwrap();
+    let text = err(&output);
+    assert_eq!((output.status.code(), calls(dir.path()).len()), (Some(0), 2), "{text}");
+    assert!(text.contains("the run failed (mpirun did not start the program)"), "{text}");
+}
+
+#[test]
+fn a_run_begins_again_with_a_host_that_answers_again() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("down-hostb"), "").unwrap();
+    let rank = "exec sleep 600 & while wait $!; do :; done; exit 143";
+    let script = format!(
+        "[ $call = 1 ] || exit 0\nrm down-hostb\nOMPI_COMM_WORLD_RANK=0 sh -c 'trap \"kill \\$!; exit 143\" TERM; {rank}'\nexit 143"
+    );
+    let flags = ["--min-hosts", "1", "--ask-every", "1", "--retries", "0"];
+    let output = with_hosts(dir.path(), "localhost\nhostb\n", &script, &flags).output().unwrap();
+    let text = err(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let hosts = [1, 2].map(|call| hosts_of(dir.path(), call));
+    assert_eq!(hosts, ["localhost slots=1; ", "localhost slots=1; hostb slots=1; "], "{text}");
+    assert!(calls(dir.path())[1].ends_with(" --resume"), "{text}");
+}
+
+/// The part of `relaunch` that runs on a host which is asked.
+#[test]
+fn a_host_says_whether_it_reaches_an_address() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_relaunch"));
+    command.arg("answer-to-relaunch").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut process = command.spawn().unwrap();
+    let mut to = process.stdin.take().unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let hello = lines.next().unwrap();
+    let words: Vec<&str> = hello.split_whitespace().collect();
+    let ["unisono-relaunch-1", port, token, networks @ ..] = &words[..] else { panic!("{hello}") };
+    assert!(networks.iter().all(|network| network.contains('/') && network.contains('@')), "{hello}");
+    let mut says = |line: String| {
+        writeln!(to, "{line}").unwrap();
+        lines.next().unwrap()
+    };
+    assert_eq!(says(format!("try 127.0.0.1 {port} {token}")), "ok");
+    assert_eq!(says(format!("try 127.0.0.1 {port} other")), "no 127.0.0.1 is another machine");
+    assert!(says(format!("try 127.0.0.1 1 {token}")).starts_with("no Connection refused"));
+    assert!(says(format!("try 127.0.0.1 x {token}")).starts_with("no invalid digit"));
+    drop(to);
+    assert!(process.wait().unwrap().success());
 }

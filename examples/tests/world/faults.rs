@@ -39,9 +39,56 @@ fn a_rank_with_something_else_is_refused_by_name() {
         let refused = |line: &str| line.contains("error: rank 2 (") && line.contains(&format!("): {words}"));
         assert!(text.lines().any(refused), "{words}: {text}");
     }
+    // What only some ranks act on is compared before the checkpoints, and a relative path begins in a folder.
+    let out = dir.path().join("run");
+    let out = format!("--out {}", out.display());
+    let flag = |flag: &str| format!("{flag} is given, rank 0: is not given");
+    for (before, more, words, all) in [
+        ("true", out.as_str(), flag("--out"), &[][..]),
+        ("true", "--trace /dev/null", flag("--trace"), &[]),
+        ("cd /", "", "a relative path begins in the folder /, rank 0: /".to_owned(), &["--out", "run"]),
+    ] {
+        let ran = three(2, before, more, all);
+        let text = text(&ran);
+        assert_eq!(ran.status.code(), Some(2), "{text}");
+        let refused = |line: &str| line.contains("error: rank 2 (") && line.contains(&format!("): {words}"));
+        assert!(text.lines().any(refused), "{words}: {text}");
+        // Each line is one rank's.
+        assert!(text.lines().all(|line| line.matches("error: ").count() < 2), "{text}");
+    }
+    // Checkpoints of an earlier run on another rank's disk are named with that rank and its directory.
+    let own = dir.path().join("run.rank1");
+    let mut store = unisono::checkpoint::Store::open(&own).unwrap();
+    store.save(3, &unisono::checkpoint::Contents::default()).unwrap();
+    let ran = three(2, "true", "", &out.split(' ').collect::<Vec<_>>());
+    let named = format!("): {out}: {} holds the checkpoints of an earlier run", own.display());
+    assert!(text(&ran).contains("rank 1 (") && text(&ran).contains(&named), "{}", text(&ran));
     // The same samples from another file are the same data.
     let ran = three(2, "true", &format!("--data {data}"), &[]);
     assert_eq!(digest(&ran), alone(digits(), &RUN));
+}
+
+/// The hosts are names of this machine, so that mpirun fills the first one.
+#[test]
+fn hosts_without_a_rank_are_noted() {
+    let _alone = one_at_a_time();
+    let dir = tempfile::tempdir().unwrap();
+    let hosts = dir.path().join("hosts");
+    fs::write(&hosts, "localhost slots=2\nnowhere.example slots=2\n").unwrap();
+    // A process between mpirun and the ranks is mpirun in name, and does not look for that host.
+    let named = dir.path().join("mpirun");
+    std::os::unix::fs::symlink("/bin/bash", &named).unwrap();
+    let script = format!("{} {}; exit $?", digits(), RUN.join(" "));
+    let script = ["-c", &script, "--hostfile", hosts.to_str().unwrap()];
+    let ran = mpirun(2, named.to_str().unwrap()).args(script).output().unwrap();
+    assert_eq!(digest(&ran), alone(digits(), &RUN));
+    let notes: Vec<String> = text(&ran)
+        .lines()
+        .filter(|line| line.starts_with("note: no rank is on "))
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(notes.len(), 1, "{}", text(&ran));
+    assert!(notes[0].starts_with("note: no rank is on nowhere.example"), "{notes:?}");
 }
 
 #[test]

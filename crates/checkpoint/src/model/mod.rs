@@ -2,5 +2,5 @@
 
 pub(crate) mod export;
 pub(crate) mod keras;
-mod pattern;
+pub(crate) mod pattern;
 pub(crate) mod plan;

@@ -4,18 +4,27 @@ use std::fmt;
 
 /// A pattern over whole names, in which each `*` stands for any run of characters, dots included, or for
 /// none. Nothing else has a special meaning.
+///
+/// ```
+/// use unisono_checkpoint::Pattern;
+///
+/// let attention = Pattern::new("*.attn.*");
+/// assert!(attention.matches("h.0.attn.c_attn") && !attention.matches("h.0.mlp.c_fc"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pattern {
+pub struct Pattern {
     /// The texts between the stars: one more than there are stars.
     parts: Vec<String>,
 }
 
 impl Pattern {
-    pub(crate) fn new(pattern: &str) -> Self {
+    /// Returns the pattern that a text describes.
+    pub fn new(pattern: &str) -> Self {
         Self { parts: pattern.split('*').map(str::to_owned).collect() }
     }
 
-    pub(crate) fn matches(&self, name: &str) -> bool {
+    /// Returns whether a whole name matches.
+    pub fn matches(&self, name: &str) -> bool {
         self.captures(name).is_some()
     }
 

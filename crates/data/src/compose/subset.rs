@@ -112,7 +112,12 @@ impl<S: Source> Source for Subset<S> {
     }
 
     fn fetch(&self, index: u64) -> Result<Sample, DataError> {
-        self.source.fetch(self.index_in_source(index)?)
+        match self.index_in_source(index) {
+            Ok(index) => self.source.fetch(index),
+            // An empty source may say why it is empty.
+            Err(_) if self.source.is_empty() => self.source.fetch(index),
+            Err(error) => Err(error),
+        }
     }
 
     /// Describes the sample as the source does, with the index in the source.

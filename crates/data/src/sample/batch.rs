@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::sample::field::elements;
 use crate::sample::part::Part;
@@ -82,6 +83,30 @@ impl Batch {
             stacked,
             part: None,
         })
+    }
+
+    /// Creates a batch of stacked fields, given with their names, as [`of_fields`](Self::of_fields) does.
+    ///
+    /// # Errors
+    /// Those of [`of_fields`](Self::of_fields); two fields have one name.
+    ///
+    /// ```
+    /// use unisono_data::{Batch, Field};
+    ///
+    /// let batch = Batch::of([("x", Field::f32([2, 3], [0.5; 6])), ("y", Field::i32([2], [1, 0]))])?;
+    /// assert_eq!((batch.len(), batch.i32("y")?), (2, &[1, 0][..]));
+    /// # Ok::<(), unisono_data::DataError>(())
+    /// ```
+    pub fn of<N: Into<Arc<str>>>(fields: impl IntoIterator<Item = (N, Field)>) -> Result<Self, DataError> {
+        let mut stacked = Sample::new();
+        for (name, field) in fields {
+            let name = name.into();
+            if stacked.field(&name).is_some() {
+                return Err(DataError::field(&name, "there are two fields of this name"));
+            }
+            stacked.set(name, field);
+        }
+        Self::of_fields(stacked)
     }
 
     /// Returns the rows of the batch that the stacked fields have: all of them, unless the loader fetches a
@@ -202,5 +227,25 @@ impl Stack {
             stacked.set(spec.name, Field { shape, values });
         }
         stacked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_of_named_fields_is_that_of_a_sample_of_them() {
+        let x = || Field::f32([2, 3], [0.5; 6]);
+        let labels = || Field::i32([2], [1, 0]);
+        let batch = Batch::of([("x", x()), ("y", labels())]).unwrap();
+        assert_eq!(batch, Batch::of_fields(Sample::new().with("x", x()).with("y", labels())).unwrap());
+        let error = |result: Result<Batch, DataError>| result.unwrap_err().to_string();
+        assert_eq!(
+            error(Batch::of([("x", x()), ("x", labels())])),
+            "field 'x': there are two fields of this name"
+        );
+        assert!(error(Batch::of([("x", x()), ("y", Field::i32([3], [1, 0, 2]))])).contains("3 samples"));
+        assert!(error(Batch::of(Vec::<(String, Field)>::new())).contains("at least one field"));
     }
 }

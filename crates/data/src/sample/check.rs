@@ -12,6 +12,14 @@ pub(crate) fn fetch_checked(source: &dyn Source, index: u64) -> Result<Sample, D
     Ok(sample)
 }
 
+/// Returns the error of a source that is empty: the cause, where asking for its first sample tells it.
+pub(crate) fn no_samples(source: &dyn Source) -> DataError {
+    match guarded(|| source.describe(0), "fetch", || Ok(source.fetch(0))) {
+        Ok(Err(cause @ DataError::Setting { .. })) => cause,
+        _ => DataError::Setting { setting: "source", what: "it has no samples".into() },
+    }
+}
+
 /// Runs a stage, and turns its error or panic into an error that names the sample and the stage.
 pub(crate) fn guarded<T>(
     describe: impl Fn() -> String,

@@ -1,7 +1,9 @@
-//! Opening regular files, and nothing else: a pipe would be waited for, and a device may never end.
+//! Opening regular files, and nothing else: a pipe would be waited for, and a device may never end. Writing
+//! files as a whole.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 use crate::DataError;
@@ -30,6 +32,23 @@ fn open_if_regular(path: &Path) -> Result<File, DataError> {
     };
     let file = file.map_err(io)?;
     if file.metadata().map_err(io)?.is_file() { Ok(file) } else { Err(refused(path)) }
+}
+
+/// Writes a file by a rename, so that it is never there in part. A link in its place is replaced, not written
+/// through.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), DataError> {
+    let io = |cause| DataError::Io { path: path.into(), cause };
+    let mut partial = path.as_os_str().to_owned();
+    // Nobody can guess this name and plant a link there.
+    partial.push(format!(".partial-{:016x}", RandomState::new().build_hasher().finish()));
+    let mut file = File::create_new(&partial).map_err(io)?;
+    let written = file.write_all(bytes);
+    if let Err(cause) = written.and_then(|()| std::fs::rename(&partial, path)) {
+        // The error that is reported is that of writing.
+        let _ = std::fs::remove_file(&partial);
+        return Err(io(cause));
+    }
+    Ok(())
 }
 
 /// Returns the error of what is no regular file.

@@ -10,7 +10,8 @@ use crate::{ContentHash, Coverage, DataError, FieldSpec, Fingerprint, Sample};
 ///
 /// Loader threads call `fetch` at the same time and in any order. The same index must always give the same
 /// sample. So a stream, whose length is unknown or which is read only from its start (PyTorch's
-/// `IterableDataset`), is no source: it is written to files first.
+/// `IterableDataset`), is no source: it is written to files first, such as those of
+/// [`Lines`](crate::Lines) and [`TarShards`](crate::TarShards).
 ///
 /// ```
 /// use unisono_data::{DataError, FieldDType, Field, FieldSpec, Sample, Source};

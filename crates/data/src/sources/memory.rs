@@ -98,6 +98,14 @@ impl Memory {
         self
     }
 
+    /// Returns a field of all samples, [samples, ...], without a copy.
+    pub(crate) fn into_field(mut self, name: &str) -> Result<Field, DataError> {
+        let at = self.specs.iter().position(|spec| *spec.name == *name);
+        let at = at.ok_or_else(|| DataError::field(name, "no such field"))?;
+        let shape = std::iter::once(self.len).chain(self.specs[at].shape.iter().copied()).collect();
+        Ok(Field { shape, values: self.arrays.swap_remove(at) })
+    }
+
     /// Returns the whole array of a field.
     pub fn array(&self, name: &str) -> Option<&Values> {
         let at = self.specs.iter().position(|spec| *spec.name == *name)?;

@@ -11,5 +11,8 @@ pub(crate) mod files;
 mod gzip;
 pub(crate) mod memory;
 pub(crate) mod sequences;
+pub(crate) mod shards;
 #[cfg(feature = "tokenizers")]
 pub(crate) mod tokenizer;
+pub(crate) mod vocabulary;
+pub(crate) mod windows;

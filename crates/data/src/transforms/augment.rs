@@ -1,5 +1,5 @@
-//! Image augmentation: transforms for [`Loader::try_map`](crate::Loader::try_map), and [`mixup`] for
-//! [`Loader::map_batch`](crate::Loader::map_batch).
+//! Augmentation of pictures and sound: transforms for [`Loader::try_map`](crate::Loader::try_map), and
+//! [`mixup`] and [`cutmix`] for [`Loader::map_batch`](crate::Loader::map_batch).
 //!
 //! Images are f32 fields of shape [height, width, channels] or [height, width], of any value range. Each
 //! transform draws from its sample's own [`Draws`], always the same number of 32-bit words unless its
@@ -43,16 +43,26 @@
 //! ```
 
 mod affine;
+mod audio;
 mod colour;
+mod cutmix;
+mod erasing;
 mod geometry;
+mod jitter;
 mod mixup;
+mod rand_augment;
 mod resample;
 mod smooth;
 
 pub use affine::{Affine, Fill, rotation, shear, shift, zoom};
+pub use audio::{gain, noise, spec_augment, time_shift};
 pub use colour::{brightness, clamp, contrast, saturation};
+pub use cutmix::cutmix;
+pub use erasing::random_erasing;
 pub use geometry::{center_crop, cutout, flip_horizontal, flip_vertical, random_crop};
+pub use jitter::ColorJitter;
 pub use mixup::mixup;
+pub use rand_augment::RandAugment;
 pub use resample::{resize, resized_crop};
 pub use smooth::resize_smooth;
 
@@ -236,5 +246,7 @@ fn on_image(
     }
 }
 
+#[cfg(test)]
+mod more_tests;
 #[cfg(test)]
 mod tests;

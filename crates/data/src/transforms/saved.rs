@@ -1,14 +1,12 @@
 //! Statistics kept in a file, as long as the data stay the same.
 
-use std::fs::File;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::sample::regular::open_regular;
+use crate::sample::regular::{open_regular, replace};
 use crate::{DataError, Fingerprint, Per, Source, Statistics};
 
 /// The version of the file.
@@ -41,17 +39,7 @@ impl Statistics {
             return Ok(statistics);
         }
         let statistics = Self::of(source, field, per, threads)?;
-        let io = |cause| DataError::Io { path: path.into(), cause };
-        let mut partial = path.as_os_str().to_owned();
-        // Nobody can guess this name and plant a link there.
-        partial.push(format!(".partial-{:016x}", RandomState::new().build_hasher().finish()));
-        let mut file = File::create_new(&partial).map_err(io)?;
-        let written = file.write_all(statistics.text(key).as_bytes());
-        if let Err(cause) = written.and_then(|()| std::fs::rename(&partial, path)) {
-            // The error that is reported is that of writing.
-            let _ = std::fs::remove_file(&partial);
-            return Err(io(cause));
-        }
+        replace(path, statistics.text(key).as_bytes())?;
         Ok(statistics)
     }
 

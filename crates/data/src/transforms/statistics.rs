@@ -1,7 +1,7 @@
 //! Statistics: mean and deviation of a whole source in one pass.
 
 use crate::sample::check::check_finite;
-use crate::sample::check::fetch_checked;
+use crate::sample::check::{fetch_checked, no_samples};
 use crate::sample::field::elements;
 use crate::{DataError, FieldDType, Source};
 
@@ -54,7 +54,7 @@ impl Statistics {
         let size = elements(&spec.shape).filter(|&size| size > 0);
         let size = size.ok_or_else(|| DataError::field(field, format!("shape {:?}", spec.shape)))?;
         if source.is_empty() {
-            return Err(DataError::Setting { setting: "source", what: "it has no samples".into() });
+            return Err(no_samples(source));
         }
         let groups = match per {
             Per::All => 1,

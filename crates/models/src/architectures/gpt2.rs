@@ -3,7 +3,8 @@
 use unisono::graph::Type;
 use unisono::{Context, Initializer, LayerNorm, Var};
 
-use super::{Activation, Architecture, attention, divides, ids, prefixed};
+use super::decoder::{self, Decoder, DecoderSizes, Reader};
+use super::{Activation, Architecture, divides, ids, prefixed, split};
 use crate::config::Config;
 
 /// GPT-2 with its language model head, which shares its weights with the token embedding: ids `[B, T]` to
@@ -22,6 +23,7 @@ pub struct Gpt2 {
 
 impl Architecture for Gpt2 {
     const MODEL_TYPE: &'static str = "gpt2";
+    const IN_OUT: bool = true;
 
     fn new(config: &Config) -> Result<Self, String> {
         config.expect(&[
@@ -49,23 +51,7 @@ impl Architecture for Gpt2 {
     }
 
     fn forward(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
-        let norm = LayerNorm::new().epsilon(self.epsilon);
-        cx.within("transformer", "gpt2", |cx| {
-            let words = cx.parameter("wte.weight", &[self.vocabulary, self.width], INIT);
-            let positions = cx.parameter("wpe.weight", &[self.context, self.width], INIT);
-            cx.limit_ids(x, self.vocabulary);
-            let mut h = words.embed(x) + positions.slice(0, 0..x.dims().first().copied().unwrap_or(1));
-            for block in 0..self.blocks {
-                h = cx.within(&format!("h.{block}"), "block", |cx| {
-                    let normed = cx.apply("ln_1", &norm, &h);
-                    let h = &h + cx.within("attn", "attention", |cx| self.attend(cx, &normed, mask));
-                    let normed = cx.apply("ln_2", &norm, &h);
-                    let inner = (self.activation.0)(&conv1d(cx, "mlp.c_fc", &normed, self.hidden));
-                    h + conv1d(cx, "mlp.c_proj", &inner, self.width)
-                });
-            }
-            cx.apply("ln_f", &norm, &h).matmul_t(&words)
-        })
+        decoder::logits(self, cx, x, mask)
     }
 
     fn name(&self, in_file: &str) -> Option<String> {
@@ -75,13 +61,42 @@ impl Architecture for Gpt2 {
     }
 }
 
+impl Decoder for Gpt2 {
+    fn sizes(&self) -> DecoderSizes {
+        let Self { context, blocks, heads, width, .. } = *self;
+        DecoderSizes { context, layers: blocks, heads, width: width / heads }
+    }
+
+    fn decode(&self, cx: &mut Context, x: &Var, reader: &mut Reader) -> Var {
+        let norm = LayerNorm::new().epsilon(self.epsilon);
+        cx.within("transformer", "gpt2", |cx| {
+            let words = cx.parameter("wte.weight", &[self.vocabulary, self.width], INIT);
+            let positions = cx.parameter("wpe.weight", &[self.context, self.width], INIT);
+            cx.limit_ids(x, self.vocabulary);
+            let mut h = words.embed(x) + reader.positions(&positions, x);
+            for block in 0..self.blocks {
+                h = cx.within(&format!("h.{block}"), "block", |cx| {
+                    let normed = cx.apply("ln_1", &norm, &h);
+                    let h = &h + cx.within("attn", "attention", |cx| self.attend(cx, &normed, reader));
+                    let normed = cx.apply("ln_2", &norm, &h);
+                    let inner = (self.activation.0)(&conv1d(cx, "mlp.c_fc", &normed, self.hidden));
+                    h + conv1d(cx, "mlp.c_proj", &inner, self.width)
+                });
+            }
+            cx.apply("ln_f", &norm, &reader.wanted(&h)).matmul_t(&words)
+        })
+    }
+}
+
 const INIT: Initializer = Initializer::Normal(0.02);
 
 impl Gpt2 {
-    fn attend(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
+    fn attend(&self, cx: &mut Context, x: &Var, reader: &mut Reader) -> Var {
         let all = conv1d(cx, "c_attn", x, 3 * self.width);
-        let [q, k, v] = [0, 1, 2].map(|i| all.slice(-1, i * self.width..(i + 1) * self.width));
-        conv1d(cx, "c_proj", &attention([&q, &k, &v], self.heads, true, mask), self.width)
+        let [q, k, v] =
+            [0, 1, 2].map(|i| split(&all.slice(-1, i * self.width..(i + 1) * self.width), self.heads));
+        let found = reader.attend([&q, &k, &v], 1).permute(&[1, 0, 2]).reshape(x.dims());
+        conv1d(cx, "c_proj", &found, self.width)
     }
 }
 

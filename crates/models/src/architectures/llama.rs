@@ -1,9 +1,9 @@
 //! Llama 2 and 3 (Touvron et al. 2023), as transformers' `LlamaForCausalLM`.
 
-use unisono::functional::{repeat_heads, rotary, scaled_dot_product_attention_masked};
 use unisono::graph::Type;
 use unisono::{Context, Dense, Initializer, RmsNorm, Var};
 
+use super::decoder::{self, Decoder, DecoderSizes, Reader};
 use super::{Activation, Architecture, ids, prefixed, split};
 use crate::config::Config;
 
@@ -58,26 +58,7 @@ impl Architecture for Llama {
     }
 
     fn forward(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
-        let norm = RmsNorm::new().epsilon(self.epsilon);
-        let start = Initializer::Normal(0.02);
-        let words = cx.parameter("model.embed_tokens.weight", &[self.vocabulary, self.width], start.clone());
-        cx.limit_ids(x, self.vocabulary);
-        let mut h = words.embed(x);
-        for block in 0..self.blocks {
-            h = cx.within(&format!("model.layers.{block}"), "block", |cx| {
-                let normed = cx.apply("input_layernorm", &norm, &h);
-                let h = &h + cx.within("self_attn", "attention", |cx| self.attend(cx, &normed, mask));
-                let normed = cx.apply("post_attention_layernorm", &norm, &h);
-                let gate = (self.activation.0)(&linear(cx, "mlp.gate_proj", &normed, self.hidden));
-                let inner = gate * linear(cx, "mlp.up_proj", &normed, self.hidden);
-                h + linear(cx, "mlp.down_proj", &inner, self.width)
-            });
-        }
-        let h = cx.apply("model.norm", &norm, &h);
-        if self.tied {
-            return h.matmul_t(&words);
-        }
-        h.matmul_t(&cx.parameter("lm_head.weight", &[self.vocabulary, self.width], start))
+        decoder::logits(self, cx, x, mask)
     }
 
     fn name(&self, in_file: &str) -> Option<String> {
@@ -86,17 +67,44 @@ impl Architecture for Llama {
     }
 }
 
+impl Decoder for Llama {
+    fn sizes(&self) -> DecoderSizes {
+        let Self { context, blocks, kv_heads, head_width, .. } = *self;
+        DecoderSizes { context, layers: blocks, heads: kv_heads, width: head_width }
+    }
+
+    fn decode(&self, cx: &mut Context, x: &Var, reader: &mut Reader) -> Var {
+        let norm = RmsNorm::new().epsilon(self.epsilon);
+        let start = Initializer::Normal(0.02);
+        let words = cx.parameter("model.embed_tokens.weight", &[self.vocabulary, self.width], start.clone());
+        cx.limit_ids(x, self.vocabulary);
+        let mut h = words.embed(x);
+        for block in 0..self.blocks {
+            h = cx.within(&format!("model.layers.{block}"), "block", |cx| {
+                let normed = cx.apply("input_layernorm", &norm, &h);
+                let h = &h + cx.within("self_attn", "attention", |cx| self.attend(cx, &normed, reader));
+                let normed = cx.apply("post_attention_layernorm", &norm, &h);
+                let gate = (self.activation.0)(&linear(cx, "mlp.gate_proj", &normed, self.hidden));
+                let inner = gate * linear(cx, "mlp.up_proj", &normed, self.hidden);
+                h + linear(cx, "mlp.down_proj", &inner, self.width)
+            });
+        }
+        let h = cx.apply("model.norm", &norm, &reader.wanted(&h));
+        if self.tied {
+            return h.matmul_t(&words);
+        }
+        h.matmul_t(&cx.parameter("lm_head.weight", &[self.vocabulary, self.width], start))
+    }
+}
+
 impl Llama {
-    fn attend(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
+    fn attend(&self, cx: &mut Context, x: &Var, reader: &mut Reader) -> Var {
         let (all, shared) = (self.heads * self.head_width, self.kv_heads * self.head_width);
         let q = split(&linear(cx, "q_proj", x, all), self.heads);
         let k = split(&linear(cx, "k_proj", x, shared), self.kv_heads);
         let v = split(&linear(cx, "v_proj", x, shared), self.kv_heads);
-        let times = self.heads / self.kv_heads;
-        let [q, k] = [rotary(&q, self.base), rotary(&k, self.base)];
-        let [k, v] = [repeat_heads(&k, times), repeat_heads(&v, times)];
-        let mask = mask.map(|m| m.to_f32().reshape(&[1, 1, m.ty().count()]));
-        let found = scaled_dot_product_attention_masked(&q, &k, &v, true, mask.as_ref());
+        let [q, k] = [reader.rotate(&q, self.base), reader.rotate(&k, self.base)];
+        let found = reader.attend([&q, &k, &v], self.heads / self.kv_heads);
         let steps = x.dims().first().copied().unwrap_or(1);
         linear(cx, "o_proj", &found.permute(&[1, 0, 2]).reshape(&[steps, all]), self.width)
     }

@@ -1,6 +1,7 @@
 //! The models, a file each.
 
 pub(crate) mod bert;
+pub(crate) mod decoder;
 pub(crate) mod distilbert;
 pub(crate) mod gpt2;
 pub(crate) mod llama;
@@ -17,6 +18,8 @@ use crate::config::Config;
 pub trait Architecture: Clone + Send + Sync + Sized + 'static {
     /// The `model_type` in `config.json`.
     const MODEL_TYPE: &'static str;
+    /// Whether linear layers store their weights `[in, out]` (peft's `fan_in_fan_out`).
+    const IN_OUT: bool = false;
 
     /// Reads the sizes.
     ///

@@ -40,14 +40,10 @@ pub(crate) fn inputs(
     memory: &InputMemory,
 ) -> Result<Vec<Arc<[u8]>>, Error> {
     let bytes = |name: &str| -> Result<Arc<[u8]>, Error> {
-        if let Some(scalar) = scalars.iter().find(|s| s.name == name) {
-            return Ok(scalar.value.to_le_bytes().as_slice().into());
+        match scalars.iter().find(|s| s.name == name) {
+            Some(scalar) => Ok(scalar.value.to_le_bytes().as_slice().into()),
+            None => memory.field(batch, name),
         }
-        let missing = || Error::Field { field: name.into(), expected: "a field".into(), got: "none".into() };
-        Ok(memory.copy(match &batch.field(name).ok_or_else(missing)?.values {
-            Values::F32(values) => bytemuck::cast_slice(values),
-            Values::I32(values) => bytemuck::cast_slice(values),
-        }))
     };
     let inputs = program.inputs().iter().map(|input| match input.kind {
         InputKind::Random => Ok(Arc::from([].as_slice())),
@@ -67,6 +63,18 @@ impl InputMemory {
     const LARGE: usize = 64 << 10;
     /// The most inputs that are kept: some for each step in flight and the one after it.
     const MOST: usize = 6;
+
+    /// Returns the bytes of a field of a batch.
+    ///
+    /// # Errors
+    /// The batch has no such field.
+    pub fn field(&self, batch: &Batch, name: &str) -> Result<Arc<[u8]>, Error> {
+        let missing = || Error::Field { field: name.into(), expected: "a field".into(), got: "none".into() };
+        Ok(self.copy(match &batch.field(name).ok_or_else(missing)?.values {
+            Values::F32(values) => bytemuck::cast_slice(values),
+            Values::I32(values) => bytemuck::cast_slice(values),
+        }))
+    }
 
     /// Returns a copy of these bytes.
     fn copy(&self, bytes: &[u8]) -> Arc<[u8]> {

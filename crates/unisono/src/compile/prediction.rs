@@ -1,5 +1,6 @@
 //! A model compiled for prediction alone: no loss, no gradients, no optimizer.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use unisono_data::Batch;
@@ -59,7 +60,15 @@ impl PredictionProgram {
     /// # Errors
     /// The first thing that is wrong with one.
     pub fn check(&self, batch: &Batch) -> Result<(), Error> {
-        for (name, ty) in self.fields.iter() {
+        self.check_but(batch, &BTreeMap::new())
+    }
+
+    /// Checks the fields of a batch but for those that are `given` elsewhere.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with one.
+    pub fn check_but(&self, batch: &Batch, given: &BTreeMap<String, Arc<[u8]>>) -> Result<(), Error> {
+        for (name, ty) in self.fields.iter().filter(|(name, _)| !given.contains_key(*name)) {
             feed::check_field(batch, name, ty, None)?;
         }
         feed::check_ids(batch, &self.fields, None)

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use unisono_graph::{Graph, GraphError, Lead, NodeId, StateKind, Tape, Type, Var};
 
 use crate::model::ids;
+use crate::model::reparametrize::Reparametrize;
 use crate::model::{Initializer, Layer};
 
 /// The most layers inside of one another. Layers are traced by a recursion, which needs a few kilobytes of
@@ -89,6 +90,8 @@ pub struct Context {
     states: BTreeMap<NodeId, Var>,
     /// Values for tensors by name, which are declared already.
     given: BTreeMap<String, Var>,
+    /// What layers get in place of their parameters.
+    pub(super) reparametrize: Option<Arc<Reparametrize>>,
 }
 
 impl Context {
@@ -113,6 +116,7 @@ impl Context {
             replaced: BTreeMap::new(),
             states: BTreeMap::new(),
             given: BTreeMap::new(),
+            reparametrize: None,
         }
     }
 
@@ -147,7 +151,8 @@ impl Context {
             self.parameters.push(parameter);
             var
         });
-        if self.frozen > 0 { var.detach() } else { var }
+        let var = if self.frozen > 0 { var.detach() } else { var };
+        self.reparametrized(name, var)
     }
 
     /// Declares a statistic of this layer (PyTorch's `register_buffer`), such as a running mean. It is saved
@@ -209,7 +214,7 @@ impl Context {
     }
 
     /// Returns the full name of a tensor of this layer.
-    fn full(&self, name: &str) -> String {
+    pub(super) fn full(&self, name: &str) -> String {
         self.path.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join(".")
     }
 

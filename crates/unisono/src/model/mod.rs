@@ -8,6 +8,7 @@ pub(crate) mod ids;
 pub(crate) mod initializer;
 pub(crate) mod layer;
 pub(crate) mod layers;
+mod reparametrize;
 
 pub use context::{Context, Mode, Parameter, SummaryLine};
 pub use functional::{Inputs, Model, Outputs};

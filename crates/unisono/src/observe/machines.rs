@@ -27,6 +27,14 @@ pub struct MachineReport {
     pub compute: Duration,
     /// The time that it waited for other machines. The slowest machine waits least.
     pub waited: Duration,
+    /// The part of it within steps, for sums and before a step commits.
+    pub waited_in_steps: Duration,
+    /// The messages from other machines that came one after another, each the answer to the one before: five a
+    /// step, and those before and after the steps.
+    pub messages_in_a_row: u64,
+    /// The time that a message takes to the farthest machine, as measured at the start. Zero where it was not
+    /// measured.
+    pub latency: Duration,
     /// The bytes that it sent to sum gradients.
     pub sent: u64,
 }
@@ -43,6 +51,9 @@ impl MachineReport {
             micros(compute),
             micros(world.waited()),
             world.bytes_sent(),
+            micros(world.waited_in_steps()),
+            world.messages_in_a_row(),
+            micros(world.latency()),
         ]
         .into_iter()
         .flat_map(u64::to_le_bytes)
@@ -53,9 +64,50 @@ impl MachineReport {
     pub(crate) fn of(world: &World, rank: usize, numbers: &[u8]) -> Option<Self> {
         let words: Vec<u64> =
             numbers.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        let [replicas, shards, samples, compute, waited, sent] = words[..] else { return None };
-        let [compute, waited] = [compute, waited].map(Duration::from_micros);
-        Some(Self { rank, name: world.name(rank), replicas, shards, samples, compute, waited, sent })
+        let [replicas, shards, samples, compute, waited, sent, in_steps, messages_in_a_row, latency] =
+            words[..]
+        else {
+            return None;
+        };
+        let [compute, waited, waited_in_steps, latency] =
+            [compute, waited, in_steps, latency].map(Duration::from_micros);
+        let name = world.name(rank);
+        Some(Self {
+            rank,
+            name,
+            replicas,
+            shards,
+            samples,
+            compute,
+            waited,
+            waited_in_steps,
+            messages_in_a_row,
+            latency,
+            sent,
+        })
+    }
+}
+
+/// What machines waited for each other, in parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Network {
+    /// The time in which messages were on their way, one after another.
+    pub latency: Duration,
+    /// The time in which the bytes of sums were moved: what the machine that waits least waits beyond that.
+    pub rate: Duration,
+    /// The time that this machine waits longer than the one that waits least: it waits for its work.
+    pub uneven: Duration,
+}
+
+impl Network {
+    /// Divides what the machine `own` has waited: the machine that waits least is the slowest one, and waits
+    /// for the network alone.
+    pub fn of(machines: &[MachineReport], own: usize) -> Option<Self> {
+        let own = machines.iter().find(|machine| machine.rank == own)?;
+        let least = machines.iter().map(|machine| machine.waited).min()?;
+        let rows = u32::try_from(own.messages_in_a_row).unwrap_or(u32::MAX);
+        let latency = own.latency.saturating_mul(rows).min(least);
+        Some(Self { latency, rate: least - latency, uneven: own.waited - least })
     }
 }
 
@@ -98,6 +150,9 @@ mod tests {
             samples: 64,
             compute: Duration::from_secs(2),
             waited: Duration::from_millis(waited),
+            waited_in_steps: Duration::ZERO,
+            messages_in_a_row: 0,
+            latency: Duration::ZERO,
             sent: 0,
         };
         let named =

@@ -8,7 +8,7 @@ use unisono_replica::{AuditReport, ReplicaReport, WitnessReport};
 
 use crate::Scaling;
 use crate::compile::memory::bytes;
-use crate::observe::machines::{MachineReport, slowest};
+use crate::observe::machines::{MachineReport, Network, slowest};
 
 /// The share of the time in percent from which a wait is named.
 const NOTABLE: f64 = 20.0;
@@ -22,6 +22,8 @@ pub struct Report {
     pub replicas: Vec<ReplicaReport>,
     /// The reports of the machines at the end of the last fit. Empty if there is only one.
     pub machines: Vec<MachineReport>,
+    /// The rank of the machine whose replicas these are. 0 where there is one machine.
+    pub rank: usize,
     /// What the input pipeline did. `None` if there was none.
     pub input: Option<Seen>,
     /// The loss scale. `None` without mixed precision.
@@ -41,6 +43,7 @@ impl Report {
         Self {
             replicas,
             machines: Vec::new(),
+            rank: 0,
             input,
             scaling: None,
             audits: None,
@@ -52,11 +55,13 @@ impl Report {
     /// Says in a line what held the run up, such as `input-bound: replicas waited 41% of the time for data;
     /// try --loader-threads 8`. Returns `None` where nothing was done.
     pub fn diagnosis(&self) -> Option<String> {
-        let sum = |of: &dyn Fn(&ReplicaReport) -> Duration| self.replicas.iter().map(of).sum::<Duration>();
+        let replicas = self.apart_from_machines();
+        let sum = |of: &dyn Fn(&Times) -> Duration| replicas.iter().map(of).sum::<Duration>();
         let (idle, peers) = (sum(&|r| r.input), sum(&|r| r.peers));
         let (moved, loading) = (sum(&|r| r.upload + r.exchange), sum(&|r| r.loading));
         let (compute, driver) = (sum(&|r| r.compute), sum(&|r| r.driver));
-        let all = (idle + peers + moved + loading + compute + driver).as_secs_f64();
+        let machines: Duration = replicas.iter().map(|r| r.machines).sum();
+        let all = (idle + peers + moved + loading + compute + driver + machines).as_secs_f64();
         if all == 0.0 {
             return None;
         }
@@ -68,6 +73,9 @@ impl Report {
         let input = if kept_up { Duration::ZERO } else { idle };
         let percent = |time: Duration| (100.0 * time.as_secs_f64() / all).round();
         let worst = [input, peers, moved, loading, driver].into_iter().max().unwrap_or_default();
+        if machines > worst && percent(machines) >= NOTABLE {
+            return self.machines_diagnosis(percent(machines));
+        }
         Some(if percent(worst) < NOTABLE {
             format!("compute-bound: devices worked {}% of the time", percent(compute))
         } else if worst == input {
@@ -99,6 +107,69 @@ impl Report {
             format!("short run: {}% of the time went into compiling and loading", percent(loading))
         })
     }
+
+    /// Returns the replicas' times with what this machine waited for others on its own. Replicas book such
+    /// waits as ones for input between steps, and for peers within steps.
+    fn apart_from_machines(&self) -> Vec<Times> {
+        let own = self.machines.iter().find(|machine| machine.rank == self.rank);
+        let within = own.map_or(Duration::ZERO, |own| own.waited_in_steps);
+        let between = own.map_or(Duration::ZERO, |own| own.waited.saturating_sub(within));
+        let of = |report: &ReplicaReport| {
+            let (within, between) = (within.min(report.peers), between.min(report.input));
+            Times {
+                upload: report.upload,
+                driver: report.driver,
+                compute: report.compute,
+                exchange: report.exchange,
+                input: report.input - between,
+                peers: report.peers - within,
+                loading: report.loading,
+                machines: within + between,
+            }
+        };
+        self.replicas.iter().map(of).collect()
+    }
+
+    /// Says what of the network, or which machine, this one waited for. `percent` is the share of its time.
+    fn machines_diagnosis(&self, percent: f64) -> Option<String> {
+        let network = Network::of(&self.machines, self.rank)?;
+        let own = self.machines.iter().find(|machine| machine.rank == self.rank)?;
+        let Network { latency, rate, uneven } = network;
+        let sent = own.sent as f64 * 1e-6;
+        let more = "a larger --global-batch takes fewer steps, in a run of its own";
+        Some(if latency >= rate && latency >= uneven {
+            format!(
+                "latency-bound: {percent}% of the time went into waiting for other machines, most of it for messages on \
+                 their way: {} of them one after another, {:.1} ms each; {more}",
+                own.messages_in_a_row,
+                1e3 * own.latency.as_secs_f64()
+            )
+        } else if rate >= uneven {
+            format!(
+                "network-bound: {percent}% of the time went into waiting for other machines, most of it for the bytes of \
+                 sums: {sent:.1} MB at {:.1} MB/s; a faster network helps, and {more}",
+                sent / rate.as_secs_f64().max(f64::MIN_POSITIVE)
+            )
+        } else {
+            let slowest = self.machines.iter().min_by_key(|machine| machine.waited)?;
+            format!(
+                "uneven machines: {percent}% of the time went into waiting for other machines, most for {}",
+                slowest.name
+            )
+        })
+    }
+}
+
+/// Where a replica's time went, with its machine's waits for others on their own.
+struct Times {
+    upload: Duration,
+    driver: Duration,
+    compute: Duration,
+    exchange: Duration,
+    input: Duration,
+    peers: Duration,
+    loading: Duration,
+    machines: Duration,
 }
 
 impl fmt::Display for Report {
@@ -108,19 +179,27 @@ impl fmt::Display for Report {
         write!(f, "replica  {:wide$}  {:>7}  {:>9}", "adapter", "shards", "samples")?;
         write!(f, "  {:>8}  {:>8}  {:>8}  {:>8}", "upload", "driver", "compute", "exchange")?;
         write!(f, "  {:>9}  {:>9}  {:>8}", "for input", "for peers", "loading")?;
-        for (report, adapter) in self.replicas.iter().zip(&adapters) {
+        let has_machines = !self.machines.is_empty();
+        if has_machines {
+            write!(f, "  {:>12}", "for machines")?;
+        }
+        let times = self.apart_from_machines();
+        for ((report, adapter), times) in self.replicas.iter().zip(&adapters).zip(&times) {
             write!(
                 f,
                 "\n{:<7}  {adapter:wide$}  {:>7}  {:>9}",
                 report.replica, report.shards, report.samples
             )?;
-            let [upload, driver] = [report.upload, report.driver].map(seconds);
-            let [compute, exchange] = [report.compute, report.exchange].map(seconds);
-            let [input, peers, loading] = [report.input, report.peers, report.loading].map(seconds);
+            let [upload, driver] = [times.upload, times.driver].map(seconds);
+            let [compute, exchange] = [times.compute, times.exchange].map(seconds);
+            let [input, peers, loading] = [times.input, times.peers, times.loading].map(seconds);
             write!(
                 f,
                 "  {upload:>8}  {driver:>8}  {compute:>8}  {exchange:>8}  {input:>9}  {peers:>9}  {loading:>8}"
             )?;
+            if has_machines {
+                write!(f, "  {:>12}", seconds(times.machines))?;
+            }
             if let Some(left) = &report.left {
                 write!(f, "\n         left at step {}: {}", left.step, left.why)?;
             }
@@ -250,6 +329,60 @@ mod tests {
         says([0, 0, 0, 60, 30, 10], "short run: 60%");
         says([5, 5, 0, 0, 50, 40], "driver-bound: 40%");
         says([5, 5, 5, 5, 70, 10], "compute-bound: devices worked 70% of the time");
+    }
+
+    /// A report of two machines of which this one has waited `own` seconds and the other one `other`, with
+    /// messages that take this many milliseconds.
+    fn of_machines(own: u64, other: u64, latency: u64) -> Report {
+        let seconds = Duration::from_secs;
+        // Half of the waits are within steps, where replicas book them as ones for peers.
+        let machine = |rank: usize, waited: u64| MachineReport {
+            rank,
+            name: format!("rank {rank} (host{rank})"),
+            replicas: 1,
+            shards: 8,
+            samples: 64,
+            compute: seconds(10),
+            waited: seconds(waited),
+            waited_in_steps: seconds(waited) / 2,
+            messages_in_a_row: 500,
+            latency: Duration::from_millis(latency),
+            sent: 400_000_000,
+        };
+        let mut replica = ReplicaReport { compute: seconds(10), ..replica() };
+        replica.input = seconds(own) / 2 + seconds(1);
+        replica.peers = seconds(own) / 2;
+        let mut report = Report::new(vec![replica], None);
+        report.machines = vec![machine(0, own), machine(1, other)];
+        report
+    }
+
+    #[test]
+    fn what_machines_wait_for_is_told_apart() {
+        let says = |report: &Report, what: &str| {
+            let said = report.diagnosis().unwrap();
+            assert!(said.starts_with(what), "{said}");
+        };
+        let report = of_machines(52, 50, 100);
+        says(
+            &report,
+            "latency-bound: 83% of the time went into waiting for other machines, most of it for messages on their \
+             way: 500 of them one after another, 100.0 ms each",
+        );
+        // What a machine waits for others is no wait for input.
+        let text = report.to_string();
+        assert!(text.lines().next().unwrap().ends_with("loading  for machines"), "{text}");
+        assert!(
+            text.lines().nth(1).unwrap().ends_with("1.00 s     0.00 s    0.00 s       52.00 s"),
+            "{text}"
+        );
+        says(&of_machines(50, 40, 1), "network-bound: 82% of the time went into waiting for other machines");
+        assert!(of_machines(50, 40, 1).diagnosis().unwrap().contains("400.0 MB at 10.1 MB/s"));
+        says(
+            &of_machines(50, 2, 1),
+            "uneven machines: 82% of the time went into waiting for other machines, most for rank 1 (host1)",
+        );
+        says(&of_machines(1, 1, 1), "compute-bound: devices worked 83% of the time");
     }
 
     #[test]

@@ -235,6 +235,7 @@ impl PredictorBuilder {
             model,
             precision,
             programs,
+            signatures: Vec::new(),
             replicas,
             batch,
             lengths: self.lengths,

@@ -4,6 +4,7 @@ pub(crate) mod builder;
 pub(crate) mod report;
 pub(crate) mod rows;
 pub(crate) mod server;
+pub(crate) mod signature;
 
 use std::path::Path;
 use std::time::Instant;
@@ -21,6 +22,7 @@ use crate::model::Model;
 use crate::onnx;
 use crate::predictor::builder::PredictorBuilder;
 use crate::predictor::report::Clock;
+use crate::predictor::signature::Signature;
 use crate::run::carries::Carries;
 use crate::saving::tensors::info;
 use crate::trainer::evaluate::all_predicted;
@@ -52,6 +54,8 @@ pub struct Predictor {
     programs: Vec<(PredictionProgram, usize)>,
     replicas: Replicas,
     batch: usize,
+    /// Other models over the same weights.
+    signatures: Vec<Signature>,
     /// The most programs of other lengths.
     lengths: usize,
     carries: Carries,

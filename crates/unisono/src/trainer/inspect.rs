@@ -59,6 +59,7 @@ impl Trainer {
             audits,
             witness: self.witness().cloned(),
             machines,
+            rank: self.world().rank(),
             shards_at_once,
             ..Report::new(self.reports(), self.watch.input.clone())
         }

@@ -120,6 +120,9 @@ impl Session {
     /// [`WorldError::Changed`], after which those that are left begin again; others end the run.
     pub fn finish_exchange(&mut self, bucket: usize) -> Result<Vec<f32>, WorldError> {
         self.take_change()?;
+        if self.last_summed.replace(self.sequence) != Some(self.sequence) {
+            self.in_a_row += 2;
+        }
         let missing = |session: &Self| session.missing_in(bucket);
         let done = |session: &mut Self| {
             let done =

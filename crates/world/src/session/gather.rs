@@ -88,6 +88,7 @@ impl Session {
     fn completed(&mut self, records: Records) {
         self.last = records;
         self.sequence += 1;
+        self.in_a_row += 1;
         let next = self.sequence;
         self.records.retain(|(sequence, _), _| *sequence >= next);
         self.exchanges.forget_before(next);

@@ -56,6 +56,13 @@ pub(crate) struct Session {
     pub deadline: Duration,
     /// The time that this rank has waited for others.
     pub waited: Duration,
+    /// The part of it within steps: for sums, and for what the ranks gather before a step commits.
+    pub waited_in_steps: Duration,
+    /// The messages that came one after another, each the answer to the one before: one for each gather, and
+    /// two for the sums between two gathers.
+    pub in_a_row: u64,
+    /// The gather, by its number, before which the last sums were waited for.
+    last_summed: Option<u64>,
     /// The bytes sent for exchanges.
     pub sent: u64,
 }
@@ -78,6 +85,9 @@ impl Session {
             waiting: BTreeMap::new(),
             deadline,
             waited: Duration::ZERO,
+            waited_in_steps: Duration::ZERO,
+            in_a_row: 0,
+            last_summed: None,
             sent: 0,
         }
     }
@@ -90,6 +100,11 @@ impl Session {
 
     pub fn hosts(&self) -> &[String] {
         self.link.hosts()
+    }
+
+    /// Returns the time that a message takes to the farthest rank.
+    pub fn latency(&self) -> Duration {
+        self.link.latency()
     }
 
     /// Returns the other ranks that are there.

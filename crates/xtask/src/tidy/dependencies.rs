@@ -1,6 +1,6 @@
 //! Who may use whom (docs/ARCHITECTURE.md, "Who may use whom"): shaders, random <- graph <- gpu <- replica <-
 //! unisono; cpu <- gpu; graph <- world <- replica; world <- world-mpi <- unisono; random <- data <- unisono;
-//! checkpoint <- unisono <- models. Nothing else.
+//! checkpoint <- unisono <- models; random <- models. Nothing else.
 
 /// Each library of this repository, with the libraries of this repository that it may depend on.
 const MAY_USE: [(&str, &[&str]); 12] = [
@@ -10,7 +10,7 @@ const MAY_USE: [(&str, &[&str]); 12] = [
     ("unisono-checkpoint", &[]),
     ("unisono-data", &["unisono-random"]),
     ("unisono-graph", &["unisono-random", "unisono-shaders"]),
-    ("unisono-models", &["unisono"]),
+    ("unisono-models", &["unisono", "unisono-random"]),
     ("unisono-gpu", &["unisono-cpu", "unisono-graph", "unisono-random", "unisono-shaders"]),
     ("unisono-world", &["unisono-graph"]),
     ("unisono-world-mpi", &["unisono-world"]),

@@ -55,9 +55,12 @@ const ROOMS: [(&str, &[&str]); 10] = [
             "predictor",
         ],
     ),
-    ("crates/models", &["error", "config", "architectures", "files", "pretrained"]),
+    ("crates/models", &["error", "config", "architectures", "files", "pretrained", "generation", "lora"]),
     ("crates/world", &["error", "link", "packed", "message", "cuts", "session", "world", "threads"]),
-    ("crates/world-mpi", &["error", "failures", "library", "parts", "owner", "link"]),
+    (
+        "crates/world-mpi",
+        &["error", "launcher", "failures", "names", "library", "meeting", "parts", "owner", "link"],
+    ),
 ];
 
 /// Files at the top of a crate that come after all rooms: they only re-export.

@@ -11,6 +11,7 @@ use crate::loading::pipeline::StageSpecs;
 use crate::loading::prefetch::{LOOK, is_asked};
 use crate::order::Kind;
 use crate::order::schedule::Schedule;
+use crate::sample::check::no_samples;
 use crate::{Batches, DataError, LoaderState};
 
 impl Loader {
@@ -63,7 +64,7 @@ impl Loader {
             }
         }
         if self.pipeline.source.is_empty() {
-            return Err(DataError::Setting { setting: "source", what: "it has no samples".into() });
+            return Err(no_samples(&*self.pipeline.source));
         }
         let specs = Arc::new(self.probed()?);
         Ok(self.specs.get_or_init(|| specs).clone())

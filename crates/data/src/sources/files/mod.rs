@@ -30,3 +30,5 @@ pub use folder::ImageFolder;
 pub use tokens::{Tokens, Width};
 
 pub(crate) use bytes::Bytes;
+#[cfg(feature = "pictures")]
+pub(crate) use picture::decode;

@@ -16,7 +16,7 @@ use crate::DataError;
 use crate::sample::check::panic_message;
 
 /// The pixels of a picture, row by row, channels last.
-pub(super) struct Picture {
+pub(crate) struct Picture {
     pub height: usize,
     pub width: usize,
     pub pixels: Vec<u8>,
@@ -31,7 +31,7 @@ const JPEG_PIXELS_A_BYTE: u64 = 64 * 8;
 /// A picture larger than the file could hold, given its size, is refused before the pixels are allocated.
 /// So is one that `allow` refuses, which is asked with the most bytes that decoding takes at once for each
 /// pixel, without the file, and with height and width.
-pub(super) fn decode(
+pub(crate) fn decode(
     file: &[u8],
     channels: usize,
     allow: impl Fn(u64, [usize; 2]) -> Result<(), DataError>,

@@ -149,7 +149,7 @@ fn resample(image: &Image, map: [f64; 6], fill: Fill) -> Vec<f32> {
 }
 
 /// Returns for each pixel the one that is next to the place that it comes from.
-fn nearest(image: &Image, map: [f64; 6], fill: Fill) -> Vec<f32> {
+pub(super) fn nearest(image: &Image, map: [f64; 6], fill: Fill) -> Vec<f32> {
     let mut out = Vec::with_capacity(image.pixels.len());
     let at = |place: f64, extent: usize| (place + 0.5).floor().clamp(0.0, (extent - 1) as f64) as usize;
     let within = |place: f64, extent: usize| place >= -0.5 && place < extent as f64 - 0.5;

@@ -4,7 +4,7 @@ use super::on_image;
 use crate::Transform;
 
 /// Luminance of linear red, green and blue (Rec. 601).
-const LUMA: [f32; 3] = [0.299, 0.587, 0.114];
+pub(super) const LUMA: [f32; 3] = [0.299, 0.587, 0.114];
 
 /// Adds a value from -`most` to `most` to all pixels. It draws one word.
 pub fn brightness(field: &str, most: f32) -> impl Transform {

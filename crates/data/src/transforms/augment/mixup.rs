@@ -14,24 +14,40 @@ use crate::{BoxError, DataError, Sample, Transform};
 pub fn mixup(fields: &[&str], alpha: f32) -> impl Transform {
     let names: Vec<String> = fields.iter().map(|&name| name.to_owned()).collect();
     move |batch: &mut Sample, draws: &mut Draws| {
-        if !(alpha > 0.0 && alpha.is_finite()) {
-            return Err(format!("mixup with an alpha of {alpha}").into());
-        }
+        positive_alpha("mixup", alpha)?;
         let count = batch.fields().next().and_then(|(_, field)| field.shape.first().copied()).unwrap_or(0);
-        let mut order: Vec<usize> = (0..count).collect();
-        for i in (1..count).rev() {
-            order.swap(i, draws.below(i as u32 + 1) as usize);
-        }
-        let mut partner = vec![0; count];
-        for (i, &at) in order.iter().enumerate() {
-            partner[at] = order[(i + 1) % count];
-        }
+        let partner = partners(count, draws);
         let shares: Vec<f32> = (0..count).map(|_| beta(f64::from(alpha), draws)).collect();
         names.iter().try_for_each(|name| blend(batch, name, &partner, &shares))
     }
 }
 
-fn blend(batch: &mut Sample, name: &str, partner: &[usize], shares: &[f32]) -> Result<(), BoxError> {
+/// Checks the parameter of a beta distribution.
+pub(super) fn positive_alpha(what: &str, alpha: f32) -> Result<(), BoxError> {
+    let sound = alpha > 0.0 && alpha.is_finite();
+    if sound { Ok(()) } else { Err(format!("{what} with an alpha of {alpha}").into()) }
+}
+
+/// Draws a partner for each sample: the next one of a random order of the batch.
+pub(super) fn partners(count: usize, draws: &mut Draws) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    for i in (1..count).rev() {
+        order.swap(i, draws.below(i as u32 + 1) as usize);
+    }
+    let mut partner = vec![0; count];
+    for (i, &at) in order.iter().enumerate() {
+        partner[at] = order[(i + 1) % count];
+    }
+    partner
+}
+
+/// Blends each row of a field with that of its partner: its own share, and the rest of the partner's.
+pub(super) fn blend(
+    batch: &mut Sample,
+    name: &str,
+    partner: &[usize],
+    shares: &[f32],
+) -> Result<(), BoxError> {
     let missing = || DataError::field(name, "no such f32 field");
     let values = batch.f32_mut(name).ok_or_else(missing)?;
     if partner.is_empty() || !values.len().is_multiple_of(partner.len()) {
@@ -49,7 +65,7 @@ fn blend(batch: &mut Sample, name: &str, partner: &[usize], shares: &[f32]) -> R
 }
 
 /// Draws a symmetric beta variate, from two gamma variates. It takes as many words as it needs.
-fn beta(alpha: f64, draws: &mut Draws) -> f32 {
+pub(super) fn beta(alpha: f64, draws: &mut Draws) -> f32 {
     let (log_a, log_b) = (log_gamma_variate(alpha, draws), log_gamma_variate(alpha, draws));
     // This is a / (a + b), from logarithms, which do not underflow for a small alpha.
     (1.0 / (1.0 + libm::exp(log_b - log_a))) as f32

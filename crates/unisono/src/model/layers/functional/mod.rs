@@ -14,7 +14,7 @@ pub use batch_norm::{BatchNormed, batch_norm, batch_norm_with};
 pub use norm::{group_norm, layer_norm, rms_norm};
 pub use recurrent::{GruWeights, LstmWeights, RnnWeights, gru, lstm, rnn};
 pub use resample::{adaptive_avg_pool2d, adaptive_max_pool2d, upsample_bilinear, upsample_nearest};
-pub use rotary::{repeat_heads, rotary};
+pub use rotary::{repeat_heads, rotary, rotary_at};
 pub use sequence::{stack, unstack};
 
 pub(super) use recurrent::{Steps, gru_steps, lstm_steps, rnn_steps};

@@ -17,15 +17,27 @@ use super::sequence::join;
 ///
 /// Errors: x has fewer than two axes, or d is odd.
 pub fn rotary(x: &Var, base: f32) -> Var {
+    let steps = x.dims().iter().rev().nth(1).copied().unwrap_or(1);
+    let places = x.tape().apply(Iota { dims: vec![steps, 1], axis: 0 }, &[]).to_f32();
+    rotary_at(x, &places, base)
+}
+
+/// Rotates queries or keys as [`rotary`] does, by positions that are given: a decoder that reads one token
+/// behind others rotates it by its own position.
+///
+/// Shapes: x `[B, ..., T, d]`, positions in f32 that broadcast to `[B, ..., T, 1]`, to the shape of x.
+///
+/// Errors: x has fewer than two axes, or d is odd.
+pub fn rotary_at(x: &Var, positions: &Var, base: f32) -> Var {
     let tape = x.tape();
-    let Some(&[steps, width]) = x.dims().last_chunk::<2>().filter(|[_, width]| width % 2 == 0) else {
+    let Some(&[_, width]) = x.dims().last_chunk::<2>().filter(|[_, width]| width % 2 == 0) else {
         tape.fail_here("rotary", format!("{} has no positions with pairs of features", x.ty()));
         return x.clone();
     };
     let half = width / 2;
-    let place = |axis| tape.apply(Iota { dims: vec![steps, half], axis }, &[]).to_f32();
-    let rate = (place(1) * (-2.0 * base.ln() / width as f32)).exp();
-    let angle = place(0) * rate;
+    let place = tape.apply(Iota { dims: vec![1, half], axis: 1 }, &[]).to_f32();
+    let rate = (place * (-2.0 * base.ln() / width as f32)).exp();
+    let angle = positions * rate;
     let (cos, sin) = (angle.cos(), angle.sin());
     let (a, b) = (x.slice(-1, 0..half), x.slice(-1, half..width));
     let turned = [&a * &cos - &b * &sin, &b * &cos + &a * &sin];

@@ -1,0 +1,135 @@
+//! Decoders: models of texts whose tokens each see those before them.
+
+use unisono::functional::{repeat_heads, rotary, rotary_at, scaled_dot_product_attention_masked};
+use unisono::graph::ops::Iota;
+use unisono::{Context, Var};
+
+use super::Architecture;
+
+/// A decoder, which [`Generator`](crate::Generator) writes with.
+pub trait Decoder: Architecture {
+    /// Returns the sizes of what the model keeps of each token.
+    fn sizes(&self) -> DecoderSizes;
+
+    /// Returns the logits of the tokens for which the reader wants them, see [`Reader::wanted`].
+    fn decode(&self, cx: &mut Context, x: &Var, reader: &mut Reader) -> Var;
+}
+
+/// The sizes of a decoder's keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecoderSizes {
+    /// The most tokens of a sequence.
+    pub context: usize,
+    /// The number of layers with attention.
+    pub layers: usize,
+    /// The heads of keys and values in each.
+    pub heads: usize,
+    /// The features of a head.
+    pub width: usize,
+}
+
+/// What a decoder's trace reads: a whole sequence, or one token behind those whose keys and values are
+/// there. Both give the same bits.
+#[derive(Debug)]
+pub struct Reader {
+    read: Read,
+    /// The keys and values of each layer so far, `[B, heads, T, width]`.
+    kept: Vec<[Var; 2]>,
+}
+
+#[derive(Debug)]
+enum Read {
+    /// All tokens. Those whose mask is 0 are padding. With a length, only its last token's logits are
+    /// wanted.
+    Whole { mask: Option<Var>, length: Option<Var> },
+    /// One token at a position, and the keys and values of each layer, of which those before it count.
+    Next { position: Var, before: Vec<[Var; 2]> },
+}
+
+impl Reader {
+    /// Reads whole sequences, `[B, T]`. Positions whose `mask` is 0 are padding.
+    pub fn whole(mask: Option<&Var>) -> Self {
+        Self { read: Read::Whole { mask: mask.cloned(), length: None }, kept: Vec::new() }
+    }
+
+    /// Reads prompts of different lengths, `[B, T]`, whose ends are filled up. Of each only the logits of its
+    /// last token are wanted; `length` is `[B]` of i32.
+    pub fn prompt(length: &Var) -> Self {
+        Self { read: Read::Whole { mask: None, length: Some(length.clone()) }, kept: Vec::new() }
+    }
+
+    /// Reads one token of each sequence, `[B, 1]`, at its `position`, `[B]` of i32. `before` holds each
+    /// layer's keys and values, `[B, heads, T, width]`, whatever they are from the position on.
+    pub fn next(position: &Var, before: Vec<[Var; 2]>) -> Self {
+        Self { read: Read::Next { position: position.clone(), before }, kept: Vec::new() }
+    }
+
+    /// Returns the keys and values that each layer computed of the tokens that were read.
+    pub fn kept(&self) -> &[[Var; 2]] {
+        &self.kept
+    }
+
+    /// Returns the vectors of the tokens' positions: rows of a table `[context, E]`.
+    pub(super) fn positions(&self, table: &Var, x: &Var) -> Var {
+        match &self.read {
+            Read::Whole { .. } => table.slice(0, 0..x.dims().first().copied().unwrap_or(1)),
+            Read::Next { position, .. } => table.embed(&position.reshape(&[1])),
+        }
+    }
+
+    /// Rotates queries or keys `[B, heads, T, width]` by their positions.
+    pub(super) fn rotate(&self, x: &Var, base: f32) -> Var {
+        match &self.read {
+            Read::Whole { .. } => rotary(x, base),
+            Read::Next { position, .. } => rotary_at(x, &position.to_f32().reshape(&[1, 1, 1]), base),
+        }
+    }
+
+    /// Computes causal attention, `[B, heads, T, width]`. Each head of keys and values is for `times` heads
+    /// of queries. The layers call it in their order.
+    pub(super) fn attend(&mut self, [q, k, v]: [&Var; 3], times: usize) -> Var {
+        let found = match &self.read {
+            Read::Whole { mask, .. } => {
+                let mask = mask.as_ref().map(|m| m.to_f32().reshape(&[1, 1, m.ty().count()]));
+                let [k, v] = [k, v].map(|x| repeat_heads(x, times));
+                scaled_dot_product_attention_masked(q, &k, &v, true, mask.as_ref())
+            }
+            Read::Next { position, before } => {
+                let Some([keys, values]) = before.get(self.kept.len()) else {
+                    q.tape().fail_here("attend", format!("no keys for layer {}", self.kept.len()));
+                    return q.clone();
+                };
+                let length = keys.dims().get(1).copied().unwrap_or(1);
+                let place = q.tape().apply(Iota { dims: vec![1, length, 1], axis: 1 }, &[]).to_f32();
+                let own = position.to_f32().reshape(&[1, 1, 1]);
+                // The token's own key and value stand where they will be: the order of the sums is that of
+                // the whole sequence.
+                let here = place.eq_mask(&own);
+                let [keys, values] = [(k, keys), (v, values)].map(|(new, old)| here.select(new, old));
+                let [keys, values] = [keys, values].map(|x| repeat_heads(&x, times));
+                let zero = q.tape().constant(0.0);
+                let one = q.tape().constant(1.0);
+                let seen = place.greater(&own).select(&zero, &one).reshape(&[1, 1, length]);
+                scaled_dot_product_attention_masked(q, &keys, &values, false, Some(&seen))
+            }
+        };
+        self.kept.push([k.clone(), v.clone()]);
+        found
+    }
+
+    /// Returns the rows of `[B, T, E]` whose logits are wanted.
+    pub(super) fn wanted(&self, h: &Var) -> Var {
+        let Read::Whole { length: Some(length), .. } = &self.read else { return h.clone() };
+        let &[steps, width] = h.dims() else { return h.clone() };
+        let place = h.tape().apply(Iota { dims: vec![steps, 1], axis: 0 }, &[]).to_f32();
+        let last = (length.to_f32() - 1.0).reshape(&[1, 1]);
+        // All other terms are zeros: the sum is the row.
+        let row = place.eq_mask(&last).select(h, &h.tape().constant(0.0)).sum(&[-2]);
+        row.reshape(&[1, width])
+    }
+}
+
+/// Returns the logits of all tokens.
+pub(super) fn logits(model: &impl Decoder, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
+    model.decode(cx, x, &mut Reader::whole(mask))
+}

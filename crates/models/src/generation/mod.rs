@@ -1,0 +1,235 @@
+//! Writing with a decoder: token by token, with the keys and values of the tokens so far.
+
+mod cache;
+mod sampling;
+mod settings;
+mod stream;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use unisono::checkpoint::Tensors;
+use unisono::data::{Batch, Field, FieldDType, FieldSpec, Sample};
+use unisono::{INPUT, Model, OUTPUT, Outputs, Predictions, Predictor, PredictorBuilder};
+
+use crate::architectures::decoder::{Decoder, DecoderSizes, Reader};
+use crate::error::Error;
+use crate::pretrained::Pretrained;
+
+pub use settings::Generate;
+pub use stream::Stream;
+
+/// The field with the number of tokens of each prompt.
+const LENGTH: &str = "length";
+/// The field with the position of each token.
+const POSITION: &str = "position";
+/// The shortest length that programs are compiled for. Longer ones are its doubles.
+const SHORTEST: usize = 32;
+
+/// Writes with a decoder. Made by [`Pretrained::generator`].
+///
+/// Prompts of different lengths are read together, filled up to the same length. Then each step computes one
+/// token of each sequence, from the keys and values of the tokens before it. Lengths are powers of two from
+/// 32 on, up to the model's context, so that a call compiles at most two programs.
+///
+/// The tokens of a prompt depend on the model, the prompt and the settings. They depend neither on the other
+/// prompts nor on the number of replicas, nor on whether keys and values are kept: the logits are the same to
+/// the bit.
+pub struct Generator<M> {
+    architecture: M,
+    settings: Generate,
+    predictor: Predictor,
+    /// The signatures of the predictor.
+    programs: BTreeMap<Program, usize>,
+}
+
+/// What a program reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Program {
+    /// Prompts of up to so many tokens.
+    Prompt(usize),
+    /// One token behind up to so many.
+    Next(usize),
+}
+
+impl<M: Decoder> Pretrained<M> {
+    /// Returns a generator with the weights of the directory, on all adapters that a predictor would take. It
+    /// stops at the tokens that `generation_config.json` or `config.json` call `eos_token_id`, unless
+    /// [`Generate::stop`] names others.
+    ///
+    /// # Errors
+    /// A setting is out of range; no adapter.
+    pub fn generator(&self, settings: Generate) -> Result<Generator<M>, Error> {
+        self.generator_with(Predictor::builder(), self.weights(), settings)
+    }
+
+    /// Returns a generator as [`Pretrained::generator`] does, with settings of the predictor and with weights
+    /// of this model, such as those of a trainer.
+    ///
+    /// # Errors
+    /// Those of [`Pretrained::generator`]; the weights do not fit the model.
+    pub fn generator_with(
+        &self,
+        builder: PredictorBuilder,
+        weights: &Tensors,
+        mut settings: Generate,
+    ) -> Result<Generator<M>, Error> {
+        settings.check()?;
+        if settings.stop.is_none() {
+            settings.stop = Some(self.end_of_text()?);
+        }
+        let architecture = self.architecture().clone();
+        let length = bucket(1, architecture.sizes().context);
+        let (model, fields) = program(&architecture, Program::Prompt(length));
+        let predictor = builder.batch(settings.batch).open_tensors(model, &fields, weights)?;
+        Ok(Generator { architecture, settings, predictor, programs: BTreeMap::new() })
+    }
+}
+
+impl<M: Decoder> Generator<M> {
+    /// Returns what comes after each prompt: up to [`Generate::most`] tokens, the last of which may be one at
+    /// which the text ends.
+    ///
+    /// # Errors
+    /// A prompt is empty or too long for the model, or has a token that the model does not know; the logits
+    /// are not finite; an error of the replicas.
+    pub fn tokens(&mut self, prompts: &[Vec<i32>]) -> Result<Vec<Vec<i32>>, Error> {
+        let streams = stream::streams(prompts, &self.settings);
+        self.check(prompts)?;
+        let mut all = Vec::with_capacity(prompts.len());
+        for (part, streams) in prompts.chunks(self.settings.batch).zip(streams.chunks(self.settings.batch)) {
+            let mut tokens = vec![Vec::new(); part.len()];
+            for step in Stream::new(self, part, streams) {
+                step?.into_iter().zip(&mut tokens).for_each(|(token, tokens)| tokens.extend(token));
+            }
+            all.extend(tokens);
+        }
+        Ok(all)
+    }
+
+    /// Returns an iterator over the steps for up to [`Generate::batch`] prompts: for each prompt its next
+    /// token, or none if its text has ended.
+    ///
+    /// # Errors
+    /// Those of [`Generator::tokens`] that are known before the first step; there are too many prompts.
+    pub fn stream(&mut self, prompts: &[Vec<i32>]) -> Result<Stream<'_, M>, Error> {
+        let most = self.settings.batch;
+        if prompts.len() > most {
+            let problem = format!("{} prompts in batches of up to {most}", prompts.len());
+            return Err(Error::setting("stream", problem));
+        }
+        self.check(prompts)?;
+        let streams = stream::streams(prompts, &self.settings);
+        Ok(Stream::new(self, prompts, &streams))
+    }
+
+    /// Returns the number of programs that were compiled so far.
+    pub fn programs(&self) -> usize {
+        self.programs.len() + 1
+    }
+
+    /// Returns the predictor, for its report.
+    pub fn predictor(&self) -> &Predictor {
+        &self.predictor
+    }
+
+    /// Refuses prompts that the model cannot read.
+    fn check(&self, prompts: &[Vec<i32>]) -> Result<(), Error> {
+        let (context, most) = (self.architecture.sizes().context, self.settings.most);
+        for (index, prompt) in prompts.iter().enumerate() {
+            let length = prompt.len();
+            if length == 0 {
+                return Err(Error::Prompt { index, problem: "it is empty".into() });
+            }
+            if length.saturating_add(most - 1) > context {
+                let problem = format!(
+                    "{length} tokens and {most} more are too many for a model of {context}: shorten the prompt, or \
+                     ask for fewer"
+                );
+                return Err(Error::Prompt { index, problem });
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a program.
+    fn run(
+        &mut self,
+        of: Program,
+        fields: Sample,
+        shared: &BTreeMap<String, Arc<[u8]>>,
+    ) -> Result<Predictions, Error> {
+        let batch = Batch::of_fields(fields).map_err(unisono::Error::from)?;
+        if of == Program::Prompt(bucket(1, self.architecture.sizes().context)) {
+            return Ok(self.predictor.predict_batch(&batch)?);
+        }
+        let signature = match self.programs.get(&of) {
+            Some(&signature) => signature,
+            None => {
+                let (model, fields) = program(&self.architecture, of);
+                let signature = self.predictor.add_signature(model, &fields)?;
+                self.programs.insert(of, signature);
+                signature
+            }
+        };
+        Ok(self.predictor.predict_signature(signature, &batch, shared)?)
+    }
+}
+
+/// Returns the length of the programs for so many tokens.
+fn bucket(tokens: usize, context: usize) -> usize {
+    tokens.next_power_of_two().max(SHORTEST).min(context)
+}
+
+/// The names of a layer's keys and values.
+fn names(layer: usize) -> [String; 2] {
+    [format!("key {layer}"), format!("value {layer}")]
+}
+
+/// Returns the model that a program is of, and the fields that it takes.
+fn program<M: Decoder>(architecture: &M, of: Program) -> (Model, Vec<FieldSpec>) {
+    let DecoderSizes { layers, heads, width, .. } = architecture.sizes();
+    let ids = |name: &str, shape: &[usize]| FieldSpec {
+        name: name.into(),
+        dtype: FieldDType::I32,
+        shape: shape.to_vec(),
+    };
+    let architecture = architecture.clone();
+    match of {
+        Program::Prompt(length) => {
+            let model = Model::new(move |cx, x| {
+                let mut reader = Reader::prompt(&x[LENGTH]);
+                let logits = architecture.decode(cx, &x[INPUT], &mut reader);
+                outputs(&logits, &reader)
+            });
+            (model, vec![ids(INPUT, &[length]), ids(LENGTH, &[])])
+        }
+        Program::Next(length) => {
+            let model = Model::new(move |cx, x| {
+                let before = (0..layers).map(|layer| names(layer).map(|name| x[&*name].clone()));
+                let mut reader = Reader::next(&x[POSITION], before.collect());
+                let logits = architecture.decode(cx, &x[INPUT], &mut reader);
+                outputs(&logits, &reader)
+            });
+            let kept = (0..layers).flat_map(names).map(|name| FieldSpec {
+                name: name.into(),
+                dtype: FieldDType::F32,
+                shape: vec![heads, length, width],
+            });
+            (model, [ids(INPUT, &[1]), ids(POSITION, &[])].into_iter().chain(kept).collect())
+        }
+    }
+}
+
+/// Returns the outputs of a program: logits, and the keys and values of the tokens that it read.
+fn outputs(logits: &unisono::Var, reader: &Reader) -> Outputs {
+    let kept = reader.kept().iter().enumerate();
+    kept.fold(Outputs::new().with(OUTPUT, logits), |outputs, (layer, kept)| {
+        names(layer).iter().zip(kept).fold(outputs, |outputs, (name, var)| outputs.with(name, var))
+    })
+}
+
+/// Returns a field of ids.
+fn ids(shape: &[usize], values: Vec<i32>) -> Field {
+    Field { shape: shape.to_vec(), values: unisono::data::Values::I32(values) }
+}

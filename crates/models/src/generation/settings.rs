@@ -1,0 +1,120 @@
+//! What is written, and how.
+
+use crate::error::Error;
+
+/// The settings of a [`Generator`](crate::Generator), with the names and the meaning of transformers'
+/// `GenerationConfig`.
+///
+/// Without [`temperature`](Generate::temperature), [`top_k`](Generate::top_k) and [`top_p`](Generate::top_p)
+/// each token is the likeliest one (greedy search); with one of them tokens are drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generate {
+    pub(super) most: usize,
+    pub(super) temperature: Option<f32>,
+    pub(super) top_k: Option<usize>,
+    pub(super) top_p: Option<f32>,
+    pub(super) stop: Option<Vec<i32>>,
+    pub(super) seed: u64,
+    pub(super) cached: bool,
+    pub(super) batch: usize,
+}
+
+impl Default for Generate {
+    fn default() -> Self {
+        Self {
+            most: 20,
+            temperature: None,
+            top_k: None,
+            top_p: None,
+            stop: None,
+            seed: 0,
+            cached: true,
+            batch: 32,
+        }
+    }
+}
+
+impl Generate {
+    /// Returns the settings of greedy search for 20 tokens.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the most tokens that are written after a prompt (`max_new_tokens`). Default: 20.
+    pub fn most(mut self, tokens: usize) -> Self {
+        self.most = tokens;
+        self
+    }
+
+    /// Draws from softmax(logits / temperature). Default: 1, where tokens are drawn.
+    pub fn temperature(mut self, temperature: f32) -> Self {
+        self.temperature = Some(temperature);
+        self
+    }
+
+    /// Draws from the `k` likeliest tokens alone.
+    pub fn top_k(mut self, k: usize) -> Self {
+        self.top_k = Some(k);
+        self
+    }
+
+    /// Draws from the fewest likeliest tokens that have the probability `p` together (Holtzman et al. 2020),
+    /// after `top_k`.
+    pub fn top_p(mut self, p: f32) -> Self {
+        self.top_p = Some(p);
+        self
+    }
+
+    /// Ends a text behind one of these tokens (`eos_token_id`). Default: those of the model's directory. With
+    /// none, each text has as many tokens as are asked for.
+    pub fn stop(mut self, tokens: impl IntoIterator<Item = i32>) -> Self {
+        self.stop = Some(tokens.into_iter().collect());
+        self
+    }
+
+    /// Sets the seed of the draws. The same prompt gets the same tokens by the same seed, whatever other
+    /// prompts there are; where it is there several times, each has draws of its own. Default: 0.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Says whether the keys and values of earlier tokens are kept (`use_cache`). Without, each token reads
+    /// the whole text again, with the same result. Default: true.
+    pub fn cached(mut self, cached: bool) -> Self {
+        self.cached = cached;
+        self
+    }
+
+    /// Sets the most prompts that are computed together, over all replicas. Default: 32.
+    pub fn batch(mut self, prompts: usize) -> Self {
+        self.batch = prompts;
+        self
+    }
+
+    /// Returns whether tokens are drawn.
+    pub(super) fn draws(&self) -> bool {
+        self.temperature.is_some() || self.top_k.is_some() || self.top_p.is_some()
+    }
+
+    /// # Errors
+    /// The first setting that is out of range.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let wrong = |name, problem: String| Err(Error::setting(name, problem));
+        match self {
+            Self { most: 0, .. } => wrong("most", "a text has at least one token".into()),
+            Self { batch: 0, .. } => wrong("batch", "a batch has at least one prompt".into()),
+            Self { top_k: Some(0), .. } => wrong("top_k", "it is 0, and must be at least 1".into()),
+            Self { temperature: Some(t), .. } if !(*t > 0.0 && t.is_finite()) => wrong(
+                "temperature",
+                format!(
+                    "it is {t}, and must be above 0 (without it, and without top_k and top_p, the likeliest token is taken)"
+                ),
+            ),
+            Self { top_p: Some(p), .. } if !(*p > 0.0 && *p <= 1.0) => {
+                wrong("top_p", format!("it is {p}, and must be above 0 and at most 1"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

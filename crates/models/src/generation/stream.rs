@@ -1,0 +1,140 @@
+//! The steps of generation.
+
+use std::collections::BTreeMap;
+
+use unisono::data::Sample;
+use unisono::{INPUT, OUTPUT, Predictions};
+use unisono_random::{Draws, stream};
+
+use crate::architectures::decoder::Decoder;
+use crate::error::Error;
+
+use super::cache::Cache;
+use super::{Generate, Generator, LENGTH, POSITION, Program, bucket, ids, sampling};
+
+/// The steps of a batch of prompts, made by [`Generator::stream`]: an iterator over what each step writes,
+/// for each prompt its next token, or none if its text has ended. An error ends it.
+pub struct Stream<'a, M> {
+    generator: &'a mut Generator<M>,
+    texts: Vec<Text>,
+    /// The keys and values of all tokens but the newest ones, where they are kept.
+    cache: Option<Cache>,
+    written: usize,
+}
+
+/// A prompt, and what was written behind it.
+struct Text {
+    tokens: Vec<i32>,
+    draws: unisono_random::Stream,
+    has_ended: bool,
+}
+
+/// Returns what each prompt draws from: by its own tokens, and how many of the same came before it.
+pub(super) fn streams(prompts: &[Vec<i32>], settings: &Generate) -> Vec<unisono_random::Stream> {
+    let mut before: BTreeMap<&[i32], usize> = BTreeMap::new();
+    let own = |prompt| {
+        let times = before.entry(prompt).or_default();
+        *times += 1;
+        unisono_random::Stream::new(settings.seed, stream("generate", &format!("{prompt:?} {times}")))
+    };
+    prompts.iter().map(Vec::as_slice).map(own).collect()
+}
+
+impl<'a, M: Decoder> Stream<'a, M> {
+    pub(super) fn new(
+        generator: &'a mut Generator<M>,
+        prompts: &[Vec<i32>],
+        streams: &[unisono_random::Stream],
+    ) -> Self {
+        let text = |(prompt, &draws): (&Vec<i32>, &unisono_random::Stream)| Text {
+            tokens: prompt.clone(),
+            draws,
+            has_ended: false,
+        };
+        Self { generator, texts: prompts.iter().zip(streams).map(text).collect(), cache: None, written: 0 }
+    }
+
+    /// Returns the logits behind the newest token of each text, `[B, 1, vocabulary]`.
+    fn step(&mut self) -> Result<Predictions, Error> {
+        match self.cache.take() {
+            Some(cache) => self.next_token(cache),
+            None => self.whole(),
+        }
+    }
+
+    /// Reads all tokens.
+    fn whole(&mut self) -> Result<Predictions, Error> {
+        let sizes = self.generator.architecture.sizes();
+        let settings = &self.generator.settings;
+        let longest = self.texts.iter().map(|text| text.tokens.len()).max().unwrap_or(1);
+        let (rows, length) = (self.texts.len(), bucket(longest, sizes.context));
+        let mut cache = (settings.cached && self.written == 0 && settings.most > 1)
+            .then(|| Cache::new(sizes, rows, bucket(longest + settings.most - 1, sizes.context)));
+        let filled = |text: &Text| {
+            let filler = std::iter::repeat(0);
+            text.tokens.iter().copied().chain(filler).take(length).collect::<Vec<_>>()
+        };
+        let lengths: Vec<usize> = self.texts.iter().map(|text| text.tokens.len()).collect();
+        let fields = Sample::new()
+            .with(INPUT, ids(&[rows, length], self.texts.iter().flat_map(filled).collect()))
+            .with(LENGTH, ids(&[rows], lengths.iter().map(|&length| length as i32).collect()));
+        let outputs = self.generator.run(Program::Prompt(length), fields, &BTreeMap::new())?;
+        if let Some(cache) = &mut cache {
+            cache.take(&outputs, &vec![0; rows], |row| lengths[row]);
+        }
+        self.cache = cache;
+        Ok(outputs)
+    }
+
+    /// Reads the newest token of each text.
+    fn next_token(&mut self, mut cache: Cache) -> Result<Predictions, Error> {
+        let rows = self.texts.len();
+        let newest = |text: &Text| text.tokens.last().copied().unwrap_or(0);
+        let positions: Vec<usize> = self.texts.iter().map(|text| text.tokens.len() - 1).collect();
+        let fields = Sample::new()
+            .with(INPUT, ids(&[rows, 1], self.texts.iter().map(newest).collect()))
+            .with(POSITION, ids(&[rows], positions.iter().map(|&at| at as i32).collect()));
+        let outputs = self.generator.run(Program::Next(cache.length), fields, &cache.fields)?;
+        cache.take(&outputs, &positions, |_| 1);
+        self.cache = Some(cache);
+        Ok(outputs)
+    }
+
+    /// Chooses the next token of each text.
+    fn choose(&mut self, outputs: &Predictions) -> Result<Vec<Option<i32>>, Error> {
+        let logits = outputs.get(OUTPUT).map(|logits| &*logits.values).unwrap_or_default();
+        let vocabulary = (logits.len() / self.texts.len()).max(1);
+        let (settings, step) = (&self.generator.settings, self.written as u64);
+        let choose = |(index, (text, logits)): (usize, (&mut Text, &[f32]))| {
+            if text.has_ended {
+                return Ok(None);
+            }
+            if logits.iter().any(|logit| logit.is_nan()) {
+                let problem = "the model's logits are not numbers: its weights may be broken".into();
+                return Err(Error::Prompt { index, problem });
+            }
+            let token = match settings.draws() {
+                true => sampling::draw(logits, settings, Draws::new(text.draws, 0, step).next_f32()),
+                false => sampling::greedy(logits),
+            } as i32;
+            text.tokens.push(token);
+            text.has_ended = settings.stop.as_ref().is_some_and(|stop| stop.contains(&token));
+            Ok(Some(token))
+        };
+        self.texts.iter_mut().zip(logits.chunks(vocabulary)).enumerate().map(choose).collect()
+    }
+}
+
+impl<M: Decoder> Iterator for Stream<'_, M> {
+    type Item = Result<Vec<Option<i32>>, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let is_over = self.written >= self.generator.settings.most;
+        if is_over || self.texts.iter().all(|text| text.has_ended) {
+            return None;
+        }
+        let step = self.step().and_then(|outputs| self.choose(&outputs));
+        self.written = if step.is_ok() { self.written + 1 } else { usize::MAX };
+        Some(step)
+    }
+}

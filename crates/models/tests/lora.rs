@@ -1,0 +1,125 @@
+//! Low-rank adaptation: peft's files (`make_cases.py`), training, merging.
+
+use std::path::{Path, PathBuf};
+
+use unisono::checkpoint::{TensorFile, Tensors};
+use unisono::data::{Loader, Memory, Values};
+use unisono::{AdamW, Optimizer, Predictor, Trainer};
+use unisono_models::{Adapted, Architecture, Gpt2, Llama, Lora, Pretrained};
+
+fn case(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases").join(name)
+}
+
+fn json<T: serde::de::DeserializeOwned>(path: PathBuf) -> T {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// The input of the base's case, with itself as what is learned.
+fn loader(base: &str) -> Loader {
+    let expected: serde_json::Value = json(case(base).join("expected.json"));
+    let ids = |key: &str| -> Vec<i32> {
+        expected[key].as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as i32).collect()
+    };
+    let memory = Memory::new("x", [7], Values::I32(ids("x"))).unwrap();
+    Loader::new(memory.with("y", [7], Values::I32(ids("y"))).unwrap()).batch(4)
+}
+
+fn logits<M: Architecture>(base: &Pretrained<M>, loader: &Loader, weights: &Tensors) -> Vec<f32> {
+    let fields = loader.fields().unwrap();
+    let builder = Predictor::builder().replicas(1).batch(4);
+    let mut predictor = builder.open_tensors(base.model(), &fields[..1], weights).unwrap();
+    predictor.predict(loader).unwrap().get("output").unwrap().values.clone()
+}
+
+fn norm(values: impl IntoIterator<Item = f64>) -> f64 {
+    values.into_iter().map(|x| x * x).sum::<f64>().sqrt()
+}
+
+fn off(found: &[f32], expected: &[f64]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    norm(found.iter().zip(expected).map(|(&a, b)| f64::from(a) - b)) / norm(expected.iter().copied())
+}
+
+fn trainer<M: Architecture>(adapted: &Adapted<M>, loader: &Loader, replicas: usize) -> Trainer {
+    let optimizer = AdamW::new(0.02).weight_decay(0.1).freeze(Lora::freezes);
+    let builder = Trainer::builder(adapted.model()).optimizer(optimizer);
+    let builder = builder.global_batch(4).shards(4).replicas(replicas).seed(3);
+    let mut trainer = builder.build(&loader.fields().unwrap()).unwrap();
+    adapted.load(&mut trainer).unwrap();
+    trainer
+}
+
+/// Reads peft's matrices, trains them on, writes them as peft does, and merges them.
+fn is_pefts<M: Architecture>(base_name: &str, name: &str) {
+    let loader = loader(base_name);
+    let base = Pretrained::<M>::open(case(base_name)).unwrap();
+    let adapted = base.clone().with_adapter(case(name)).unwrap();
+    let expected: Vec<f64> = json(case(name).join("logits.json"));
+    let merged = adapted.merged(adapted.matrices()).unwrap();
+    let merged_off = off(&logits(&base, &loader, &merged), &expected);
+    assert!(merged_off < 1e-5, "{name}: merged, off by {merged_off}");
+
+    let dir = tempfile::tempdir().unwrap();
+    adapted.save_adapter(dir.path(), adapted.matrices()).unwrap();
+    let [theirs, ours] = [case(name), dir.path().to_owned()]
+        .map(|dir| TensorFile::open(dir.join("adapter_model.safetensors")).unwrap());
+    assert_eq!(theirs.tensors(), ours.tensors(), "{name}: written as peft does");
+
+    let mut states = Vec::new();
+    for replicas in 1..=3 {
+        let mut trainer = trainer(&adapted, &loader, replicas);
+        if replicas == 1 {
+            let unmerged = off(&trainer.predict(&loader).unwrap(), &expected);
+            assert!(unmerged < 1e-5, "{name}: unmerged, off by {unmerged}");
+        }
+        let batch = loader.clone().epoch(0).unwrap().next().unwrap().unwrap();
+        let losses: Vec<f64> = (0..20).map(|_| trainer.step(&batch).unwrap().now.loss).collect();
+        assert!(losses[19] < 0.95 * losses[0], "{name}: {losses:?}");
+        states.push((losses, trainer.weights().unwrap()));
+        if replicas == 1 {
+            let weights = &states[0].1;
+            for (name, tensor) in base.weights() {
+                assert_eq!(weights[name].bytes(), tensor.bytes(), "{name} of the base has changed");
+            }
+            let unmerged: Vec<f64> =
+                trainer.predict(&loader).unwrap().iter().map(|&x| f64::from(x)).collect();
+            let merged = adapted.merged(weights).unwrap();
+            let merged_off = off(&logits(&base, &loader, &merged), &unmerged);
+            assert!(merged_off < 1e-5, "{name}: trained and merged, off by {merged_off}");
+            base.save_pretrained(dir.path().join("merged"), &merged).unwrap();
+            adapted.save_adapter(dir.path().join("adapter"), weights).unwrap();
+            let again = base.clone().with_adapter(dir.path().join("adapter")).unwrap();
+            assert_eq!(again.merged(again.matrices()).unwrap(), merged);
+        }
+    }
+    assert!(states.iter().all(|state| *state == states[0]), "{name}: replicas differ");
+}
+
+#[test]
+fn gpt2s_adapter_is_pefts() {
+    is_pefts::<Gpt2>("gpt2", "gpt2_lora");
+}
+
+#[test]
+fn llamas_adapter_is_pefts() {
+    is_pefts::<Llama>("llama", "llama_lora");
+}
+
+#[test]
+fn new_matrices_change_nothing_and_wrong_ones_are_named() {
+    let (base, loader) = (Pretrained::<Gpt2>::open(case("gpt2")).unwrap(), loader("gpt2"));
+    let adapted = base.clone().with(Lora::rank(2).scale(16.0).on("*.c_attn")).unwrap();
+    assert!(adapted.layers().eq(["transformer.h.0.attn.c_attn", "transformer.h.1.attn.c_attn"]));
+    let mut trainer = trainer(&adapted, &loader, 1);
+    assert_eq!(trainer.predict(&loader).unwrap(), logits(&base, &loader, base.weights()));
+    let problem = |lora: Lora| base.clone().with(lora).map(|_| ()).unwrap_err().to_string();
+    assert!(problem(Lora::rank(2).on("*.q_proj")).starts_with("lora: *.q_proj matches no linear layer"));
+    assert!(problem(Lora::rank(0).on("*.c_attn")).contains("rank 0"));
+    assert!(problem(Lora::rank(2)).contains("no layer is named"));
+    let missing = adapted.merged(base.weights()).unwrap_err().to_string();
+    assert!(missing.contains("c_attn.lora_A.weight is missing"), "{missing}");
+    let other = Pretrained::<Llama>::open(case("llama")).unwrap();
+    let error = other.with_adapter(case("gpt2_lora")).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("matches no linear layer"), "{error}");
+}

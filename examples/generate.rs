@@ -1,0 +1,179 @@
+//! Writes with a GPT-2 or Llama from its directory, as Hugging Face's hub has it.
+//!
+//!     cargo run --release -p unisono-examples --bin generate -- --model gpt2/ --prompts prompts.txt --most
+//! 64
+//!
+//! A line of the prompts is a text, or the ids of its tokens: `[464, 3290]`. Texts need the feature
+//! `tokenizers` (`--features tokenizers`) and the directory's `tokenizer.json`.
+
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use unisono::gpu::Arithmetic;
+use unisono::{Predictor, PredictorBuilder};
+use unisono_examples::{Error, program, say};
+use unisono_models::{Decoder, Generate, Gpt2, Llama, Pretrained, model_type};
+
+#[derive(Parser)]
+#[command(about = "Writes behind prompts with a GPT-2 or Llama")]
+struct Flags {
+    /// Directory with config.json and model.safetensors, or its shards
+    #[arg(long, value_name = "DIR")]
+    model: PathBuf,
+    /// File with a prompt a line: a text, or ids such as [464, 3290]
+    #[arg(long, value_name = "FILE")]
+    prompts: PathBuf,
+    /// Most tokens to write behind each prompt
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    most: usize,
+    /// Draw tokens from softmax(logits / T) instead of taking the likeliest
+    #[arg(long, value_name = "T")]
+    temperature: Option<f32>,
+    /// Draw from the K likeliest tokens
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+    /// Draw from the likeliest tokens that have the probability P together
+    #[arg(long, value_name = "P")]
+    top_p: Option<f32>,
+    /// Seed of the draws
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Prompts that are computed together
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    batch: usize,
+    /// Read the whole text again for each token, with the same result
+    #[arg(long)]
+    no_cache: bool,
+    /// Compute on adapters with NAME in their label; may be repeated [default: every GPU, else the CPU]
+    #[arg(long, value_name = "NAME")]
+    adapter: Vec<String>,
+    /// Arithmetic of the CPU: fused or split [default: fused]
+    #[arg(long, value_name = "ARITHMETIC")]
+    arithmetic: Option<Arithmetic>,
+    /// Number of replicas
+    #[arg(long, value_name = "N")]
+    replicas: Option<usize>,
+    /// Print a JSON object a prompt: {"tokens": [...]}, the ids that were written
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    unisono::gpu::prepare_environment();
+    program(generate)
+}
+
+fn generate(flags: Flags) -> Result<(), Error> {
+    match &*model_type(&flags.model)? {
+        "gpt2" => write_with::<Gpt2>(&flags),
+        "llama" => write_with::<Llama>(&flags),
+        other => Err(format!("{}: {other:?} is no decoder: gpt2, llama", flags.model.display()).into()),
+    }
+}
+
+fn write_with<M: Decoder>(flags: &Flags) -> Result<(), Error> {
+    let words = Words::open(&flags.model)?;
+    let prompts = words.read(&flags.prompts)?;
+    let base = Pretrained::<M>::open(&flags.model)?;
+    let mut generator = base.generator_with(flags.predictor(), base.weights(), flags.settings())?;
+    let began = Instant::now();
+    let written = generator.tokens(&prompts)?;
+    let took = began.elapsed();
+    for tokens in &written {
+        let text = words.text(tokens)?;
+        let line = match (flags.json, text) {
+            (true, Some(text)) => serde_json::json!({ "tokens": tokens, "text": text }).to_string(),
+            (true, None) => serde_json::json!({ "tokens": tokens }).to_string(),
+            (false, Some(text)) => text,
+            (false, None) => format!("{tokens:?}"),
+        };
+        writeln!(stdout(), "{line}")?;
+    }
+    let count: usize = written.iter().map(Vec::len).sum();
+    let rate = count as f64 / took.as_secs_f64();
+    say!(
+        "{count} tokens behind {} prompts in {:.2} s, {rate:.1} a second; {} programs",
+        prompts.len(),
+        took.as_secs_f64(),
+        generator.programs()
+    );
+    Ok(())
+}
+
+impl Flags {
+    fn settings(&self) -> Generate {
+        let mut settings = Generate::new().most(self.most).seed(self.seed).batch(self.batch);
+        settings = self.temperature.into_iter().fold(settings, Generate::temperature);
+        settings = self.top_k.into_iter().fold(settings, Generate::top_k);
+        settings = self.top_p.into_iter().fold(settings, Generate::top_p);
+        settings.cached(!self.no_cache)
+    }
+
+    fn predictor(&self) -> PredictorBuilder {
+        let builder = self.adapter.iter().fold(Predictor::builder(), |builder, name| builder.adapter(name));
+        let builder = self.arithmetic.into_iter().fold(builder, PredictorBuilder::arithmetic);
+        self.replicas.into_iter().fold(builder, PredictorBuilder::replicas)
+    }
+}
+
+/// The model's tokenizer, where it has one and this program can read it.
+struct Words {
+    #[cfg(feature = "tokenizers")]
+    tokenizer: Option<unisono::data::Tokenizer>,
+}
+
+impl Words {
+    fn open(model: &Path) -> Result<Self, Error> {
+        #[cfg(feature = "tokenizers")]
+        {
+            let path = model.join("tokenizer.json");
+            let tokenizer = path.exists().then(|| unisono::data::Tokenizer::open(path)).transpose()?;
+            Ok(Self { tokenizer })
+        }
+        #[cfg(not(feature = "tokenizers"))]
+        {
+            let _ = model;
+            Ok(Self {})
+        }
+    }
+
+    /// Reads a prompt from each line that is not blank.
+    fn read(&self, path: &Path) -> Result<Vec<Vec<i32>>, Error> {
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|error| named(&error))?;
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        let prompt = |(at, line): (usize, &str)| match serde_json::from_str(line) {
+            Ok(ids) => Ok(ids),
+            Err(_) => self.ids(line).map_err(|error| named(&format!("line {}: {error}", at + 1)).into()),
+        };
+        let prompts = lines.map(prompt).collect::<Result<Vec<_>, Error>>()?;
+        if prompts.is_empty() { Err(named(&"it has no prompts").into()) } else { Ok(prompts) }
+    }
+
+    #[cfg(feature = "tokenizers")]
+    fn ids(&self, text: &str) -> Result<Vec<i32>, Error> {
+        let tokenizer = self.tokenizer.as_ref();
+        Ok(tokenizer
+            .ok_or("the model's directory has no tokenizer.json: give ids, such as [464, 3290]")?
+            .encode(text)?)
+    }
+
+    #[cfg(not(feature = "tokenizers"))]
+    fn ids(&self, _: &str) -> Result<Vec<i32>, Error> {
+        Err("a text, and this program was built without the feature tokenizers: give ids, such as [464, 3290]".into())
+    }
+
+    /// Returns the text of some ids, where there is a tokenizer.
+    fn text(&self, ids: &[i32]) -> Result<Option<String>, Error> {
+        #[cfg(feature = "tokenizers")]
+        return Ok(self.tokenizer.as_ref().map(|tokenizer| tokenizer.decode(ids)).transpose()?);
+        #[cfg(not(feature = "tokenizers"))]
+        {
+            let _ = ids;
+            Ok(None)
+        }
+    }
+}
