@@ -12,8 +12,8 @@ use crate::{BoxError, Coverage, DataError, FieldSpec, Fingerprint, Sample, Sourc
 
 type Decode = dyn Fn(&TarSample<'_>) -> Result<Sample, BoxError> + Send + Sync;
 
-/// Tar archives as WebDataset has them: files next to each other whose names differ only behind the first dot,
-/// such as `0017.jpg` and `0017.cls`, are one sample.
+/// Tar archives as WebDataset has them: files next to each other whose names differ only behind the first
+/// dot, such as `0017.jpg` and `0017.cls`, are one sample.
 ///
 /// Opening reads the headers of each archive, not the files in it. After that a file is read by position, so
 /// archives may be larger than memory. Archives that are compressed as a whole cannot be read like this, and
