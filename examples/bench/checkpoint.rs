@@ -147,7 +147,9 @@ fn disk(
 /// syncs it, renames it, and syncs the directory.
 fn replace(path: &Path, block: &[u8], size: usize) -> Result<(), Error> {
     let beside = path.with_extension("tmp");
-    let mut file = File::create(&beside)?;
+    // What an earlier process left. A link there is not followed.
+    fs::remove_file(&beside).ok();
+    let mut file = File::create_new(&beside)?;
     for at in (0..size).step_by(block.len()) {
         file.write_all(&block[..block.len().min(size - at)])?;
     }

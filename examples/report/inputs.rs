@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use unisono::checkpoint::write_whole;
 use unisono::data::{Column, Csv, Sample, Source, Values};
 use unisono_examples::Error;
 
@@ -78,8 +79,8 @@ fn pictures(digits: &Path, dir: &Path) -> Result<(), Error> {
             images.extend((0..WIDE * WIDE).map(|i| pixel(i) as u8));
             labels.extend(label.iter().map(|&label| label as u8));
         }
-        fs::write(dir.join(format!("{name}-images-idx3-ubyte")), images)?;
-        fs::write(dir.join(format!("{name}-labels-idx1-ubyte")), labels)?;
+        write_whole(dir.join(format!("{name}-images-idx3-ubyte")), &[&images])?;
+        write_whole(dir.join(format!("{name}-labels-idx1-ubyte")), &[&labels])?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::io::{Write, stdout};
 use std::path::Path;
 
 use serde_json::Value;
+use unisono::checkpoint::write_whole;
 use unisono_examples::{Error, Model};
 
 use super::parts::{Group, Report};
@@ -30,7 +31,7 @@ pub fn write(report: &Report) -> Result<String, Error> {
     let text =
         sections.iter().filter(|text| !text.is_empty()).map(String::as_str).collect::<Vec<_>>().join("\n");
     let path = report.dir.join("report.md");
-    fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+    write_whole(path, &[text.as_bytes()])?;
     Ok(verdict)
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use unisono::checkpoint::write_whole;
 use unisono_examples::{Error, say};
 
 use super::process::{self, Ended, Ran};
@@ -271,6 +272,6 @@ impl Report {
         });
         let path = self.dir.join("report.json");
         let text = serde_json::to_string_pretty(&report)?;
-        Ok(fs::write(&path, text + "\n").map_err(|error| format!("{}: {error}", path.display()))?)
+        Ok(write_whole(path, &[text.as_bytes(), b"\n"])?)
     }
 }

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use unisono::checkpoint::check_replaceable;
 
 /// How often it is looked whether a part has ended.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -47,10 +48,20 @@ impl Ran {
     }
 }
 
+/// Creates a file that replaces what is there: a regular file, or a link, which is not followed.
+fn anew(path: &Path) -> io::Result<File> {
+    check_replaceable(path).map_err(io::Error::other)?;
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::create_new(path)
+}
+
 /// Runs a command. Its output goes to NAME.out and NAME.err in the directory.
 pub fn run(command: &mut Command, dir: &Path, name: &str, limit: Duration) -> io::Result<Ran> {
     let [out, err] = ["out", "err"].map(|end| dir.join(format!("{name}.{end}")));
-    command.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&err)?);
+    command.stdin(Stdio::null()).stdout(anew(&out)?).stderr(anew(&err)?);
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(command, 0);
     let began = Instant::now();

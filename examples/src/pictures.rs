@@ -24,6 +24,8 @@ pub fn pictures() -> Result<PathBuf, Error> {
     }
     // A folder that is there is complete.
     let half = std::env::temp_dir().join(format!("unisono-pictures-1-{}", std::process::id()));
+    // Others may write to that directory: a folder or a link that somebody else made is not used.
+    fs::create_dir(&half).map_err(|error| format!("{}: {error}", half.display()))?;
     for (class, (name, count)) in CLASSES.iter().enumerate() {
         fs::create_dir_all(half.join(name))?;
         for number in 0..*count {
@@ -60,7 +62,7 @@ fn picture(class: usize, number: usize) -> Vec<u8> {
 }
 
 fn write(path: &Path, pixels: &[u8]) -> Result<(), Error> {
-    let mut encoder = png::Encoder::new(fs::File::create(path)?, SIDE as u32, SIDE as u32);
+    let mut encoder = png::Encoder::new(fs::File::create_new(path)?, SIDE as u32, SIDE as u32);
     encoder.set_color(png::ColorType::Grayscale);
     let mut writer = encoder.write_header()?;
     writer.write_image_data(pixels)?;

@@ -18,7 +18,7 @@ pub use saver::{Saver, SaverOptions};
 pub use store::contents::Contents;
 pub use store::load::{Loaded, list, load, load_with, newest, newest_with};
 pub use store::retention::{Best, Metric, Options};
-pub use store::{Saved, Store};
+pub use store::{Reopened, Saved, Store};
 pub use tensors::bytes::FileBytes;
 pub use tensors::digest::state_sha256;
 pub use tensors::error::{Error, Result, Skipped};

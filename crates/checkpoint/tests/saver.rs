@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use common::contents;
 use common::gate::Gate;
-use unisono_checkpoint::{Best, Contents, Error, Options, Report, Saver, SaverOptions, Store, list, newest};
+use unisono_checkpoint::{
+    Best, Contents, Error, Options, Reopened, Report, Saver, SaverOptions, Store, list, newest,
+};
 
 fn saver(dir: &Path, options: Options, how: SaverOptions) -> (Saver, Gate) {
     let gate = Gate::default();
@@ -27,8 +29,11 @@ fn steps(dir: &Path) -> Vec<u64> {
 /// Returns the reports in short form.
 fn said(reports: &[Report]) -> Vec<String> {
     let one = |report: &Report| match report {
-        Report::Saved { step, saved, .. } if saved.reopened => format!("saved {step} in a new directory"),
-        Report::Saved { step, .. } => format!("saved {step}"),
+        Report::Saved { step, saved, .. } => match saved.reopened {
+            None => format!("saved {step}"),
+            Some(Reopened::Directory) => format!("saved {step} in a new directory"),
+            Some(other) => format!("saved {step} after {other:?}"),
+        },
         Report::Replaced { step, by } => format!("{step} replaced by {by}"),
         Report::Failed { step, error: Error::Io { reason, .. } } => {
             format!("failed {step}: {}", reason.kind())
@@ -240,4 +245,19 @@ fn a_vanished_directory_is_made_anew_when_that_is_possible() {
     assert!(matches!(&*reports, [Report::Failed { step: 4, error: Error::Locked { .. } }]), "{reports:?}");
     drop(other);
     assert_eq!(said(&saver.flush().unwrap()), ["saved 4 in a new directory"]);
+
+    // Without its lock alone the directory is the same, with its checkpoints.
+    if cfg!(unix) {
+        fs::remove_file(dir.join(".lock")).unwrap();
+        saver.save(5, contents(5)).unwrap();
+        assert_eq!(said(&saver.flush().unwrap()), ["saved 5 after Lock"]);
+        assert!(matches!(Store::open(&dir), Err(Error::Locked { .. })), "and is locked");
+        assert_eq!(steps(&dir), [5, 4]);
+        // A directory that takes the place of another is not the same, though it has checkpoints.
+        fs::rename(&dir, above.path().join("elsewhere")).unwrap();
+        drop(Store::open(&dir).unwrap());
+        fs::remove_file(dir.join(".lock")).unwrap();
+        saver.save(6, contents(6)).unwrap();
+        assert_eq!(said(&saver.flush().unwrap()), ["saved 6 in a new directory"]);
+    }
 }

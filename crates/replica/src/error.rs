@@ -105,6 +105,14 @@ pub enum ReplicaError {
         /// The number of bytes that the tensor has.
         wanted: usize,
     },
+    /// The host has no memory for a copy of something.
+    #[error("{what}: the host has no memory for {bytes} bytes")]
+    NoHostMemory {
+        /// What is copied.
+        what: String,
+        /// The number of bytes that was asked for.
+        bytes: usize,
+    },
     /// A batch has no samples, or more than a full one.
     #[error("a batch of {rows} samples: from 1 to {global_batch} are possible")]
     Rows {

@@ -85,7 +85,7 @@ pub fn load_plan(
     device.create_state(program.state_layout())?;
     for (index, state) in feed.states.iter().enumerate() {
         let bytes = bytes(&program.states()[index].ty, &state.data);
-        device.write_state(index, &tree::canonical_bytes(&bytes))?;
+        device.write_state(index, &tree::canonical_bytes(&bytes).unwrap())?;
     }
     device.load(plan)
 }

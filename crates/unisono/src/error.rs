@@ -1,6 +1,7 @@
 //! The errors of the facade, as one enum.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use unisono_data::BoxError;
@@ -195,6 +196,14 @@ pub enum Error {
         /// Why it failed.
         cause: BoxError,
     },
+    /// Code of a program's own panicked where the library called it: an observer, a metric, an optimizer.
+    #[error("{what} panicked: {message}")]
+    Panic {
+        /// What panicked, and where.
+        what: String,
+        /// The panic's message.
+        message: String,
+    },
     /// An error of a program's own, made by [`Error::other`].
     #[error(transparent)]
     Other(BoxError),
@@ -288,6 +297,7 @@ impl Error {
                 | Self::Sample { .. }
                 | Self::Setting { .. }
                 | Self::Callback { .. }
+                | Self::Panic { .. }
                 | Self::Other(_)
                 | Self::Validation(_)
                 | Self::NotFinite { .. }
@@ -296,6 +306,15 @@ impl Error {
                 | Self::Replica(ReplicaError::World(WorldError::Other { .. }))
         )
     }
+}
+
+/// Calls code of a program's own. A panic in it becomes its text: libraries do not unwind into programs.
+pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        text.unwrap_or_else(|| "no message".into())
+    })
 }
 
 /// Names the first bad tensor, unless it is the one that was named already.

@@ -132,8 +132,7 @@ impl World {
         self.read(|session| session.waited_in_steps)
     }
 
-    /// Returns the number of messages that came one after another, each the answer to the one before. A step
-    /// has five: blocks, sums, outputs, the agreement, and what the ranks say between steps.
+    /// Returns the number of messages that each answered the one before: five a step, and those around steps.
     pub fn messages_in_a_row(&self) -> u64 {
         self.read(|session| session.in_a_row)
     }

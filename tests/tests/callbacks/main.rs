@@ -1,6 +1,7 @@
 //! Callbacks steer a run, the same way on any number of replicas, over losses, kills, resumes and ways back.
 
 mod failing;
+mod panics;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

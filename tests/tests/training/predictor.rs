@@ -287,6 +287,41 @@ fn lengths_that_are_dropped_come_back_with_the_same_bits() {
     assert_eq!(server.stop().unwrap().report().lengths, READY + 1);
 }
 
+/// A model that panics when samples of a new length come fails them alone, and says why.
+#[test]
+fn a_panic_for_a_new_length_ends_no_server() {
+    let picky = || {
+        let head = FromFn::new("picky", |_, x| {
+            assert!(x.dims()[0] != 5, "five is right out");
+            x.mean(&[1])
+        });
+        Sequential::new().add(Embedding::new(9, 4)).add(head).add(Dense::new(2))
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("text.safetensors");
+    let specs = export_of_words(&path, 6);
+    let server = Predictor::builder().replicas(1).open_model(picky(), &specs, &path).unwrap();
+    let server = server.serve(Duration::from_millis(50)).unwrap();
+    std::thread::scope(|scope| {
+        for length in [6, 5, 4, 5, 3] {
+            let client = server.client();
+            scope.spawn(move || match client.predict(text(&vec![1; length])) {
+                Ok(_) => assert_ne!(length, 5),
+                Err(error) => {
+                    let error = error.to_string();
+                    assert!(length == 5 && error.contains("panicked: five is right out"), "{error}");
+                    assert!(error.contains("picky"), "{error}");
+                }
+            });
+        }
+    });
+    assert_eq!(server.stop().unwrap().report().samples, 3);
+    // A trainer of such a model says so, too, when it is built.
+    let five = text(&[1; 5]).with("y", Field::i32([], [0])).specs();
+    let error = Trainer::builder(picky()).replicas(1).build(&five).err().unwrap().to_string();
+    assert!(error.contains("picky") && error.contains("panicked: five is right out"), "{error}");
+}
+
 #[test]
 fn settings_that_make_no_sense_are_errors_that_name_them() {
     let dir = tempfile::tempdir().unwrap();

@@ -13,17 +13,25 @@ use crate::tensors::error::{Error, Result, io};
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
+    /// What the system knows the directory by that the file was opened in, where it can be asked.
+    dir: Option<(u64, u64)>,
 }
 
 impl Lock {
     /// Opens the file and locks it. A link or a pipe in its place is an error.
     pub(crate) fn acquire(disk: &dyn Disk, path: &Path) -> Result<Self> {
         let file = disk.lock_file(path).map_err(io(path, "open"))?;
+        let dir = path.parent().and_then(number_of);
         match file.try_lock() {
-            Ok(()) => Ok(Self { file }),
+            Ok(()) => Ok(Self { file, dir }),
             Err(TryLockError::WouldBlock) => Err(Error::Locked { path: path.to_owned() }),
             Err(TryLockError::Error(reason)) => Err(io(path, "lock")(reason)),
         }
+    }
+
+    /// Whether a directory is the one that the lock was acquired in, as far as is known.
+    pub(crate) fn is_of(&self, dir: &Path) -> bool {
+        self.dir.is_some() && self.dir == number_of(dir)
     }
 
     /// Whether the lock is still the one that a second run would meet at the path. It is not if the directory
@@ -43,6 +51,18 @@ impl Lock {
             path.exists()
         }
     }
+}
+
+/// Returns the numbers of the device and of the file by which the system knows a directory.
+#[cfg(unix)]
+fn number_of(dir: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(dir).ok().map(|found| (found.dev(), found.ino()))
+}
+
+#[cfg(not(unix))]
+fn number_of(_dir: &Path) -> Option<(u64, u64)> {
+    None
 }
 
 impl Drop for Lock {

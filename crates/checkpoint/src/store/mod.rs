@@ -60,12 +60,21 @@ pub struct Saved {
     /// The checkpoints of this step and later ones that were broken, each by the name that it has now, and
     /// why. They deserve a warning: they are kept.
     pub set_aside: Vec<Skipped>,
-    /// Whether the directory was gone, or another was in its place, so that it was made and locked anew. This
-    /// deserves a warning: the checkpoints before this one may be elsewhere.
-    pub reopened: bool,
+    /// What was gone when the step was saved, and was made and locked anew. This deserves a warning.
+    pub reopened: Option<Reopened>,
     /// The record of trusted checkpoints, if it is there and cannot be read, and the reason. This deserves a
     /// warning: no checkpoint is trusted, nor kept because it was, until [`Store::trust`] is called again.
     pub record_problem: Option<Skipped>,
+}
+
+/// What was gone when a step was saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reopened {
+    /// The directory, or another was in its place: the checkpoints before this one may be elsewhere.
+    Directory,
+    /// The file `.lock` alone, by which a second run is kept away: somebody has removed or replaced it.
+    Lock,
 }
 
 /// A run's directory, opened for saving and locked against a second run until dropped.
@@ -240,19 +249,20 @@ impl Store {
     }
 
     /// Makes and locks the directory again if it has vanished under the run, and locks another that took its
-    /// place. Returns whether either was so.
-    fn reopen_if_gone(&mut self) -> Result<bool> {
+    /// place. Returns what was so.
+    fn reopen_if_gone(&mut self) -> Result<Option<Reopened>> {
         let path = self.dir.join(LOCK);
         no_link(&*self.disk, &self.checkpoints)?;
         if self.disk.is_dir(&self.checkpoints) && self.lock.is_at(&path) {
-            return Ok(false);
+            return Ok(None);
         }
+        let is_same = self.given.is_dir(&self.checkpoints) && self.lock.is_of(&self.dir);
         self.disk = anchor(&self.given, &self.dir, self.linked)?;
         create_dirs(&*self.disk, &self.checkpoints)?;
         if !self.lock.is_at(&path) {
             self.lock = Lock::acquire(&*self.disk, &path)?;
         }
-        Ok(true)
+        Ok(Some(if is_same { Reopened::Lock } else { Reopened::Directory }))
     }
 
     fn write(&self, temporary: &Path, step: u64, contents: &Contents, metric: Option<&Metric>) -> Result<()> {

@@ -334,6 +334,15 @@ impl Loader {
         self.pipeline.source.clone()
     }
 
+    /// Asks the source for something beside its samples. `what` is the name of the function, such as
+    /// "fingerprint".
+    ///
+    /// # Errors
+    /// [`DataError::Panic`] if the source panics.
+    pub fn ask_source<T>(&self, what: &str, ask: impl FnOnce(&dyn Source) -> T) -> Result<T, DataError> {
+        crate::sample::check::ask(self.source(), what, ask)
+    }
+
     /// Returns the fields of a sample after all transforms: what a model gets as its input.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use crate::loading::seen::Meters;
 use crate::order::Order;
 use crate::order::schedule::Unit;
 use crate::sample::batch::Stack;
-use crate::sample::check::{check, fetch_checked, guarded};
+use crate::sample::check::{ask, check, fetch_checked, guarded};
 use crate::{Batch, BoxError, DataError, FieldSpec, Sample, Source};
 
 type Run = dyn Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync;
@@ -109,7 +109,7 @@ impl Pipeline {
     }
 
     fn probe_with(&self, index: u64) -> Result<StageSpecs, DataError> {
-        let mut specs = vec![self.source.fields().to_vec()];
+        let mut specs = vec![ask(&*self.source, "fields", |source| source.fields().to_vec())?];
         let varying: Vec<_> = self.source.fields().iter().filter(|spec| spec.varies()).collect();
         let describe = || self.source.describe(index);
         if let (Some(spec), true) = (varying.first(), self.stages.is_empty()) {

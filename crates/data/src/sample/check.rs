@@ -29,11 +29,27 @@ pub(crate) fn guarded<T>(
     // The sample, which a panic may leave half-changed, is dropped with the error.
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(cause)) => Err(DataError::Stage { sample: describe(), stage: stage.into(), cause }),
+        Ok(Err(cause)) => Err(DataError::Stage { sample: described(describe), stage: stage.into(), cause }),
         Err(panic) => {
-            Err(DataError::Panic { sample: describe(), stage: stage.into(), message: panic_message(&*panic) })
+            let (sample, message) = (described(describe), panic_message(&*panic));
+            Err(DataError::Panic { sample, stage: stage.into(), message })
         }
     }
+}
+
+/// Returns what a source calls a sample that something is wrong with, even if saying so panics.
+fn described(describe: impl Fn() -> String) -> String {
+    catch_unwind(AssertUnwindSafe(describe))
+        .unwrap_or_else(|panic| format!("a sample (Source::describe panicked: {})", panic_message(&*panic)))
+}
+
+/// Asks a source for something beside its samples, and turns a panic into an error that names `what`.
+pub(crate) fn ask<T>(
+    source: &dyn Source,
+    what: &str,
+    ask: impl FnOnce(&dyn Source) -> T,
+) -> Result<T, DataError> {
+    guarded(|| "the data".into(), &format!("Source::{what}"), || Ok(ask(source)))
 }
 
 /// Returns the text that a panic was raised with.
@@ -50,6 +66,7 @@ pub(crate) fn check(
     describe: impl Fn() -> String,
 ) -> Result<(), DataError> {
     let stage = || stage.to_owned();
+    let describe = || described(&describe);
     if !sample.fields().map(|(name, _)| name).eq(expected.iter().map(|spec| &spec.name)) {
         return Err(DataError::Fields {
             sample: describe(),

@@ -36,19 +36,43 @@ fn open_if_regular(path: &Path) -> Result<File, DataError> {
 
 /// Writes a file by a rename, so that it is never there in part. A link in its place is replaced, not written
 /// through.
+///
+/// # Errors
+/// Those of [`check_replaceable`]; the system refuses it.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), DataError> {
+    check_replaceable(path)?;
     let io = |cause| DataError::Io { path: path.into(), cause };
     let mut partial = path.as_os_str().to_owned();
     // Nobody can guess this name and plant a link there.
     partial.push(format!(".partial-{:016x}", RandomState::new().build_hasher().finish()));
     let mut file = File::create_new(&partial).map_err(io)?;
-    let written = file.write_all(bytes);
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    drop(file);
     if let Err(cause) = written.and_then(|()| std::fs::rename(&partial, path)) {
         // The error that is reported is that of writing.
         let _ = std::fs::remove_file(&partial);
         return Err(io(cause));
     }
     Ok(())
+}
+
+/// Checks that a file may be written at a path: that nothing is there, or a regular file or a link, which is
+/// replaced.
+///
+/// # Errors
+/// A directory, a device, a pipe or a socket is there, which stays as it is.
+pub(crate) fn check_replaceable(path: &Path) -> Result<(), DataError> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() || found.is_symlink() => Ok(()),
+        Ok(found) if found.is_dir() => {
+            Err(DataError::format(path, "is a directory, not a file to be replaced"))
+        }
+        Ok(_) => {
+            Err(DataError::format(path, "is a device, a pipe or a socket, which is not replaced by a file"))
+        }
+        // What keeps it from being looked at keeps it from being written.
+        Err(_) => Ok(()),
+    }
 }
 
 /// Returns the error of what is no regular file.

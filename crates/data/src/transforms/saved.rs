@@ -6,7 +6,8 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::sample::regular::{open_regular, replace};
+use crate::sample::check::ask;
+use crate::sample::regular::{check_replaceable, open_regular, replace};
 use crate::{DataError, Fingerprint, Per, Source, Statistics};
 
 /// The version of the file.
@@ -23,8 +24,9 @@ impl Statistics {
     /// written through.
     ///
     /// # Errors
-    /// Those of [`of`](Self::of), where they are computed; the file cannot be written. A file that cannot be
-    /// read, or is damaged, is written anew.
+    /// Something else than a regular file or a link is at the path, such as a pipe or a device: that comes
+    /// before anything is computed. Those of [`of`](Self::of), where they are computed; the file cannot be
+    /// written. A file that cannot be read, or is damaged, is written anew.
     pub fn saved(
         path: impl AsRef<Path>,
         source: &dyn Source,
@@ -33,8 +35,9 @@ impl Statistics {
         threads: usize,
     ) -> Result<Self, DataError> {
         let path = path.as_ref();
-        let key =
-            Fingerprint::new().word(VERSION).word(source.fingerprint()).text(field).word(per as u64).finish();
+        check_replaceable(path)?;
+        let data = ask(source, "fingerprint", |source| source.fingerprint())?;
+        let key = Fingerprint::new().word(VERSION).word(data).text(field).word(per as u64).finish();
         if let Some(statistics) = read_at_most(path, LONGEST).and_then(|bytes| parse(&bytes, key)) {
             return Ok(statistics);
         }
@@ -112,5 +115,27 @@ mod tests {
             assert_eq!(saved(0.0, Per::Channel), computed);
         }
         assert!(Statistics::saved(dir.path().join("no/such"), &data(0.0), "x", Per::All, 1).is_err());
+    }
+
+    /// What is no file is refused before anything is read, and stays; a link is replaced, not followed.
+    #[test]
+    #[cfg(unix)]
+    fn pipes_and_links_at_the_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pipe, link, victim) =
+            (dir.path().join("pipe"), dir.path().join("link"), dir.path().join("victim"));
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let data = Memory::labelled([0.1, 0.7, 1.3, 2.9], [2], [0, 1]).unwrap();
+        let saved = |path: &Path| Statistics::saved(path, &data, "x", Per::Channel, 1);
+        for path in [&pipe, Path::new("/dev/null"), dir.path()] {
+            let error = saved(path).unwrap_err().to_string();
+            assert!(error.starts_with(&path.display().to_string()) && error.contains("replaced"), "{error}");
+        }
+        assert!(!std::fs::symlink_metadata(&pipe).unwrap().is_file());
+        std::fs::write(&victim, "precious").unwrap();
+        std::os::unix::fs::symlink(&victim, &link).unwrap();
+        assert_eq!(saved(&link).unwrap(), saved(&link).unwrap());
+        assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_file());
     }
 }

@@ -19,6 +19,7 @@
 //! block. And leaves of +0 at the end change nothing, because sums turn -0 and subnormals into +0 ([`add`]):
 //! a missing shard and a shard of zeros are the same.
 
+use std::collections::TryReserveError;
 use std::ops::Range;
 
 /// The number of elements that are added serially inside a chunk of a sum over an axis.
@@ -35,12 +36,18 @@ pub fn canonical(x: f32) -> f32 {
 
 /// Returns little-endian f32 as a state holds them: each is [`canonical`]. Kernels rely on it, since states
 /// are either written by the host or results of ops.
-pub fn canonical_bytes(bytes: &[u8]) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
+///
+/// # Errors
+/// There is no memory for them.
+pub fn canonical_bytes(bytes: &[u8]) -> Result<Vec<u8>, TryReserveError> {
+    let mut own = Vec::new();
+    own.try_reserve_exact(bytes.len())?;
+    own.extend_from_slice(bytes);
+    let mut bytes = own;
     for word in bytes.as_chunks_mut::<4>().0 {
         *word = canonical(f32::from_le_bytes(*word)).to_le_bytes();
     }
-    bytes
+    Ok(bytes)
 }
 
 /// Returns the sum of two numbers as every sum here adds them: operands and result are made canonical
@@ -206,7 +213,7 @@ mod tests {
         let given = [-0.0, f32::MIN_POSITIVE, -1e-40, 1.5, f32::INFINITY];
         let bytes: Vec<u8> = given.iter().flat_map(|x: &f32| x.to_le_bytes()).collect();
         let found: Vec<u32> =
-            canonical_bytes(&bytes).as_chunks().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
+            canonical_bytes(&bytes).unwrap().as_chunks().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
         assert_eq!(found, [0.0, 0.0, 0.0, 1.5, f32::INFINITY].map(f32::to_bits));
     }
 

@@ -62,7 +62,7 @@ impl Replicas {
             if self.options.timeline {
                 let (from, to) = (span.from - self.started, span.to - self.started);
                 let step = self.steps.saturating_sub(1);
-                self.timeline.push(Interval { replica, step, activity: span.activity, from, to });
+                self.timeline.push(Interval { replica, step, steps: 1, activity: span.activity, from, to });
             }
         }
         let spent =

@@ -156,7 +156,7 @@ impl Replicas {
         if let Some(since) = since {
             let (from, to) = (since.saturating_duration_since(self.started), self.started.elapsed());
             let (step, activity) = (self.steps.saturating_sub(1), Activity::Machines);
-            self.timeline.push(Interval { replica: bucket, step, activity, from, to });
+            self.timeline.push(Interval { replica: bucket, step, steps: 1, activity, from, to });
         }
     }
 

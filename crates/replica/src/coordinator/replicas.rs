@@ -15,6 +15,7 @@ use crate::coordinator::machines::{Machines, Shares};
 use crate::coordinator::witness::Witness;
 use crate::error::ReplicaError;
 use crate::known_answer;
+use crate::observe::intervals::Intervals;
 use crate::observe::report::{Left, ReplicaReport};
 use crate::observe::timeline::Interval;
 use crate::options::Options;
@@ -69,7 +70,7 @@ pub struct Replicas {
     /// All replicas that left.
     pub(crate) left: Vec<Left>,
     pub(crate) memory: HostMemory,
-    pub(crate) timeline: Vec<Interval>,
+    pub(crate) timeline: Intervals,
     /// The steps that were begun and not finished, the oldest first.
     pub(crate) in_flight: VecDeque<Flight>,
     /// The most steps in flight, which may turn out to be one.
@@ -192,7 +193,7 @@ impl Replicas {
             untold: Vec::new(),
             left: Vec::new(),
             memory: HostMemory::new(),
-            timeline: Vec::new(),
+            timeline: Intervals::default(),
             in_flight: VecDeque::new(),
             most_in_flight: 1,
             finished: Instant::now(),
@@ -257,14 +258,16 @@ impl Replicas {
         self.len() == 0
     }
 
-    /// Returns what each replica did with its time since it was taken, if [`Options::timeline`] is set.
+    /// Returns what each replica did with its time since it was taken, if [`Options::timeline`] is set. At
+    /// most 500,000 stretches are kept, in some 32 MB: where there would be more, the steps of the older half
+    /// are summed up, many in one, by replica and activity.
     pub fn timeline(&self) -> &[Interval] {
-        &self.timeline
+        self.timeline.all()
     }
 
     /// Takes what each replica did with its time since the last call, if [`Options::timeline`] is set.
     pub fn take_timeline(&mut self) -> Vec<Interval> {
-        std::mem::take(&mut self.timeline)
+        self.timeline.take()
     }
 
     /// Returns the machines of the run.

@@ -17,7 +17,8 @@ impl Replicas {
     ///
     /// # Errors
     /// [`ReplicaError::NoState`], [`ReplicaError::StateBytes`], [`ReplicaError::NoneLeft`];
-    /// [`ReplicaError::OwnersLost`] if no replica that keeps the tensor is left.
+    /// [`ReplicaError::OwnersLost`] if no replica that keeps the tensor is left;
+    /// [`ReplicaError::NoHostMemory`], and nothing has changed.
     pub fn write_state(&mut self, index: usize, bytes: &[u8]) -> Result<(), ReplicaError> {
         self.none_in_flight()?;
         let decl = self.state(index)?;
@@ -27,7 +28,11 @@ impl Replicas {
             return Err(ReplicaError::StateBytes { name, ty, given, wanted });
         }
         self.check_owners(index)?;
-        let bytes = Arc::new(tree::canonical_bytes(bytes));
+        let bytes = tree::canonical_bytes(bytes).map_err(|_| {
+            let name = self.state(index).map(|decl| decl.name.clone()).unwrap_or_default();
+            ReplicaError::NoHostMemory { what: format!("the state {name}"), bytes: wanted }
+        })?;
+        let bytes = Arc::new(bytes);
         self.ask_all(&mut |_| Request::WriteState { index, bytes: Arc::clone(&bytes) })?;
         Ok(())
     }

@@ -75,8 +75,12 @@ impl Span {
 pub struct Interval {
     /// The number of the replica, or of the bucket where the activity is [`Activity::Machines`].
     pub replica: usize,
-    /// The call of [`crate::Replicas::step`], from 0, in which or after which it was.
+    /// The call of [`crate::Replicas::step`], from 0, in which or after which it was, or the first of those
+    /// that are summed up.
     pub step: u64,
+    /// The number of steps that are summed up in it: 1 except among the oldest of many, see
+    /// [`crate::Replicas::timeline`].
+    pub steps: u64,
     /// What the replica did.
     pub activity: Activity,
     /// The time at which the stretch began.

@@ -59,7 +59,7 @@ pub fn emulate(program: &Program, plan: &Plan, feed: &Feed, subgroup: u32, choic
     };
     let mut ran = Ran::default();
     for (state, values) in feed.states.iter().enumerate() {
-        let first = tree::canonical_bytes(&bytes(&program.states()[state].ty, &values.data));
+        let first = tree::canonical_bytes(&bytes(&program.states()[state].ty, &values.data)).unwrap();
         match place(state) {
             Some((buffer, range)) => emulator.buffers[buffer].bytes[range].copy_from_slice(&first),
             // No kernel of this plan touches the state.

@@ -18,6 +18,7 @@ use crate::compile::carries;
 use crate::compile::fields::{Fields, WEIGHT};
 use crate::compile::parts::{LossOn, On, Parts};
 use crate::compile::weights::{Weighed, differ};
+use crate::error::caught;
 use crate::identity::graph::of_graph;
 use crate::identity::part::Part;
 use crate::identity::start::start_values;
@@ -148,6 +149,19 @@ impl Programs {
     /// # Errors
     /// Those of [`Programs::trace`].
     pub fn trace_beside(
+        parts: &Parts,
+        fields: &Fields,
+        layout: Layout,
+        longest: Option<&Self>,
+    ) -> Result<Self, Error> {
+        let traced = caught(|| Self::trace_all(parts, fields, layout, longest));
+        traced.unwrap_or_else(|message| {
+            let what = "a loss, a metric or an optimizer, while the model was traced,".to_owned();
+            Err(Error::Panic { what, message })
+        })
+    }
+
+    fn trace_all(
         parts: &Parts,
         fields: &Fields,
         layout: Layout,
@@ -333,7 +347,13 @@ impl Trace {
             let Some((output, target)) = compared(on) else { continue };
             let each = match losses.get(at).filter(|_| at < parts.measured_losses) {
                 Some(loss) => loss.each.clone(),
-                None => tape.in_f32(|| metric.per_sample(output, target)),
+                None => {
+                    let traced = caught(|| tape.in_f32(|| metric.per_sample(output, target)));
+                    traced.map_err(|message| {
+                        let what = format!("the metric {:?}, while the model was traced,", metric.name());
+                        Error::Panic { what, message }
+                    })?
+                }
             };
             let each = measured(&tape, &**metric, each);
             // In training a layer may normalise by the batch, and a loss may compare the samples of one.

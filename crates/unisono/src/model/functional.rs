@@ -6,6 +6,7 @@ use std::ops::Index;
 
 use unisono_graph::{GraphError, Tape, Type, Var};
 
+use crate::error::caught;
 use crate::model::{Context, Layer};
 
 /// The name of the field that a model that is a [`Layer`] takes.
@@ -52,12 +53,18 @@ impl Model {
         }
     }
 
-    /// Traces the model.
+    /// Traces the model. A panic in it becomes an error of the tape, which names the layer: a model of one's
+    /// own is also traced long after it was built, when samples of another length come.
     pub(crate) fn forward(&self, cx: &mut Context, x: &Inputs) -> Outputs {
-        match &self.0 {
+        let tape = cx.tape().clone();
+        let traced = caught(|| match &self.0 {
             Kind::Layer(layer) => Outputs::new().with(OUTPUT, &layer.forward(cx, &x[INPUT])),
             Kind::Function(forward) => forward(cx, x),
-        }
+        });
+        traced.unwrap_or_else(|text| {
+            tape.fail_here("model", format!("panicked: {text}"));
+            Outputs::new()
+        })
     }
 }
 

@@ -1,10 +1,13 @@
 //! The running sums of an epoch or an evaluation, from which an [`Evaluation`] is made.
 
+use std::cell::RefCell;
+
 use serde::{Deserialize, Serialize};
 use unisono_checkpoint::{Tensor, TensorDType, Tensors};
 
+use crate::error::caught;
 use crate::objective::metrics::{
-    Metric, MetricKind, MetricState, MetricValue, SampleValues, ratio, reduction,
+    Metric, MetricKind, MetricState, MetricValue, Reduction, SampleValues, ratio, reduction,
 };
 use crate::objective::{Evaluation, number};
 
@@ -54,6 +57,9 @@ pub(crate) struct Running {
     /// The names of the tensors that hold the rest of the states, in a checkpoint. Else it is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     tensors: Vec<String>,
+    /// The first metric that panicked, and the panic's message. Its numbers are NaN.
+    #[serde(skip)]
+    panicked: RefCell<Option<(String, String)>>,
 }
 
 /// The most numbers of a list that `trainer.json` has. Longer lists are tensors.
@@ -82,28 +88,58 @@ impl Running {
         let samples = batch.losses.len();
         let width = |at: usize| batch.metrics[at].values.len() / samples.max(1);
         for (at, metric) in metrics.iter().enumerate().skip(self.metrics.len()) {
-            self.metrics.push(reduction(&**metric).start(width(at)));
+            let start = self.guarded(&**metric, |reduction| reduction.start(width(at)));
+            self.metrics.push(start.unwrap_or_default());
         }
         let (loss, weight) = match batch.several.is_empty() {
             true => weighted(batch.losses, batch.weights, (self.loss, self.weight)),
             false => (self.loss, self.weight + self.add_several(batch)),
         };
         (self.loss, self.weight) = (loss, weight);
-        for (at, (metric, state)) in metrics.iter().zip(&mut self.metrics).enumerate() {
-            let reduction = reduction(&**metric);
-            if width(at) == 0 || !counts(reduction.kind()) {
+        let mut states = std::mem::take(&mut self.metrics);
+        for (at, (metric, state)) in metrics.iter().zip(&mut states).enumerate() {
+            if width(at) == 0 || !counts(reduction(&**metric).kind()) {
                 continue;
             }
+            // It could not start before, so that samples are missing in it.
+            if self.samples > 0
+                && *state == MetricState::default()
+                && let Some(start) = self.guarded(&**metric, |reduction| reduction.start(width(at)))
+            {
+                *state = start;
+                state.sums.fill(f64::NAN);
+            }
             let own = &batch.metrics[at];
-            for (i, values) in own.values.chunks_exact(width(at)).enumerate() {
-                let weight = |weights: Option<&[f32]>| weights.map_or(1.0, |w| f64::from(w[i]));
-                let sample = SampleValues::new(values).weighted(weight(own.given), weight(own.weights));
-                reduction.update(state, &sample);
+            let update = |reduction: &dyn Reduction| {
+                for (i, values) in own.values.chunks_exact(width(at)).enumerate() {
+                    let weight = |weights: Option<&[f32]>| weights.map_or(1.0, |w| f64::from(w[i]));
+                    let sample = SampleValues::new(values).weighted(weight(own.given), weight(own.weights));
+                    reduction.update(state, &sample);
+                }
+            };
+            if self.guarded(&**metric, update).is_none() {
+                state.sums.fill(f64::NAN);
             }
         }
+        self.metrics = states;
         self.samples += samples as u64;
         self.penalty += batch.penalty;
         self.steps += 1;
+    }
+
+    /// Calls a metric's reduction. Returns nothing if it panics, which is kept.
+    fn guarded<T>(&self, metric: &dyn Metric, call: impl FnOnce(&dyn Reduction) -> T) -> Option<T> {
+        caught(|| call(reduction(metric))).map_err(|text| self.panicked_at(metric, text)).ok()
+    }
+
+    fn panicked_at(&self, metric: &dyn Metric, message: String) {
+        let what = format!("the reduction of the metric {:?}", metric.name());
+        self.panicked.borrow_mut().get_or_insert((what, message));
+    }
+
+    /// Returns the first metric that panicked, and the panic's message, once.
+    pub fn take_panic(&self) -> Option<(String, String)> {
+        self.panicked.borrow_mut().take()
     }
 
     /// Adds the losses of a batch that have different weights. Returns the sum of all these weights.
@@ -158,10 +194,11 @@ impl Running {
                 continue;
             }
             let name = metric.name().to_owned();
-            match self.metrics.get(at).map(|state| reduction.finish(state)) {
+            let state = self.metrics.get(at);
+            match state.and_then(|state| self.guarded(&**metric, |reduction| reduction.finish(state))) {
                 Some(MetricValue::Number(number)) => evaluation.metrics.push((name, number)),
                 Some(MetricValue::Table(table)) => evaluation.tables.push((name, table)),
-                // There was no batch.
+                // There was no batch, or the metric panicked.
                 None if reduction.kind() != MetricKind::Table => evaluation.metrics.push((name, f64::NAN)),
                 None => {}
             }
@@ -209,6 +246,7 @@ impl Running {
             metrics: self.metrics.iter().map(short).collect(),
             tensors: self.metrics.iter().enumerate().flat_map(names).collect(),
             several: self.several.clone(),
+            panicked: RefCell::default(),
             ..*self
         }
     }

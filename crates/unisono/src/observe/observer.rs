@@ -13,6 +13,10 @@ use crate::{Epoch, Evaluation, OptimizerSettings, RunSettings, Summary};
 /// [`TensorBoard`](crate::TensorBoard), [`CsvLog`](crate::CsvLog), [`JsonLines`](crate::JsonLines) and
 /// [`Plot`](crate::Plot).
 ///
+/// An observer that panics is called no more. The panic ends the fit after the step, which is saved: an error
+/// that names the observer ([`Error::Panic`](crate::Error::Panic)). In a loop of your own, the next step
+/// returns it.
+///
 /// On several machines only the first rank calls its observers. If that rank is lost, the next one calls its
 /// own from then on. They are told of a start, with the epochs so far.
 pub trait Observer: Send {

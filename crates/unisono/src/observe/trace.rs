@@ -80,8 +80,12 @@ fn slice(interval: &Interval) -> Value {
         true => EXCHANGES + interval.replica,
         false => thread(interval.replica, is_device(interval)),
     };
+    let steps = match interval.steps {
+        1 => json!({"step": interval.step}),
+        steps => json!({"step": interval.step, "steps summed up": steps}),
+    };
     json!({
         "ph": "X", "name": interval.activity.name(), "cat": category, "tid": lane,
-        "ts": from, "dur": to - from, "args": {"step": interval.step},
+        "ts": from, "dur": to - from, "args": steps,
     })
 }

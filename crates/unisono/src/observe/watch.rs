@@ -5,18 +5,58 @@ use std::path::Path;
 use unisono_data::Seen;
 use unisono_replica::ReplicaReport;
 
-use crate::Epoch;
+use crate::error::caught;
 use crate::observe::events;
 use crate::observe::logged::Logged;
 use crate::observe::machines::MachineReport;
 use crate::observe::observer::{Observer, Start, Step};
 use crate::run::stop::Stop;
+use crate::{Epoch, Error};
+
+/// An observer of a run.
+pub(crate) struct Watched {
+    observer: Box<dyn Observer>,
+    /// The name of its type.
+    name: &'static str,
+    /// Whether it has panicked, after which it is called no more.
+    panicked: bool,
+}
+
+impl Watched {
+    /// Takes an observer.
+    pub fn new<O: Observer + 'static>(observer: O) -> Self {
+        Self { observer: Box::new(observer), name: std::any::type_name::<O>(), panicked: false }
+    }
+
+    /// Asks the observer, if this rank calls it, which `forwards` if another one calls its observers.
+    ///
+    /// # Errors
+    /// The first panic, with the observer's name and `what` it was called with.
+    fn ask<T>(
+        &mut self,
+        forwards: bool,
+        what: &str,
+        ask: impl FnOnce(&mut dyn Observer) -> T,
+    ) -> Result<Option<T>, (String, String)> {
+        if self.panicked {
+            return Ok(None);
+        }
+        let observer = &mut *self.observer;
+        let asked = caught(|| (!forwards || observer.on_all_ranks()).then(|| ask(observer)));
+        asked.map_err(|message| {
+            self.panicked = true;
+            (format!("the observer {} (Observer::{what})", self.name), message)
+        })
+    }
+}
 
 /// The observers of a run, its notes, and the stop that may end it.
 #[derive(Default)]
 pub(crate) struct Watch {
     /// The observers, which are called with steps, epochs, checkpoints and notes.
-    pub observers: Vec<Box<dyn Observer>>,
+    pub observers: Vec<Watched>,
+    /// The first observer or metric that panicked since this was last asked for, and the panic's message.
+    pub panicked: Option<(String, String)>,
     /// Notes for the user about the settings.
     pub notes: Vec<String>,
     /// The stop that ends fits. On several machines it is asked once all of them know that one was asked.
@@ -46,40 +86,47 @@ pub(crate) struct Watch {
 impl Watch {
     /// Tells observers that a fit begins.
     pub fn started(&mut self, start: &Start<'_>) {
-        self.tell(|o| o.started(start));
+        self.tell("started", |o| o.started(start));
     }
 
     /// Tells observers that a step is done.
     pub fn step(&mut self, step: &Step) {
         events::step_done(step);
-        self.tell(|o| o.step(step));
+        self.tell("step", |o| o.step(step));
     }
 
     /// Tells observers that an epoch is done.
     pub fn epoch(&mut self, epoch: &Epoch) {
         events::epoch_done(epoch);
-        self.tell(|o| o.epoch(epoch));
+        self.tell("epoch", |o| o.epoch(epoch));
     }
 
     /// Tells observers what each replica did so far.
     pub fn replicas(&mut self, step: u64, replicas: &[ReplicaReport]) {
-        self.tell(|o| o.replicas(step, replicas));
+        self.tell("replicas", |o| o.replicas(step, replicas));
     }
 
     /// Returns whether this rank calls any observer.
-    pub fn is_observed(&self) -> bool {
-        self.observers.iter().any(|o| is_called(&**o, self.forwards))
+    pub fn is_observed(&mut self) -> bool {
+        self.ask("on_all_ranks", |_| true).contains(&true)
     }
 
     /// Whether an observer wants the parameters after an epoch.
-    pub fn wants_weights(&self, epoch: u32) -> bool {
-        let called = self.observers.iter().filter(|o| is_called(&***o, self.forwards));
-        called.into_iter().any(|o| o.wants_weights(epoch))
+    pub fn wants_weights(&mut self, epoch: u32) -> bool {
+        self.ask("wants_weights", |o| o.wants_weights(epoch)).contains(&true)
+    }
+
+    /// Returns the error of an observer or a metric that has panicked, once.
+    ///
+    /// # Errors
+    /// That error. The observer is called no more; the others are. The metric is NaN for the epoch.
+    pub fn check(&mut self) -> Result<(), Error> {
+        self.panicked.take().map_or(Ok(()), |(what, message)| Err(Error::Panic { what, message }))
     }
 
     /// Gives the parameters after an epoch to the observers that want them.
     pub fn weights(&mut self, epoch: u32, step: u64, weights: &[(&str, Vec<f32>)]) {
-        self.tell(|o| {
+        self.tell("weights", |o| {
             if o.wants_weights(epoch) {
                 o.weights(step, weights);
             }
@@ -88,31 +135,31 @@ impl Watch {
 
     /// Tells observers what a program logs.
     pub fn logged(&mut self, step: u64, tag: &str, value: &Logged) {
-        self.tell(|o| o.logged(step, tag, value));
+        self.tell("logged", |o| o.logged(step, tag, value));
     }
 
     /// Tells observers that a checkpoint is in place.
     pub fn saved(&mut self, path: &Path) {
         events::saved(path);
-        self.tell(|o| o.saved(path));
+        self.tell("saved", |o| o.saved(path));
     }
 
     /// Tells observers that the run goes on from a checkpoint of a step.
     pub fn resumed(&mut self, step: u64) {
-        self.tell(|o| o.resumed(step));
+        self.tell("resumed", |o| o.resumed(step));
     }
 
     /// Tells observers that the run goes back to a step.
     pub fn rolled_back(&mut self, step: u64) {
         events::rolled_back(step);
-        self.tell(|o| o.rolled_back(step));
+        self.tell("rolled_back", |o| o.rolled_back(step));
     }
 
     /// Tells observers that a replica left.
     pub fn left(&mut self, text: &str) {
         events::replica_left(text);
         self.forward(text);
-        self.tell(|o| o.note(text));
+        self.tell("note", |o| o.note(text));
     }
 
     /// Tells observers something worth knowing that concerns this machine alone.
@@ -131,7 +178,7 @@ impl Watch {
     /// Tells observers something worth knowing.
     pub fn note(&mut self, text: &str) {
         events::note(text);
-        self.tell(|o| o.note(text));
+        self.tell("note", |o| o.note(text));
     }
 
     /// Tells observers once that `what` measured nothing of some numbers.
@@ -149,23 +196,30 @@ impl Watch {
 
     /// Tells observers that a fit is over.
     pub fn ended(&mut self) {
-        self.tell(|o| o.ended());
+        self.tell("ended", |o| o.ended());
     }
 
     /// Calls the observers of this rank. Then these receive the problems that some of them have.
-    fn tell(&mut self, call: impl Fn(&mut dyn Observer)) {
-        let forwards = self.forwards;
-        let mut called: Vec<_> = self.observers.iter_mut().filter(|o| is_called(&***o, forwards)).collect();
-        called.iter_mut().for_each(|o| call(&mut ***o));
-        let problems: Vec<String> = called.iter_mut().filter_map(|o| o.take_problem()).collect();
-        for problem in problems {
+    fn tell(&mut self, what: &str, call: impl Fn(&mut dyn Observer)) {
+        self.ask(what, call);
+        let problems = self.ask("take_problem", |o| o.take_problem());
+        for problem in problems.into_iter().flatten() {
             events::note(&problem);
-            called.iter_mut().for_each(|o| o.note(&problem));
+            self.ask("note", |o| o.note(&problem));
         }
     }
-}
 
-/// Returns whether an observer is called on a rank, which `forwards` if another one calls its observers.
-fn is_called(observer: &dyn Observer, forwards: bool) -> bool {
-    !forwards || observer.on_all_ranks()
+    /// Asks the observers of this rank, and returns their answers. One that panics has none.
+    fn ask<T>(&mut self, what: &str, ask: impl Fn(&mut dyn Observer) -> T) -> Vec<T> {
+        let mut answers = Vec::new();
+        for watched in &mut self.observers {
+            match watched.ask(self.forwards, what, &ask) {
+                Ok(answer) => answers.extend(answer),
+                Err(panicked) => {
+                    self.panicked.get_or_insert(panicked);
+                }
+            }
+        }
+        answers
+    }
 }

@@ -6,6 +6,7 @@ use unisono_graph::Var;
 
 use super::transform::Transform;
 use super::{Gradient, Groups, Optimizer, OptimizerSettings, RateChange, Scalar, Update};
+use crate::error::caught;
 use crate::objective::Epoch;
 
 /// An [`Optimizer`], or [`Groups`] of them, with an ordered list of transforms around it, such as gradient
@@ -152,8 +153,9 @@ impl Chain {
             }
         };
         let named = |problem| format!("{}: {problem}", rule.name());
-        rule.check_at(step).map_err(named)?;
-        let mut scalars = rule.scalars(step);
+        let panicked = |text| named(format!("panicked at step {step}: {text}"));
+        caught(|| rule.check_at(step)).map_err(panicked)?.map_err(named)?;
+        let mut scalars = caught(|| rule.scalars(step)).map_err(panicked)?;
         scalars.extend(self.scalars_of_transforms(step));
         match scalars.iter().find(|scalar| !scalar.value.is_finite()) {
             Some(Scalar { name, value }) => {
@@ -169,7 +171,9 @@ impl Chain {
     /// A value that the optimizer needs is not measured. The error is the message.
     pub fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
         match &mut self.rule {
-            Rule::One(rule) => rule.observe(history),
+            Rule::One(rule) => caught(|| rule.observe(history)).unwrap_or_else(|text| {
+                Err(format!("{}: panicked in Optimizer::observe: {text}", rule.name()))
+            }),
             Rule::Groups(groups) => groups.observe(history),
         }
     }
@@ -178,7 +182,10 @@ impl Chain {
     /// it is that of the first optimizer with a schedule.
     pub fn learning_rate(&self, step: u64) -> Option<f64> {
         match &self.rule {
-            Rule::One(rule) => rule.schedule().map(|schedule| schedule.at(step)),
+            Rule::One(rule) => {
+                let at = || rule.schedule().map(|schedule| schedule.at(step));
+                caught(at).unwrap_or(Some(f64::NAN))
+            }
             Rule::Groups(groups) => groups.learning_rate(step),
         }
     }
@@ -225,7 +232,10 @@ impl Chain {
             return Err("average_weights is there twice".into());
         }
         match &self.rule {
-            Rule::One(rule) => rule.check().map_err(|problem| format!("{}: {problem}", rule.name())),
+            Rule::One(rule) => {
+                let checked = caught(|| rule.check()).unwrap_or_else(|text| Err(format!("panicked: {text}")));
+                checked.map_err(|problem| format!("{}: {problem}", rule.name()))
+            }
             Rule::Groups(groups) => groups.check(),
         }
     }

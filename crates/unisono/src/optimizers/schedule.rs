@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Plateau;
+use crate::error::caught;
 use crate::objective::Epoch;
 
 /// A learning rate as a function of the step, counted from 0 (PyTorch's `lr_scheduler`, Keras's
@@ -180,24 +181,29 @@ impl Schedule {
                 "restarts after {first} steps, then {factor} times as many, need at least 1"
             ));
         }
-        finite_at(0, self.planned(0))
+        finite_at(0, self.planned(0)?)
     }
 
     /// Checks the learning rate of a step.
     ///
     /// # Errors
-    /// It is NaN or infinite, as an f32 too, or negative; the error is the message.
+    /// It is NaN or infinite, as an f32 too, or negative, or the function panics; the error is the message.
     pub fn check_at(&self, step: u64) -> Result<(), String> {
-        finite_at(step, self.at(step))
+        finite_at(step, self.try_at(step)?)
     }
 
-    /// Returns the learning rate of a step.
+    /// Returns the learning rate of a step. It is NaN where a function panics, which a run refuses before
+    /// the step by [`Schedule::check_at`].
     pub fn at(&self, step: u64) -> f64 {
-        let lr = self.planned(step);
+        self.try_at(step).unwrap_or(f64::NAN)
+    }
+
+    fn try_at(&self, step: u64) -> Result<f64, String> {
+        let lr = self.planned(step)?;
         let lr = self.plateau.as_ref().map_or(lr, |plateau| plateau.reduced(lr, self.reductions));
         match self.changes.iter().rev().find(|change| change.from <= step) {
-            Some(change) => change.rate.unwrap_or(lr * change.factor),
-            None => lr,
+            Some(change) => Ok(change.rate.unwrap_or(lr * change.factor)),
+            None => Ok(lr),
         }
     }
 
@@ -224,11 +230,18 @@ impl Schedule {
     }
 
     /// Returns the learning rate without the plateau's reductions.
-    fn planned(&self, step: u64) -> f64 {
+    ///
+    /// # Errors
+    /// The function panicked; the error is the message.
+    fn planned(&self, step: u64) -> Result<f64, String> {
+        let at = |own: u64| {
+            let panicked = |text| format!("the schedule panicked at step {step}: {text}");
+            caught(|| self.shape.at(own)).map_err(panicked)
+        };
         if step < self.warm_up {
-            return self.shape.at(0) * ((step + 1) as f64 / self.warm_up as f64);
+            return Ok(at(0)? * ((step + 1) as f64 / self.warm_up as f64));
         }
-        self.shape.at(step - self.warm_up)
+        at(step - self.warm_up)
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use unisono_data::Sample;
 
 use crate::Error;
+use crate::error::caught;
 use crate::predictor::rows::{Row, are_alike};
 use crate::predictor::{Predictor, stack};
 
@@ -118,6 +119,12 @@ impl Client {
     }
 }
 
+/// Answers with an error where something panics.
+fn guarded<T>(answer: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    let panicked = |message| Err(Error::Panic { what: "a prediction".into(), message });
+    caught(answer).unwrap_or_else(panicked)
+}
+
 fn gone() -> Error {
     Error::setting("serve", "the server has ended")
 }
@@ -158,23 +165,24 @@ fn run(predictor: &mut Predictor, inbox: &Receiver<Request>, wait: Duration) {
         }
         answer(predictor, waiting);
         if stops {
-            if let Some(last) = held.take() {
-                answer(predictor, vec![last]);
-            }
+            held.take().into_iter().for_each(|last| answer(predictor, vec![last]));
             return;
         }
     }
 }
 
-/// Predicts rows together and answers each. A row that does not fit the model gets an error of its own.
+/// Predicts rows together and answers each. A row that does not fit the model gets an error of its own, and
+/// so does one for which something panics: other clients are served on.
 fn answer(predictor: &mut Predictor, waiting: Vec<Waiting>) {
     let fields = predictor.fields();
     let mut fitting = Vec::new();
     for Waiting { sample, came, answer } in waiting {
         let alone = stack(&fields, std::slice::from_ref(&sample));
         let checked = alone.and_then(|batch| {
-            let at = predictor.program_for(&batch)?;
-            predictor.programs[at].0.check(&batch)
+            guarded(|| {
+                let at = predictor.program_for(&batch)?;
+                predictor.programs[at].0.check(&batch)
+            })
         });
         match checked {
             Ok(()) => fitting.push((sample, came, answer)),
@@ -186,7 +194,7 @@ fn answer(predictor: &mut Predictor, waiting: Vec<Waiting>) {
         return;
     }
     let samples: Vec<Sample> = fitting.iter_mut().map(|(sample, ..)| std::mem::take(sample)).collect();
-    let predicted = predictor.predict_samples(&samples);
+    let predicted = guarded(|| predictor.predict_samples(&samples));
     let problem = predicted.as_ref().err().map(ToString::to_string);
     let rows = predicted.map(|rows| rows.into_iter().map(Ok).collect::<Vec<_>>());
     let failed =

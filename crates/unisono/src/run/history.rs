@@ -8,9 +8,9 @@ use unisono_checkpoint::{Tensor, TensorDType, Tensors};
 use crate::run::section::Section;
 use crate::{Epoch, Error, Evaluation, History};
 
-/// The most measured numbers of a history that `trainer.json` has: those of 16,000 epochs with a metric and
-/// samples held out. More are tensors.
-const MOST_IN_JSON: usize = 1 << 16;
+/// The most measured numbers of a history that `trainer.json` has: those of 1,000 epochs with a metric and
+/// samples held out, in some 300 KB. Longer histories are tensors, of 8 bytes a number and 40 an epoch.
+const MOST_IN_JSON: usize = 1 << 12;
 /// The longest name of a metric, in bytes, of a history that is tensors. Each epoch has the names in memory,
 /// which a file must not blow up.
 const LONGEST_NAME: usize = 256;
@@ -229,9 +229,16 @@ mod tests {
     /// What earlier versions read is what they wrote.
     #[test]
     fn a_short_history_is_a_list_of_epochs_and_a_long_list_is_read() {
-        let history = run(5_000).history;
+        let history = run(500).history;
         assert_eq!((history.written_version(), history.tensors().unwrap()), (1, Tensors::new()));
         assert_eq!(Section::value(&history).unwrap(), serde_json::to_value(&history).unwrap());
+        // What an epoch adds to a checkpoint is bounded, and so is what trainer.json takes.
+        for epochs in [500, 600, 2_000, 20_000] {
+            let history = run(epochs).history;
+            let json = Section::value(&history).unwrap().to_string().len();
+            let tensors: usize = history.tensors().unwrap().values().map(|tensor| tensor.bytes().len()).sum();
+            assert!(json < 500_000 && tensors <= 104 * epochs as usize, "{epochs}: {json}, {tensors}");
+        }
         let long = run(20_000).history;
         assert_eq!(long.written_version(), 2);
         assert_eq!(History::read(1, serde_json::to_value(&long).unwrap()).unwrap(), long);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use unisono_checkpoint::{Contents, Loaded, Report, Saver, SaverOptions, Store, load_with};
+use unisono_checkpoint::{Contents, Loaded, Reopened, Report, Saver, SaverOptions, Store, load_with};
 use unisono_world::World;
 
 use crate::observe::watch::Watch;
@@ -246,9 +246,8 @@ impl Checkpoints {
             match report {
                 Report::Saved { step, saved, .. } => {
                     self.durable = Some(step);
-                    if saved.reopened {
-                        let dir = saved.path.parent().unwrap_or(&saved.path).display();
-                        watch.note_here(&format!("warning: {dir} was gone and was made anew"));
+                    if let Some(reopened) = saved.reopened {
+                        watch.note_here(&gone(reopened, &self.saving.dir));
                     }
                     for old in &saved.not_removed {
                         watch.note_here(&format!("warning: an old checkpoint could not be removed: {old}"));
@@ -304,5 +303,16 @@ impl Checkpoints {
             }
             _ => Ok(None),
         }
+    }
+}
+/// Says what was gone when a step was saved.
+fn gone(reopened: Reopened, dir: &Path) -> String {
+    match reopened {
+        Reopened::Lock => format!(
+            "warning: the file .lock in {} was removed or replaced, and was made anew: leave it there, since it keeps a \
+             second run from this directory",
+            dir.display()
+        ),
+        _ => format!("warning: {} was gone and was made anew", dir.display()),
     }
 }

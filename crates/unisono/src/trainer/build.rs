@@ -1,7 +1,6 @@
 //! Building a trainer: its settings are checked, the model is compiled, the replicas are started
 //! (`start.rs`).
 
-use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 
@@ -17,6 +16,7 @@ use crate::compile::memory::{Budget, kept_by_others};
 use crate::compile::parts::Parts;
 use crate::compile::plan::{Plan, selected, supports};
 use crate::compile::programs::{ProgramId, Programs, Traced};
+use crate::error::caught;
 use crate::identity::part::Part;
 use crate::observe::watch::Watch;
 use crate::run::carries::Carries;
@@ -173,7 +173,7 @@ impl Builder {
         let (programs, selected) = both(|| Programs::trace(&self.parts, &fields, layout), find);
         let programs = programs?;
         fields.ids.clone_from(&programs.ids);
-        let chosen = self.chosen_of(selected?)?;
+        let chosen = self.chosen_of(selected??)?;
         let mixed = self.is_mixture(&chosen)?;
         let adapters = self.spread(&chosen);
         let weights = replicas_of_ranks(&self.world, adapters.len())?;
@@ -208,7 +208,7 @@ impl Builder {
         observe_nothing(&mut plan.parts)?;
         let lanes = |id| Carries::new(plan.program(id), settings.global_batch);
         let (carries, using) = (lanes(ProgramId::Train), lanes(ProgramId::Predict));
-        callbacks.not_covered().for_each(|what| identity.not_covered.push(what));
+        identity.not_covered.extend(callbacks.not_covered.iter().cloned());
         identity.of_trainer.clone_from(&identity.not_covered);
         Ok(Trainer {
             plan,
@@ -265,15 +265,19 @@ impl Builder {
     }
 }
 
-/// Returns the results of two functions. The second one runs on a thread of its own, if there can be one.
-fn both<A, B: Send>(here: impl FnOnce() -> A, there: impl Fn() -> B + Sync) -> (A, B) {
+/// Returns the results of two functions. The second one, which looks for adapters, runs on a thread of its
+/// own, if there can be one. A driver may panic there: that is an error.
+fn both<A, B: Send>(here: impl FnOnce() -> A, there: impl Fn() -> B + Sync) -> (A, Result<B, Error>) {
+    let there = || {
+        let panicked = |message| Error::Panic { what: "the search for adapters".into(), message };
+        caught(&there).map_err(panicked)
+    };
     thread::scope(|scope| {
-        let other = thread::Builder::new().name("unisono-adapters".into()).spawn_scoped(scope, &there);
+        let other = thread::Builder::new().name("unisono-adapters".into()).spawn_scoped(scope, there);
         let here = here();
         let there = match other.map(ScopedJoinHandle::join) {
             Ok(Ok(found)) => found,
-            Ok(Err(panic)) => resume_unwind(panic),
-            Err(_) => there(),
+            Ok(Err(_)) | Err(_) => there(),
         };
         (here, there)
     })

@@ -11,6 +11,7 @@ use unisono_world::World;
 use crate::compile::parts::{LossOn, Named, On, Parts};
 use crate::model::Model;
 use crate::observe::observer::Observer;
+use crate::observe::watch::Watched;
 use crate::run::settings::{LENGTHS, RunSettings};
 use crate::trainer::Trainer;
 use crate::trainer::callback::{Callback, Callbacks};
@@ -46,7 +47,7 @@ pub struct Builder {
     pub(super) accumulated: Option<usize>,
     /// The most lengths of samples, beside the longest, whose programs are kept.
     pub(super) most_lengths: usize,
-    pub(super) observers: Vec<Box<dyn Observer>>,
+    pub(super) observers: Vec<Watched>,
     pub(super) callbacks: Callbacks,
     pub(super) world: World,
     pub(super) witness: Option<Witness>,
@@ -334,7 +335,8 @@ impl Builder {
         self
     }
 
-    /// Records what each replica does with its time, for [`Trainer::write_trace`]. Default: off.
+    /// Records what each replica does with its time, for [`Trainer::write_trace`]: at most 500,000
+    /// stretches, in some 32 MB. In a longer run the steps of the older half are summed up. Default: off.
     pub fn timeline(mut self) -> Self {
         self.options.timeline = true;
         self
@@ -398,7 +400,7 @@ impl Builder {
 
     /// Adds an observer, such as `Progress`. It is called after every step and epoch. Default: none.
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
-        self.observers.push(Box::new(observer));
+        self.observers.push(Watched::new(observer));
         self
     }
 }

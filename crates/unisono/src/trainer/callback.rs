@@ -1,9 +1,8 @@
 //! Callbacks: a user's code that is called as a run proceeds, and that may change how it goes on.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use serde_json::Value;
 
+use crate::error::caught;
 use crate::run::control::Kept;
 use crate::trainer::Trainer;
 use crate::trainer::control::Control;
@@ -16,8 +15,8 @@ use crate::{Epoch, Error, Step};
 /// Every change applies to all replicas alike. The result therefore stays the same for any number of
 /// replicas, if the callback decides only by what the run gives it: steps, epochs, the control.
 ///
-/// To return an error of your own, use [`Error::other`]. If a callback panics, this is an error of the fit
-/// too.
+/// To return an error of your own, use [`Error::other`]. If any function of a callback panics, this is an
+/// error that names it, too: of the build, the fit or the resume that called it.
 ///
 /// ```
 /// use unisono::{Callback, Control, Epoch, Error, Influence};
@@ -130,46 +129,49 @@ pub(super) struct Callbacks {
     /// While an epoch ends: the tensors of the state, once a callback is about to change some.
     pub before: Option<Vec<Vec<u8>>>,
     pub keeps_before: bool,
+    /// What callbacks decide that nothing stands for.
+    pub not_covered: Vec<String>,
 }
 
 impl Callbacks {
     /// Checks each callback, and returns what checkpoints say of it.
     ///
     /// # Errors
-    /// One cannot work, or two have one name.
-    pub fn kept(&self, example: &Epoch) -> Result<Vec<Kept>, Error> {
+    /// One cannot work, or panics, or two have one name.
+    pub fn kept(&mut self, example: &Epoch) -> Result<Vec<Kept>, Error> {
         let mut kept: Vec<Kept> = Vec::new();
-        for callback in &self.all {
-            let name = callback.name();
+        self.not_covered.clear();
+        for (at, callback) in self.all.iter().enumerate() {
+            let name = asked(&format!("number {}", at + 1), "name", || callback.name().to_owned())?;
             let wrong = |problem: String| Error::setting("callback", format!("{name}: {problem}"));
-            callback.check(example).map_err(wrong)?;
+            asked(&name, "check", || callback.check(example))?.map_err(wrong)?;
             if kept.iter().any(|other| other.name == name) {
                 return Err(wrong("two callbacks have this name".into()));
             }
-            let settings = match callback.influence() {
+            let settings = match asked(&name, "influence", || callback.influence())? {
                 Influence::By(settings) => Some(settings),
-                Influence::None | Influence::NotCovered => None,
+                Influence::None => None,
+                Influence::NotCovered => {
+                    self.not_covered.push(format!("what the callback {name:?} decides"));
+                    None
+                }
             };
-            kept.push(Kept { name: name.to_owned(), settings, value: callback.state() });
+            let value = asked(&name, "state", || callback.state())?;
+            kept.push(Kept { name, settings, value });
         }
         Ok(kept)
     }
 
-    /// Returns whether the next step waits for one of the callbacks.
+    /// Returns whether the next step waits for one of the callbacks. It does for one that panics when asked,
+    /// which [`Trainer::call`] finds.
     pub fn await_steps(&self) -> bool {
-        self.all.iter().any(|callback| callback.awaits_steps())
+        self.all.iter().any(|callback| caught(|| callback.awaits_steps()).unwrap_or(true))
     }
 
     /// Returns what a callback has asked for that is for callbacks for which steps wait.
     fn asked(&self, stopped: bool) -> Option<&'static str> {
         let asked = [(stopped, "ends the run"), (self.pause.is_some(), "ends the fit"), (self.save, "saves")];
         asked.into_iter().find(|(is_asked, _)| *is_asked).map(|(_, what)| what)
-    }
-
-    /// Returns the callbacks that may change the answer in a way that nothing stands for.
-    pub fn not_covered(&self) -> impl Iterator<Item = String> {
-        let unknown = self.all.iter().filter(|callback| callback.influence() == Influence::NotCovered);
-        unknown.map(|callback| format!("what the callback {:?} decides", callback.name()))
     }
 }
 
@@ -180,18 +182,25 @@ pub(super) fn not_awaited(name: &str, what: &str) -> Error {
     Error::setting("callback", problem)
 }
 
+/// Asks a callback for something by the name of a function.
+///
+/// # Errors
+/// It panicked.
+fn asked<T>(callback: &str, function: &str, ask: impl FnOnce() -> T) -> Result<T, Error> {
+    caught(ask).map_err(|text| Error::Callback {
+        callback: callback.to_owned(),
+        cause: format!("panicked in Callback::{function}: {text}").into(),
+    })
+}
+
 /// Calls a callback. An error of its own and a panic become errors that name it: after a panic that went
 /// through, the trainer would have no callbacks and half an epoch's end.
 fn guarded(callback: &str, call: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
     let failed = |cause| Error::Callback { callback: callback.to_owned(), cause };
-    match catch_unwind(AssertUnwindSafe(call)) {
+    match caught(call) {
         Ok(Err(Error::Other(cause))) => Err(failed(cause)),
         Ok(result) => result,
-        Err(panic) => {
-            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-            Err(failed(format!("panicked: {}", text.unwrap_or_else(|| "no message".into())).into()))
-        }
+        Err(text) => Err(failed(format!("panicked: {text}").into())),
     }
 }
 
@@ -210,8 +219,15 @@ impl Trainer {
         let stop = (ahead > 0).then(|| std::mem::take(&mut self.watch.stop));
         let mut result = Ok(());
         for (at, callback) in all.iter_mut().enumerate() {
-            let name = callback.name().to_owned();
-            let is_ahead = ahead > 0 && !callback.awaits_steps();
+            let name = self.state.control.callbacks[at].name.clone();
+            let awaits = match asked(&name, "awaits_steps", || callback.awaits_steps()) {
+                Ok(awaits) => awaits,
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            };
+            let is_ahead = ahead > 0 && !awaits;
             let before = self.callbacks.asked(self.stopped().is_some());
             let mut control = Control { trainer: self, name: name.clone(), ahead, is_ahead };
             result = guarded(&name, || event(&mut **callback, &mut control));
@@ -220,7 +236,7 @@ impl Trainer {
             {
                 self.state.control.stopped = None;
                 (self.callbacks.pause, self.callbacks.save) = (None, false);
-                result = result.and(Err(not_awaited(callback.name(), what)));
+                result = result.and(Err(not_awaited(&name, what)));
             }
             if result.is_err() {
                 break;
@@ -244,11 +260,11 @@ impl Trainer {
     /// Gives the callbacks and the optimizer what the run's state has for them.
     ///
     /// # Errors
-    /// A callback does not accept what it kept.
+    /// A callback does not accept what it kept, or panics.
     pub(super) fn restore_callbacks(&mut self) -> Result<(), Error> {
         for (callback, kept) in self.callbacks.all.iter_mut().zip(&self.state.control.callbacks) {
             let wrong = |problem| Error::setting("callback", format!("{}: {problem}", kept.name));
-            callback.restore(&kept.value).map_err(wrong)?;
+            asked(&kept.name, "restore", || callback.restore(&kept.value))?.map_err(wrong)?;
         }
         self.apply_rates()
     }

@@ -103,7 +103,7 @@ impl Trainer {
 
     fn evaluate_here(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
         let mut running = Running::default();
-        self.note_data(loader.source());
+        self.note_data(loader)?;
         self.same_classes(loader, "evaluated")?;
         self.same_held_out(loader, "evaluated")?;
         self.prepare(ProgramId::Evaluate, self.samples_of(loader))?;
@@ -130,6 +130,9 @@ impl Trainer {
         self.check_after_use()?;
         let metrics = &self.plan.parts.metrics;
         let evaluation = running.finish(metrics);
+        if let Some((what, message)) = running.take_panic() {
+            return Err(Error::Panic { what, message });
+        }
         self.watch.unmeasured("an evaluation", &running.unmeasured(metrics, &evaluation));
         Ok(evaluation)
     }
@@ -169,7 +172,7 @@ impl Trainer {
 
     fn predict_here(&mut self, loader: &Loader, outputs: Option<&[&str]>) -> Result<Predictions, Error> {
         let mut all = Predictions::default();
-        self.note_data(loader.source());
+        self.note_data(loader)?;
         self.same_held_out(loader, "predicted")?;
         self.prepare(ProgramId::Predict, self.samples_of(loader))?;
         self.same_categories(loader)?;

@@ -86,7 +86,7 @@ impl Trainer {
         self.tell_start();
         if self.has_ended(epochs) {
             self.watch.ended();
-            return Ok(());
+            return self.watch.check();
         }
         let result = match self.begin(train, validation, epochs) {
             Ok(batches) => {
@@ -106,7 +106,8 @@ impl Trainer {
             Err(error) => return Err(error),
         }
         self.save_at_end()?;
-        self.report_together()
+        self.report_together()?;
+        self.watch.check()
     }
 
     /// Whether a callback has ended the run. Tells the observers, also where all epochs are done or the run
@@ -132,6 +133,7 @@ impl Trainer {
 
     /// Prepares the programs of a fit, checks that its evaluations can work, and starts its batches.
     fn begin(&mut self, train: &Loader, validation: Option<&Loader>, epochs: u32) -> Result<Batches, Error> {
+        self.watch.check()?;
         self.trust_the_end()?;
         let loader = self.reader(train);
         self.prepare_training(loader.samples_per_epoch())?;
@@ -332,6 +334,7 @@ impl Trainer {
             self.call(1, |callback, run| callback.step_ended(&step, run))?;
             self.end_epochs(batch.after.epoch, validation)?;
             self.state.position.data.position = pulled.position;
+            self.watch.check()?;
             // What needs the state, and the fit's end, wait for a step that is in flight.
             if self.crew.replicas.in_flight() == 0 {
                 let over = self.is_over();
@@ -375,6 +378,7 @@ impl Trainer {
     fn end_epoch(&mut self, epoch: u32, validation: Option<&Loader>) -> Result<(), Error> {
         let metrics = &self.plan.parts.metrics;
         let train = self.state.running.finish(metrics);
+        self.watch.panicked = self.watch.panicked.take().or(self.state.running.take_panic());
         self.watch.unmeasured("an epoch of training", &self.state.running.unmeasured(metrics, &train));
         let validation = validation.map(|loader| self.evaluate_audited(loader)).transpose();
         let validation = validation.map_err(Error::of_validation)?;

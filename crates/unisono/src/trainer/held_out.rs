@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use unisono_data::{Coverage, Field, FieldDType, Fingerprint, Hashing, Loader, Source};
+use unisono_data::{Coverage, DataError, Field, FieldDType, Fingerprint, Hashing, Loader, Source};
 use unisono_world::WorldError;
 
 use crate::compile::programs::ProgramId;
@@ -34,11 +34,17 @@ pub(super) struct KnownData {
 type Classes = BTreeMap<String, Vec<String>>;
 
 /// Returns the names of the classes of a source's fields, where it knows them.
-fn classes_of(source: &dyn Source) -> Classes {
-    let ids = source.fields().iter().filter(|spec| spec.dtype == FieldDType::I32);
-    let known =
-        ids.filter_map(|spec| Some((spec.name.to_string(), source.field_classes(&spec.name)?.to_vec())));
-    known.collect()
+///
+/// # Errors
+/// The source panics.
+fn classes_of(loader: &Loader) -> Result<Classes, DataError> {
+    let fields = loader.ask_source("fields", |source| source.fields().to_vec())?;
+    loader.ask_source("field_classes", |source| {
+        let ids = fields.iter().filter(|spec| spec.dtype == FieldDType::I32);
+        let known =
+            ids.filter_map(|spec| Some((spec.name.to_string(), source.field_classes(&spec.name)?.to_vec())));
+        known.collect()
+    })
 }
 
 /// Checks that no number stands for another class than in the training data, and that there are no classes
@@ -68,25 +74,38 @@ fn short(text: String) -> String {
 }
 
 /// Returns what machines compare of a loader, beside the content of its data: always as many values.
-pub(super) fn described(what: &str, loader: Option<&Loader>) -> Vec<(String, String)> {
-    let text = |part: &str, value: &dyn Fn(&Loader) -> String| {
-        (format!("{part} of the {what} data"), short(loader.map_or_else(|| "none".into(), value)))
+///
+/// # Errors
+/// The source panics.
+pub(super) fn described(what: &str, loader: Option<&Loader>) -> Result<Vec<(String, String)>, DataError> {
+    let text = |part: &str, value: &dyn Fn(&Loader) -> Result<String, DataError>| {
+        let value = loader.map_or_else(|| Ok("none".into()), value)?;
+        Ok((format!("{part} of the {what} data"), short(value)))
     };
     let settings = |loader: &Loader| {
         let settings = loader.settings();
-        settings.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join("; ")
+        Ok(settings.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join("; "))
     };
-    let coverage = |loader: &Loader| match loader.source().coverage() {
-        Coverage::Named(name) => format!("{name:?}"),
-        other => format!("{other:?}"),
+    let coverage = |loader: &Loader| match coverage_of(loader)? {
+        Coverage::Named(name) => Ok(format!("{name:?}")),
+        other => Ok(format!("{other:?}")),
     };
-    vec![
-        text("the number", &|loader| loader.source().len().to_string()),
-        text("the classes", &|loader| format!("{:?}", classes_of(loader.source()))),
-        text("the order and the transforms", &settings),
-        text("the fingerprint", &|loader| format!("{:016x}", loader.source().fingerprint())),
-        text("the kind", &coverage),
-    ]
+    let fingerprint = |loader: &Loader| {
+        let fingerprint = loader.ask_source("fingerprint", |source| source.fingerprint())?;
+        Ok(format!("{fingerprint:016x}"))
+    };
+    let number = |loader: &Loader| Ok(loader.ask_source("len", |source| source.len())?.to_string());
+    Ok(vec![
+        text("the number", &number)?,
+        text("the classes", &|loader| Ok(format!("{:?}", classes_of(loader)?)))?,
+        text("the order and the transforms", &settings)?,
+        text("the fingerprint", &fingerprint)?,
+        text("the kind", &coverage)?,
+    ])
+}
+
+fn coverage_of(loader: &Loader) -> Result<Coverage, DataError> {
+    loader.ask_source("coverage", |source| source.coverage())
 }
 
 impl Trainer {
@@ -94,12 +113,13 @@ impl Trainer {
     /// them. Tells observers once what was passed over when the data were read.
     ///
     /// # Errors
-    /// A number stands for another class in the validation data.
+    /// A number stands for another class in the validation data; a source panics.
     pub(super) fn take_classes(&mut self, train: &Loader, validation: Option<&Loader>) -> Result<(), Error> {
-        self.known_data.classes = classes_of(train.source());
-        self.note_data(train.source());
+        for loader in [Some(train), validation].into_iter().flatten() {
+            self.note_data(loader)?;
+        }
+        self.known_data.classes = classes_of(train)?;
         if let Some(validation) = validation {
-            self.note_data(validation.source());
             self.same_classes(validation, "validation")?;
         }
         Ok(())
@@ -111,7 +131,7 @@ impl Trainer {
     /// # Errors
     /// A number stands for another class.
     pub(super) fn same_classes(&self, other: &Loader, what: &str) -> Result<(), Error> {
-        compare_classes(&self.known_data.classes, &classes_of(other.source()), what)
+        compare_classes(&self.known_data.classes, &classes_of(other)?, what)
     }
 
     /// Compares the names of the categories that a prediction reads with those of the training data. Labels
@@ -121,18 +141,23 @@ impl Trainer {
     /// A number stands for another category.
     pub(super) fn same_categories(&self, other: &Loader) -> Result<(), Error> {
         let inputs = self.plan.program(ProgramId::Predict).inputs();
-        let mut own = classes_of(other.source());
+        let mut own = classes_of(other)?;
         own.retain(|field, _| inputs.iter().any(|input| input.name == *field));
         compare_classes(&self.known_data.classes, &own, "predicted")
     }
 
-    /// Tells observers once what a user should know of a source.
-    pub(super) fn note_data(&mut self, source: &dyn Source) {
-        for note in source.notes() {
+    /// Tells observers once what a user should know of a loader's source.
+    ///
+    /// # Errors
+    /// The source panics, here or when it is asked for its length, which has no other way to say so.
+    pub(super) fn note_data(&mut self, loader: &Loader) -> Result<(), Error> {
+        loader.ask_source("len", |source| source.len())?;
+        for note in loader.ask_source("notes", |source| source.notes())? {
             if self.known_data.told.insert(note.clone()) {
                 self.watch.note(&format!("note: {note}"));
             }
         }
+        Ok(())
     }
 
     /// Compares data that are evaluated or predicted, and how they are read, between machines, once for each
@@ -144,7 +169,7 @@ impl Trainer {
         if self.world().is_alone() || self.is_compared(loader) {
             return Ok(());
         }
-        self.world().clone().compare(&described(what, Some(loader)))?;
+        self.world().clone().compare(&described(what, Some(loader))?)?;
         self.same_transforms(loader, what)?;
         self.held_out_content(loader, what)
     }
@@ -210,7 +235,7 @@ impl Trainer {
         // A fit has compared its training data, which may be those that are evaluated.
         let trained = self.data_hash.job.as_ref().is_some_and(|job| job.is_of(&source));
         let trained = trained && !self.data_hash.pending && !self.data_hash.gave_up;
-        if source.coverage() == Coverage::Hashed && !hashed && !trained {
+        if coverage_of(loader)? == Coverage::Hashed && !hashed && !trained {
             let (place, ranks) = (world.place(), world.present().len());
             let which = move |block, blocks| is_hashed_by(place, ranks, block, blocks);
             let own = Hashing::start_some(source.clone(), which).and_then(|job| self.blocks_of(&job));

@@ -115,7 +115,7 @@ impl Trainer {
         if !is_same {
             self.leave_unhashed()?;
         }
-        let found = match source.coverage() {
+        let found = match train.ask_source("coverage", |source| source.coverage())? {
             Coverage::Hashed => {
                 let job = Some(self.start_hashing(source)?);
                 self.leave_uncovered();
@@ -129,7 +129,7 @@ impl Trainer {
             }
             Coverage::Named(name) => {
                 self.leave_uncovered();
-                DataContent::Named(SavedName::new(name, &*source))
+                DataContent::Named(train.ask_source("fields", |source| SavedName::new(name, source))?)
             }
             _ => DataContent::NotCovered,
         };

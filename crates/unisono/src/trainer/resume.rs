@@ -164,7 +164,7 @@ impl Trainer {
 
     /// Checks that the data of a resumed run are those it started with.
     pub(super) fn same_data(&mut self, train: &Loader) -> Result<(), Error> {
-        let found = train.source().fingerprint();
+        let found = train.ask_source("fingerprint", |source| source.fingerprint())?;
         match self.state.data.0.replace(found) {
             // No step was made on other data.
             _ if self.steps() == 0 => Ok(()),

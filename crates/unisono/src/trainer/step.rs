@@ -47,12 +47,13 @@ impl Trainer {
     /// # Errors
     /// The batch lacks a field of the model, or a sample is bad. A loss, a gradient or a carry is not finite
     /// (in mixed precision: even at the smallest loss scale). The learning rate or another scalar of the
-    /// optimizer is not finite. In these cases nothing has changed.
+    /// optimizer is not finite. An observer panicked before. In these cases nothing has changed.
     ///
     /// [`Error::StateNotFinite`]: a new value of the state is not finite. The state has changed; resume from
     /// a checkpoint. [`Error::RolledBack`]: replicas were wrong, and the trainer is back at an earlier step.
     #[doc(alias = "train_on_batch")]
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
+        self.watch.check()?;
         let step = self.step_inner(batch, None, batch.after)?;
         self.identify_own_loop();
         if batch.after.epoch > batch.epoch {
@@ -325,6 +326,7 @@ impl Trainer {
         };
         state.position.step += 1;
         state.position.data.position = after;
+        self.watch.panicked = self.watch.panicked.take().or(state.running.take_panic());
         step
     }
 }

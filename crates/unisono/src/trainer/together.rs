@@ -145,14 +145,15 @@ impl Trainer {
             return Ok(());
         }
         let world = self.world().clone();
+        let fingerprint = train.ask_source("fingerprint", |source| source.fingerprint())?;
         let mut own = vec![
             ("--epochs".to_owned(), epochs.to_string()),
             ("steps".to_owned(), self.steps().to_string()),
             self.deciding(),
-            ("the fingerprint of the data".to_owned(), format!("{:016x}", train.source().fingerprint())),
+            ("the fingerprint of the data".to_owned(), format!("{fingerprint:016x}")),
         ];
-        own.extend(described("training", Some(train)));
-        own.extend(described("validation", validation));
+        own.extend(described("training", Some(train))?);
+        own.extend(described("validation", validation)?);
         world.compare(&own)?;
         self.content_together(train)?;
         self.same_transforms(train, "training")?;

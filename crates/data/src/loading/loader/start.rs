@@ -19,7 +19,8 @@ impl Loader {
         self.pace.check()?;
         let wrong = |setting, what: String| Err(DataError::Setting { setting, what });
         let (mut pipeline, batch) = (self.pipeline.clone(), self.batch_size() as u64);
-        let (shuffled, mut len, mut in_buckets) = (pipeline.order.shuffled, self.samples(), None);
+        let len = self.ask_source("len", |source| source.len())?;
+        let (shuffled, mut len, mut in_buckets) = (pipeline.order.shuffled, len, None);
         match &mut pipeline.order.kind {
             Kind::Lanes(_) if shuffled => {
                 return wrong("lanes", "a shuffle leaves nothing to continue".into());
@@ -63,7 +64,7 @@ impl Loader {
                 return Err(DataError::Setting { setting: "map", what });
             }
         }
-        if self.pipeline.source.is_empty() {
+        if self.ask_source("is_empty", |source| source.is_empty())? {
             return Err(no_samples(&*self.pipeline.source));
         }
         let specs = Arc::new(self.probed()?);

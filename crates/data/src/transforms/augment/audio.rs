@@ -42,8 +42,8 @@ pub fn noise(field: &str, deviation: f32) -> impl Transform {
 /// 2019), torchaudio's `TimeMasking` and `FrequencyMasking`.
 ///
 /// `times` and `bands` are each the number of masks, and the most rows or columns of one. Each width is
-/// uniform from 0 to the most, and each place uniform. Masked values become `value`: 0 for a spectrogram that
-/// was normalised, whose mean that is. It draws two words a mask.
+/// uniform from 0 to the most, and each place uniform. Masked values become `value`: 0 for a spectrogram
+/// that was normalised, whose mean that is. It draws two words a mask.
 #[doc(alias("SpecAugment", "TimeMasking", "FrequencyMasking"))]
 pub fn spec_augment(field: &str, times: [usize; 2], bands: [usize; 2], value: f32) -> impl Transform {
     on_rows(field, move |values, [rows, columns], draws| {

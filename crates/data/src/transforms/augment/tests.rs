@@ -1,3 +1,5 @@
+mod more;
+
 use super::*;
 use crate::{BoxError, Field, one_hot};
 

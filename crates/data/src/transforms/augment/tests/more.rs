@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::*;
+use crate::transforms::augment::*;
 use crate::{Field, Loader, Memory};
 
 type Boxed = Box<dyn Fn(&mut Sample, &mut Draws) -> Result<(), BoxError>>;
