@@ -142,7 +142,7 @@ pub const MATMUL: &str = include_str!("matmul.wgsl");
 /// shuffles.
 pub const MATMUL_LANES: &str = include_str!("matmul_lanes.wgsl");
 
-/// The same products for a processor: an invocation multiplies copies of its operands that are read in order.
+/// The same products for a CPU: an invocation multiplies copies of its operands that are read in order.
 pub const MATMUL_PANELS: &str = include_str!("matmul_panels.wgsl");
 
 /// The same products for GPUs: each workgroup computes a tile, and operands are shared through workgroup

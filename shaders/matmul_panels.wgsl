@@ -1,4 +1,4 @@
-// matmul_panels: the product of snippets/product.wgsl for a processor, whose memory is fast if it is read in
+// matmul_panels: the product of snippets/product.wgsl for a CPU, whose memory is fast if it is read in
 // order. An invocation computes ROWS rows and 32 columns. It copies what it needs of b once, step by step,
 // and multiplies it with eight rows of a at a time, which are read where they are, or from a copy if a is a
 // view or of f16. All memory is the invocation's own: there are no barriers.

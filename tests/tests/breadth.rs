@@ -153,7 +153,7 @@ fn no_product_reaches_an_addition() {
     let fields = loader(32, 5).unwrap().fields().unwrap();
     let trainer = builder().replicas(1).build(&fields).unwrap();
     for (_, program) in trainer.programs() {
-        for machine in [Machine::Cpu, Machine::Gpu] {
+        for machine in [Machine::SoftwareDriver, Machine::Gpu] {
             let target = Target { machine, ..Target::default() };
             let plan = program.plan(&Run::whole(&[3, 2]), &target).unwrap();
             for kernel in plan.kernels {

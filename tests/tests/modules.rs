@@ -18,11 +18,11 @@ use unisono_testkit::{prepare, products};
 /// The machines for which kernels are chosen, with the sizes of their subgroups. Size 0 means that kernels
 /// must not use subgroups; each other size has a product kernel that uses them.
 const MACHINES: [(Machine, u32); 6] = [
+    (Machine::SoftwareDriver, 0),
+    (Machine::SoftwareDriver, 4),
+    (Machine::SoftwareDriver, 8),
+    (Machine::SoftwareDriver, 16),
     (Machine::Cpu, 0),
-    (Machine::Cpu, 4),
-    (Machine::Cpu, 8),
-    (Machine::Cpu, 16),
-    (Machine::Processor, 0),
     (Machine::Gpu, 0),
 ];
 
@@ -38,7 +38,7 @@ fn modules(program: &Program) -> BTreeSet<String> {
                 max_buffer_bytes: u64::MAX,
                 max_workgroup_bytes: 1 << 20,
                 f16: true,
-                pairs: machine == Machine::Cpu,
+                pairs: machine == Machine::SoftwareDriver,
                 masks: true,
                 ..Target::default()
             };

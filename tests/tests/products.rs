@@ -223,7 +223,7 @@ fn cases() -> Vec<Case> {
 fn targets(adapter: &Adapter) -> Vec<Target> {
     let own = adapter.target();
     let mut all = vec![own.clone()];
-    all.push(Target { machine: Machine::Cpu, subgroup: 0, ..own.clone() });
+    all.push(Target { machine: Machine::SoftwareDriver, subgroup: 0, ..own.clone() });
     // A GPU takes larger tiles the fewer workgroups keep it busy.
     for busy_workgroups in [1, 3, u32::MAX] {
         all.push(Target { machine: Machine::Gpu, subgroup: 0, busy_workgroups, ..own.clone() });
@@ -232,11 +232,11 @@ fn targets(adapter: &Adapter) -> Vec<Target> {
     // more rows each of them has.
     if adapter.backend == Backend::Cpu {
         for busy_workgroups in [1, u32::MAX] {
-            all.push(Target { machine: Machine::Processor, busy_workgroups, ..own.clone() });
+            all.push(Target { machine: Machine::Cpu, busy_workgroups, ..own.clone() });
         }
     }
     if own.subgroup > 0 && own.subgroup <= 16 {
-        all.push(Target { machine: Machine::Cpu, ..own });
+        all.push(Target { machine: Machine::SoftwareDriver, ..own });
     }
     all.dedup();
     all
@@ -273,7 +273,7 @@ fn every_kernel_gives_the_bytes_of_a_plain_loop() {
                 assert!(kernels.iter().filter(is_one).count() >= 4, "{rows} on {}", adapter.label());
             }
         }
-        if adapter.target().machine == Machine::Cpu && adapter.target().subgroup > 0 {
+        if adapter.target().machine == Machine::SoftwareDriver && adapter.target().subgroup > 0 {
             assert!(
                 kernels.iter().any(|k| k.contains("// matmul_lanes:")),
                 "no lanes on {}",

@@ -33,7 +33,7 @@ fn kernels() -> BTreeSet<String> {
 }
 
 #[test]
-fn all_kernels_compile_for_all_processors() {
+fn all_kernels_compile_for_all_cpus() {
     let is_long = std::env::var_os("UNISONO_LONG").is_some();
     let all: Vec<String> = kernels().into_iter().collect();
     assert!(all.len() > 500, "{} kernels", all.len());

@@ -6,7 +6,7 @@ use cranelift_codegen::settings;
 use crate::Options;
 use crate::compile::{self, Source};
 
-pub use crate::compile::Processor as Target;
+pub use crate::compile::Features as Target;
 
 /// Cranelift's names of instructions of x86-64, from the oldest on.
 const X86: &[&str; 14] = &[

@@ -157,7 +157,7 @@ fn kernel() -> String {
 }
 
 #[test]
-fn processors_with_fewer_instructions_compute_the_same_bits() {
+fn cpus_with_fewer_instructions_compute_the_same_bits() {
     let integers: Vec<u32> = (0..4096u32).map(|i| i.wrapping_mul(0x85eb_ca6b) >> (i % 29)).collect();
     let (x, n) = (bytes_of(&floats()), bytes_of_words(&integers));
     for begin in [flush, || ()] {
@@ -210,7 +210,7 @@ fn subnormal_numbers_are_rounded_as_zeros_if_they_are_zeros() {
 }
 
 #[test]
-fn kernels_compile_for_all_processors() {
+fn kernels_compile_for_all_cpus() {
     for target in ALL {
         for checked in [true, false] {
             let code = target.compile(&kernel(), checked);

@@ -31,7 +31,7 @@ fn a_plan_runs_on_every_adapter() {
 
 /// Two compile at once, and a third one, which comes when the first is gone, has what the second has.
 #[test]
-fn devices_on_the_processor_compile_each_kernel_once() {
+fn devices_on_the_cpu_compile_each_kernel_once() {
     let Some(adapter) = all().into_iter().find(|adapter| adapter.backend == Backend::Cpu) else { return };
     let shared = SharedKernels::default();
     let open = |turn: usize| {
@@ -247,8 +247,8 @@ fn limits_are_errors_that_name_the_culprit() {
         let error = device.create_state(&StateLayout::apart([large.buffers[Y].bytes])).unwrap_err();
         // The CPU has less memory than a buffer may have.
         let is_known = matches!(&error, GpuError::Limit { what, .. } if what == "state 0: bytes of a buffer");
-        let is_processor = adapter.backend == Backend::Cpu;
-        assert!(is_known || is_processor && matches!(error, GpuError::OutOfMemory { .. }), "{error}");
+        let is_cpu = adapter.backend == Backend::Cpu;
+        assert!(is_known || is_cpu && matches!(error, GpuError::OutOfMemory { .. }), "{error}");
         let mut wide = plan(100);
         let Command::Launch(launch) = &mut wide.segments[0].commands[0] else { unreachable!() };
         launch.grid[1] = target.max_workgroups + 1;

@@ -140,10 +140,10 @@ fn every_op_has_no_fault_and_an_adapters_bits() {
     let choices = Choices { fused: fuses(&mut device).unwrap(), otherwise: true };
     let storage_buffers = device.target().storage_buffers;
     let gpu = Target { storage_buffers, ..Target::default() };
-    let lanes = Target { machine: Machine::Cpu, subgroup: 8, ..gpu.clone() };
+    let lanes = Target { machine: Machine::SoftwareDriver, subgroup: 8, ..gpu.clone() };
     let is_long = std::env::var_os("UNISONO_LONG").is_some();
-    let processor = Target { machine: Machine::Processor, max_workgroup_bytes: 1 << 20, ..gpu.clone() };
-    let targets = if is_long { vec![gpu, lanes, processor] } else { vec![gpu] };
+    let cpu = Target { machine: Machine::Cpu, max_workgroup_bytes: 1 << 20, ..gpu.clone() };
+    let targets = if is_long { vec![gpu, lanes, cpu] } else { vec![gpu] };
     for entry in REGISTRY.iter().flat_map(|part| part.iter()) {
         for (at, case) in (entry.cases)().iter().enumerate() {
             if !is_long && case.types.iter().map(Type::count).sum::<usize>() > 4_000 {

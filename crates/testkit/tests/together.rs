@@ -124,7 +124,7 @@ fn targets(own: &Target) -> [Target; 3] {
         busy_workgroups,
         ..own.clone()
     };
-    [Target { machine: Machine::Cpu, ..own.clone() }, gpu(1), gpu(64)]
+    [Target { machine: Machine::SoftwareDriver, ..own.clone() }, gpu(1), gpu(64)]
 }
 
 /// What kernels are called that compute several units, or several chunks.

@@ -37,7 +37,7 @@ use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
 use crate::native::Rounding;
 
 #[cfg(any(test, feature = "targets"))]
-pub use target::Processor;
+pub use target::Features;
 pub(crate) use target::Target;
 use translator::{Facts, Translator};
 use value::Root;

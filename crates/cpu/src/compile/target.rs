@@ -8,7 +8,7 @@ use crate::native::{Vectors, vectors};
 /// A CPU that kernels can be compiled for.
 #[cfg(any(test, feature = "targets"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Processor {
+pub struct Features {
     /// The name for messages.
     pub name: &'static str,
     pub(crate) triple: &'static str,
@@ -17,7 +17,7 @@ pub struct Processor {
 }
 
 #[cfg(any(test, feature = "targets"))]
-impl Processor {
+impl Features {
     fn vectors(self) -> Vectors {
         match self.has {
             has if has.contains(&"has_avx512f") => Vectors::Avx512,
@@ -43,7 +43,7 @@ pub(crate) enum Target {
     Host,
     /// Another one, for tests.
     #[cfg(any(test, feature = "targets"))]
-    Other(Processor),
+    Other(Features),
 }
 
 impl Target {

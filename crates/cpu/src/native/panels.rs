@@ -351,7 +351,7 @@ mod tests {
 
     /// All codes that this CPU can run give the bits of a plain loop.
     #[test]
-    fn products_have_the_same_bits_on_all_processors() {
+    fn products_have_the_same_bits_on_all_cpus() {
         let left: Vec<f32> = (0..2000).map(number).collect();
         let panel: Vec<f32> = (7..7 + 32 * 70).map(number).collect();
         let start: Vec<f32> = (11..11 + 4 * 300).map(number).map(canonical).collect();
@@ -409,7 +409,7 @@ mod tests {
 
     /// The same holds for copies.
     #[test]
-    fn copies_are_the_same_on_all_processors() {
+    fn copies_are_the_same_on_all_cpus() {
         let from: Vec<f32> = (0..32 * 45).map(number).collect();
         for (step, column, steps, last) in
             [(1, 45, 45, 31), (1, 45, 16, 5), (1, 45, 7, 0), (32, 1, 45, 31), (32, 1, 3, 30), (64, 2, 9, 31)]

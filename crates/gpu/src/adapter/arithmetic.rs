@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::adapter::enumerate::processor;
+use crate::adapter::enumerate::cpu;
 use crate::{Adapter, Backend};
 
 /// How the CPU computes: the two choices that WGSL leaves to an adapter.
@@ -64,7 +64,7 @@ impl Adapter {
     /// Returns the CPU as an adapter that computes in this arithmetic, if this build has it and kernels can
     /// be compiled for this CPU.
     pub fn cpu(arithmetic: Arithmetic) -> Option<Self> {
-        processor(arithmetic)
+        cpu(arithmetic)
     }
 
     /// Returns whether the adapter computes with code of this program that was compiled without optimization:

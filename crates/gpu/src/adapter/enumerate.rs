@@ -64,7 +64,7 @@ pub(crate) fn enumerate(instance: &wgpu::Instance, backends: &[Backend]) -> Vec<
 
 /// Returns the CPU as an adapter that computes on so many threads, with these kernels.
 #[cfg(feature = "cpu")]
-pub(crate) fn raw_processor(
+pub(crate) fn raw_cpu(
     threads: usize,
     arithmetic: Arithmetic,
     kernels: &SharedKernels,
@@ -72,19 +72,19 @@ pub(crate) fn raw_processor(
     use unisono_cpu::Rounding::{Fused, Split};
     let begin = if arithmetic.subnormals { super::float_mode::keep } else { super::float_mode::flush };
     let rounding = if arithmetic.fused { Fused } else { Split };
-    let options = unisono_cpu::Options { threads, begin, rounding, kernels: kernels.of_processor() };
+    let options = unisono_cpu::Options { threads, begin, rounding, kernels: kernels.of_cpu() };
     unisono_cpu::is_supported().then(|| unisono_cpu::adapter(options))
 }
 
 #[cfg(not(feature = "cpu"))]
-pub(crate) fn raw_processor(_: usize, _: Arithmetic, _: &SharedKernels) -> Option<wgpu::Adapter> {
+pub(crate) fn raw_cpu(_: usize, _: Arithmetic, _: &SharedKernels) -> Option<wgpu::Adapter> {
     None
 }
 
 /// Returns the description of the CPU as an adapter. Its name has the arithmetic, unless that is the
 /// default.
-pub(crate) fn processor(arithmetic: Arithmetic) -> Option<Adapter> {
-    let raw = raw_processor(1, arithmetic, &SharedKernels::default())?;
+pub(crate) fn cpu(arithmetic: Arithmetic) -> Option<Adapter> {
+    let raw = raw_cpu(1, arithmetic, &SharedKernels::default())?;
     let mut adapter = describe(&raw)?;
     adapter.arithmetic = Some(arithmetic);
     if arithmetic != Arithmetic::default() {

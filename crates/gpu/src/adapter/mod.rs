@@ -12,7 +12,7 @@ use std::fmt;
 use unisono_graph::target::{Machine, Target};
 
 use arithmetic::Arithmetic;
-use enumerate::{enumerate, instance, processor, raw_backends};
+use enumerate::{cpu, enumerate, instance, raw_backends};
 pub(crate) use environment::cores;
 use environment::host_memory;
 
@@ -173,7 +173,7 @@ fn list(backends: &[Backend]) -> Vec<Adapter> {
         enumerate(&instance(&drivers, false), &drivers).into_iter().map(|(_, adapter)| adapter).collect()
     };
     if backends.contains(&Backend::Cpu) {
-        found.extend(processor(Arithmetic::default()));
+        found.extend(cpu(Arithmetic::default()));
     }
     found
 }
@@ -219,8 +219,8 @@ impl Adapter {
         let (least, most) = limits.subgroup;
         Target {
             machine: match (self.backend, self.kind) {
-                (Backend::Cpu, _) => Machine::Processor,
-                (_, Kind::Cpu) => Machine::Cpu,
+                (Backend::Cpu, _) => Machine::Cpu,
+                (_, Kind::Cpu) => Machine::SoftwareDriver,
                 _ => Machine::Gpu,
             },
             subgroup: if self.features.subgroups && least == most { least } else { 0 },

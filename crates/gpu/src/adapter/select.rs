@@ -184,9 +184,9 @@ mod tests {
         let software = Adapter { kind: Kind::Cpu, ..software };
         let gl = Adapter { backend: Backend::Gl, ..software.clone() };
         assert_eq!(best(vec![software.clone(), gpu.clone(), gl.clone()]), Ok(vec![gpu]));
-        let processor = Adapter { backend: Backend::Cpu, ..software.clone() };
+        let cpu = Adapter { backend: Backend::Cpu, ..software.clone() };
         let software = Adapter { backend: Backend::Vulkan, ..software };
-        assert_eq!(best(vec![gl.clone(), software.clone(), processor.clone()]), Ok(vec![processor]));
+        assert_eq!(best(vec![gl.clone(), software.clone(), cpu.clone()]), Ok(vec![cpu]));
         assert_eq!(best(vec![gl, software.clone()]), Ok(vec![software]));
         assert!(matches!(best(Vec::new()), Err(GpuError::NoAdapter { .. })));
     }

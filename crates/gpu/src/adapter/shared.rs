@@ -21,7 +21,7 @@ impl SharedKernels {
     }
 
     #[cfg(feature = "cpu")]
-    pub(crate) fn of_processor(&self) -> unisono_cpu::Kernels {
+    pub(crate) fn of_cpu(&self) -> unisono_cpu::Kernels {
         self.0.clone()
     }
 }

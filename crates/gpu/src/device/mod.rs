@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex};
 
 use unisono_graph::target::Target;
 
-use crate::adapter::enumerate::{instance, keep, raw_processor};
+use crate::adapter::enumerate::{instance, keep, raw_cpu};
 use crate::adapter::float_mode;
 use crate::adapter::{cores, own_cores};
 use crate::{Adapter, Backend, GpuError, Kind};
@@ -118,7 +118,7 @@ impl Device {
             Backend::Cpu => {
                 let arithmetic = adapter.arithmetic.unwrap_or_default();
                 let shared = options.shared.clone().unwrap_or_default();
-                (None, raw_processor(own_cores, arithmetic, &shared))
+                (None, raw_cpu(own_cores, arithmetic, &shared))
             }
             backend => {
                 let driver = float_mode::for_adapter(adapter, || instance(&[backend], options.checked));

@@ -35,8 +35,8 @@ impl MapKernels {
             return pairs;
         }
         let compiler = match target.machine {
-            Machine::Processor => Compiler::Processor,
-            Machine::Cpu | Machine::Gpu => Compiler::Driver,
+            Machine::Cpu => Compiler::Cranelift,
+            Machine::SoftwareDriver | Machine::Gpu => Compiler::Driver,
         };
         let kernel = |lanes| map_kernel(graph, fusion, stores, (unit, lanes));
         match comes_in_quads(graph, fusion, stores, (unit, compiler)) {
@@ -77,10 +77,10 @@ impl ReduceKernels {
                     self.staged[at].get_or_init(|| staged_kernel(graph, fusion, stores, unit, chunked));
                 staged.as_ref().filter(|bound| target.can_run(&bound.kernel))
             }
-            Machine::Processor => {
+            Machine::Cpu => {
                 self.across[at].get_or_init(|| across_kernel(graph, fusion, stores, unit, chunked)).as_ref()
             }
-            Machine::Cpu => None,
+            Machine::SoftwareDriver => None,
         };
         let serial = || self.serial[at].get_or_init(|| reduce_kernel(graph, fusion, stores, unit, chunked));
         (own.unwrap_or_else(serial), own.is_some() && target.machine == Machine::Gpu)

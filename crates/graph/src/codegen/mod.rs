@@ -85,7 +85,7 @@ enum Compiler {
     /// A driver takes milliseconds for each elementary function.
     Driver,
     /// The CPU's compiler is fast, and its code is only where it computes on vectors.
-    Processor,
+    Cranelift,
 }
 
 fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, (unit, lanes): (&Unit, usize)) -> Bound {
@@ -156,7 +156,7 @@ fn comes_in_quads(
     let ty = &graph.nodes[unit.roots[0]].ty;
     let short = [snippets::ROUND_HALF, snippets::QUOTIENT, snippets::ROOT];
     let is_short = |e: &Expression| e.snippets.iter().all(|s| short.contains(s));
-    let is_worth_it = compiler == Compiler::Processor || ty.count() >= MANY;
+    let is_worth_it = compiler == Compiler::Cranelift || ty.count() >= MANY;
     let plain = |id: &NodeId| match &fusion.lowering[*id] {
         Lowering::Pointwise(e) => is_short(e) || is_worth_it,
         lowering => !lowering.is_lookup(),

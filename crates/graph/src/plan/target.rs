@@ -62,10 +62,10 @@ impl Target {
 pub enum Machine {
     /// The machine is a software adapter of a graphics interface: registers are fast, memory and barriers are
     /// slow.
-    Cpu,
+    SoftwareDriver,
     /// The machine is the CPU itself: registers and the caches of its cores are fast, barriers are
     /// slow.
-    Processor,
+    Cpu,
     /// The machine is a GPU: tiles in workgroup memory pay.
     Gpu,
 }

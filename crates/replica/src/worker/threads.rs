@@ -226,7 +226,7 @@ mod tests {
 
     /// Those of two runs do not know of each other.
     #[test]
-    fn replicas_of_a_run_share_the_kernels_of_the_processor() {
+    fn replicas_of_a_run_share_the_kernels_of_the_cpu() {
         let [one, other] = [0, 0].map(|_| Threads::new(&[], &Options::default(), (Arc::default(), 0)));
         assert_eq!(one.how(0, 2, 1).shared, one.how(1, 2, 1).shared);
         if cfg!(feature = "cpu") {

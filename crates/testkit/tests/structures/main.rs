@@ -60,7 +60,7 @@ fn launches_of_a_gpu_have_the_bits_of_kernels_one_by_one() {
             own_quotients: false,
             ..own.clone()
         };
-        let alone = Target { machine: Machine::Cpu, ..own.clone() };
+        let alone = Target { machine: Machine::SoftwareDriver, ..own.clone() };
         let expected = bits(&adapter, &program, &program.plan(&whole, &alone).unwrap(), &feed);
         assert!(expected.iter().flatten().any(|bits| f32::from_bits(*bits) != 0.0));
         let reference = interpret(&graph, &feed);
@@ -99,11 +99,11 @@ fn launches_of_a_gpu_have_the_bits_of_kernels_one_by_one() {
         let rounds_alike = |cpu: &Adapter| {
             cpu.backend == Backend::Cpu && cpu.arithmetic.is_some_and(|arithmetic| arithmetic.fused == fused)
         };
-        let processor = adapters().into_iter().find(rounds_alike).unwrap();
-        let own = Device::open(&processor).unwrap().target();
+        let cpu = adapters().into_iter().find(rounds_alike).unwrap();
+        let own = Device::open(&cpu).unwrap().target();
         for target in [own.clone(), Target { machine: Machine::Gpu, busy_workgroups: 1, ..own }] {
-            let found = bits(&processor, &program, &program.plan(&whole, &target).unwrap(), &feed);
-            assert!(found == expected, "seed {seed} on the processor, {target:?}");
+            let found = bits(&cpu, &program, &program.plan(&whole, &target).unwrap(), &feed);
+            assert!(found == expected, "seed {seed} on the CPU, {target:?}");
         }
         let plan = program.plan(&whole, &gpu(1)).unwrap();
         let found = emulate(&program, &plan, &feed, 0, Choices { fused, otherwise: true });
@@ -142,8 +142,8 @@ fn a_product_with_more_tiles_than_a_grid_has_workgroups_is_several_launches() {
     let adapter = adapters().remove(0);
     let own = Device::open(&adapter).unwrap().target();
     let whole = Run::whole(&SHARDS);
-    for machine in [Machine::Cpu, Machine::Gpu] {
-        let subgroup = if machine == Machine::Cpu { own.subgroup } else { 0 };
+    for machine in [Machine::SoftwareDriver, Machine::Gpu] {
+        let subgroup = if machine == Machine::SoftwareDriver { own.subgroup } else { 0 };
         let plan = |max_workgroups| {
             let target = Target { machine, subgroup, max_workgroups, ..own.clone() };
             program.plan(&whole, &target).unwrap()

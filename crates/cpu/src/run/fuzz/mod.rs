@@ -1,8 +1,8 @@
-//! Random kernels: what the processor computes is what the text says, operation by operation.
+//! Random kernels: what the CPU computes is what the text says, operation by operation.
 //!
 //! A kernel follows from a seed. An interpreter that knows nothing of the compiler runs it as well, and the
-//! bits of all buffers are compared, with bounds checks and without, with all that this processor has and
-//! with what every processor of its architecture has. A kernel that differs is made smaller and printed.
+//! bits of all buffers are compared, with bounds checks and without, with all that this CPU has and
+//! with what every CPU of its architecture has. A kernel that differs is made smaller and printed.
 
 mod arithmetic;
 mod generate;
@@ -16,10 +16,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use self::generate::Random;
 use self::program::{GROUPS, Program, Scalar};
 use super::group::{self, Place, Stacks};
-use crate::compile::{self, Bound, Processor, Source, Target};
+use crate::compile::{self, Bound, Features, Source, Target};
 
-/// A processor with what every one of this architecture has.
-const LEAST: Processor = Processor {
+/// A CPU with what every one of this architecture has.
+const LEAST: Features = Features {
     name: "least",
     triple: if cfg!(target_arch = "x86_64") {
         "x86_64-unknown-linux-gnu"
@@ -57,7 +57,7 @@ fn buffers(program: &Program, seed: u64) -> Vec<Vec<u64>> {
     found
 }
 
-/// Runs a kernel on the processor.
+/// Runs a kernel on the CPU.
 #[expect(unsafe_code, reason = "machine code runs")]
 fn compiled(
     program: &Program,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use unisono_graph::plan::{Access, Kernel};
 
 use super::Texels;
-use crate::adapter::environment::processor;
+use crate::adapter::environment::cpu;
 use crate::device::pipeline::{Compiled, Pipelines, Way};
 use crate::device::reads::Textures;
 use crate::{Adapter, Cache, GpuError};
@@ -74,7 +74,7 @@ pub(crate) fn fastest(
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let pairs = adapter.loads_pairs();
     let measured = || measure(&Lab { device, queue, texels, way }, pairs).ok();
-    let found = || match title(adapter, processor()) {
+    let found = || match title(adapter, cpu()) {
         Some(title) => remembered(&Cache::of_user("reads"), &title, measured),
         None => measured(),
     };
@@ -82,13 +82,13 @@ pub(crate) fn fastest(
     *known.entry(key).or_insert_with(|| found().unwrap_or(Reading { pairs, ..Reading::default() }))
 }
 
-/// Returns what a measurement holds for: the adapter and its driver, the processor, this crate and its
+/// Returns what a measurement holds for: the adapter and its driver, the CPU, this crate and its
 /// measurement. It is `None` where one of them is not known.
-fn title(adapter: &Adapter, processor: Option<String>) -> Option<String> {
-    let (label, driver, processor) = (adapter.label(), adapter.driver_info.trim(), processor?);
+fn title(adapter: &Adapter, cpu: Option<String>) -> Option<String> {
+    let (label, driver, cpu) = (adapter.label(), adapter.driver_info.trim(), cpu?);
     let pairs = if adapter.loads_pairs() { "pairs" } else { "no pairs" };
     let version = env!("CARGO_PKG_VERSION");
-    let title = format!("{label} {driver} {pairs}, unisono {version}, reads {MEASUREMENT}, {processor}");
+    let title = format!("{label} {driver} {pairs}, unisono {version}, reads {MEASUREMENT}, {cpu}");
     (!driver.is_empty()).then_some(title)
 }
 
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_measured_is_measured_once_for_an_adapter_and_a_processor() {
+    fn what_was_measured_is_measured_once_for_an_adapter_and_a_cpu() {
         let folder = std::env::temp_dir().join(format!("unisono-reads-{}", std::process::id()));
         let cache = Cache::at(&folder);
         let found = Reading { textures: Textures { vectors: true, words: false }, pairs: true };
@@ -248,12 +248,12 @@ mod tests {
     }
 
     #[test]
-    fn a_title_tells_processors_and_drivers_apart() {
+    fn a_title_tells_cpus_and_drivers_apart() {
         let adapter = crate::adapters(&[]).pop().expect("no adapter");
         let adapter = Adapter { driver_info: "1.0".into(), ..adapter };
         let newer = Adapter { driver_info: "1.1".into(), ..adapter.clone() };
         let silent = Adapter { driver_info: " ".into(), ..adapter.clone() };
-        let title = |adapter: &Adapter, processor: &str| title(adapter, Some(processor.to_owned()));
+        let title = |adapter: &Adapter, cpu: &str| title(adapter, Some(cpu.to_owned()));
         assert_ne!(title(&adapter, "A fma"), title(&adapter, "A fma avx512f"));
         assert_ne!(title(&adapter, "A"), title(&newer, "A"));
         assert_eq!([title(&silent, "A"), super::title(&adapter, None)], [None, None]);

@@ -88,7 +88,7 @@ impl Emitter<'_> {
     fn sorted(&mut self, root: NodeId, ids: Place, n: usize, rows: usize) -> Result<Part, GraphError> {
         // Any tiles give the same order. A GPU has many invocations, a software adapter reads slowly.
         let (mut tile, ways) = match self.target.machine {
-            Machine::Cpu | Machine::Processor => (64, 4),
+            Machine::SoftwareDriver | Machine::Cpu => (64, 4),
             Machine::Gpu => (1024, 8),
         };
         let [mut from, mut to] = [Store::Temp(root), Store::Temp2(root)];

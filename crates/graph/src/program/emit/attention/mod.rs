@@ -51,9 +51,9 @@ const TILES: Workgroup = Workgroup { invocations: 128, bytes: 16 * (256 + 128 + 
 /// Returns how a machine computes attention.
 fn family(target: &Target) -> Family {
     match (target.machine, target.subgroup) {
-        (Machine::Cpu, lanes @ (4 | 8 | 16)) => Family::Lanes(lanes as usize),
+        (Machine::SoftwareDriver, lanes @ (4 | 8 | 16)) => Family::Lanes(lanes as usize),
         // An invocation of its own has registers as a lane has, and no barriers.
-        (Machine::Processor, _) => Family::Lanes(1),
+        (Machine::Cpu, _) => Family::Lanes(1),
         _ if !target.has_room_for(TILES) => Family::Lanes(1),
         _ => Family::Tiles,
     }

@@ -44,13 +44,13 @@ pub(super) fn family(target: &Target, [m, n, k]: [usize; 3], batch: usize) -> Fa
     const FEW_STEPS: usize = 1 << 20;
     let small = Family::Registers { rows: 1, columns: 1 };
     match target.machine {
-        Machine::Cpu if m < 8 || n < 8 || m * n * k * batch < FEW_STEPS => small,
-        Machine::Cpu => match target.subgroup {
+        Machine::SoftwareDriver if m < 8 || n < 8 || m * n * k * batch < FEW_STEPS => small,
+        Machine::SoftwareDriver => match target.subgroup {
             lanes @ (4 | 8 | 16) => Family::Lanes(lanes as usize),
             _ => Family::Registers { rows: 2, columns: 2 },
         },
-        Machine::Processor if m < 8 || n < 8 || m * n * k * batch < FEW_STEPS / 16 => small,
-        Machine::Processor => Family::Panels(rows(target.busy_workgroups, [m, n], batch)),
+        Machine::Cpu if m < 8 || n < 8 || m * n * k * batch < FEW_STEPS / 16 => small,
+        Machine::Cpu => Family::Panels(rows(target.busy_workgroups, [m, n], batch)),
         Machine::Gpu if m < 32 || n < 32 => small,
         Machine::Gpu => tile(target, [m, n], batch).map_or(small, Family::Tiles),
     }
@@ -409,12 +409,12 @@ mod tests {
     fn the_family_follows_machine_and_sizes_alone() {
         let target = |machine, subgroup| Target { machine, subgroup, ..Target::default() };
         let small = Family::Registers { rows: 1, columns: 1 };
-        let lavapipe = target(Machine::Cpu, 8);
+        let lavapipe = target(Machine::SoftwareDriver, 8);
         assert_eq!(family(&lavapipe, [128, 512, 784], 1), Family::Lanes(8));
         assert_eq!(family(&lavapipe, [512, 784, 16], 8), Family::Lanes(8));
         assert_eq!(family(&lavapipe, [128, 10, 512], 1), small);
         assert_eq!(family(&lavapipe, [1, 4096, 4096], 1), small);
-        let llvmpipe_gl = target(Machine::Cpu, 0);
+        let llvmpipe_gl = target(Machine::SoftwareDriver, 0);
         assert_eq!(family(&llvmpipe_gl, [128, 512, 784], 1), Family::Registers { rows: 2, columns: 2 });
         let gpu = Target { busy_workgroups: 256, ..target(Machine::Gpu, 32) };
         assert_eq!(family(&gpu, [8192, 768, 768], 1), Family::Tiles(128));

@@ -162,8 +162,8 @@ impl Emitter<'_> {
         };
         // The smallest tiles of the machine.
         let side = match (self.target.machine, self.target.subgroup) {
-            (Machine::Cpu, lanes @ 4..8) => 4 * lanes,
-            (Machine::Processor, _) => 8,
+            (Machine::SoftwareDriver, lanes @ 4..8) => 4 * lanes,
+            (Machine::Cpu, _) => 8,
             _ => 32,
         };
         u64::from(self.target.max_workgroups) * u64::from(side) / across.max(1) as u64

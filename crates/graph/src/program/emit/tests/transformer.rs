@@ -168,7 +168,7 @@ fn what_is_cheap_is_computed_again_instead_of_kept() {
 #[test]
 fn a_plan_does_not_depend_on_those_before() {
     let sizes = Sizes { blocks: 1, width: 64, heads: 2, vocabulary: 96, places: 32, shards: 4 };
-    let machines = [Machine::Gpu, Machine::Cpu, Machine::Processor];
+    let machines = [Machine::Gpu, Machine::SoftwareDriver, Machine::Cpu];
     let targets = machines.into_iter().flat_map(|machine| {
         let max_workgroup_bytes = 1 << 20;
         let all = Target { machine, max_workgroup_bytes, ..Target::default() };
