@@ -22,7 +22,7 @@ const SIDE: usize = 16;
 struct Flags {
     #[command(flatten)]
     run: RunFlags,
-    /// Other pictures: a folder with a folder for each class [default: pictures that are made]
+    /// Folder with other pictures, with a subfolder for each class [default: generated pictures]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 }

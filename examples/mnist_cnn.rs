@@ -24,13 +24,13 @@ const DEFAULTS: Defaults = Defaults { epochs: 3, global_batch: 64, shards: 8, se
 struct Flags {
     #[command(flatten)]
     run: RunFlags,
-    /// The folder of MNIST's four IDX files, gzipped or not; docs/STATES.md says where they come from
+    /// Folder with MNIST's four IDX files, gzipped or not. docs/STATES.md says where to get them
     #[arg(long, value_name = "DIR", required_unless_present = "images", conflicts_with = "images")]
     data: Option<PathBuf>,
-    /// Pictures instead: DIR/train/CLASS/*.png and DIR/test/CLASS/*.png
+    /// Use pictures instead: DIR/train/CLASS/*.png and DIR/test/CLASS/*.png
     #[arg(long, value_name = "DIR")]
     images: Option<PathBuf>,
-    /// Train on the first so many images only
+    /// Number of images to train on, from the start [default: all]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
     train_samples: Option<u64>,
 }

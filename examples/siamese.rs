@@ -22,7 +22,7 @@ const PIXELS: usize = 64;
 struct Flags {
     #[command(flatten)]
     run: RunFlags,
-    /// Other data: lines of 64 grey values and a label, gzipped or not
+    /// File with other data, gzipped or not. Each line has 64 grey values and a label
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 }

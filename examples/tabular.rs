@@ -20,7 +20,7 @@ const DEFAULTS: Defaults = Defaults { epochs: 40, global_batch: 64, shards: 8, s
 struct Flags {
     #[command(flatten)]
     run: RunFlags,
-    /// Another table with the columns area, rooms, year, city and price
+    /// CSV file with another table. Its columns are area, rooms, year, city and price
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 }

@@ -21,7 +21,7 @@ const LONGEST: usize = LENGTHS[2];
 struct Flags {
     #[command(flatten)]
     run: RunFlags,
-    /// Other reviews: lines of a label, 0 or 1, a tab, and words
+    /// File with other reviews. Each line has a label (0 or 1), a tab, and words
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 }

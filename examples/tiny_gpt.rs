@@ -23,7 +23,7 @@ struct Flags {
     run: RunFlags,
     #[command(flatten)]
     text: TextFlags,
-    /// Characters to write at the end
+    /// Number of characters to write at the end
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 200)]
     write: u32,
 }

@@ -14,10 +14,10 @@ use crate::{Error, claim};
 /// The flags of programs that learn a text.
 #[derive(Args, Clone, Debug)]
 pub struct TextFlags {
-    /// A text, gzipped or not (docs/STATES.md names one); its last tenth is held out
+    /// Text file, gzipped or not (docs/STATES.md names one). Its last tenth is the validation set
     #[arg(long, value_name = "PATH")]
     data: PathBuf,
-    /// Train on the first so many characters, or on all there are but the last tenth
+    /// Number of characters to train on, from the start of the text; at most all but the last tenth
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1_000_000)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     train_characters: u32,

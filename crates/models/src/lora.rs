@@ -30,7 +30,7 @@ pub struct Lora {
 }
 
 impl Lora {
-    /// Returns matrices of this rank (`r`) beside no layer yet. The scale is the rank.
+    /// Returns settings with matrices of this rank (`r`), for no layer yet. The scale is the rank.
     pub fn rank(rank: usize) -> Self {
         Self { rank, scale: rank as f32, on: Vec::new() }
     }
@@ -59,7 +59,7 @@ fn is_own(name: &str) -> bool {
     name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight")
 }
 
-/// A pretrained model with low-rank matrices beside some of its weights. Made by [`Pretrained::with`].
+/// A pretrained model with low-rank matrices added to some of its weights. [`Pretrained::with`] returns one.
 #[derive(Clone, Debug)]
 pub struct Adapted<M> {
     base: Pretrained<M>,
@@ -71,10 +71,11 @@ pub struct Adapted<M> {
 }
 
 impl<M: Architecture> Pretrained<M> {
-    /// Puts low-rank matrices beside the layers that `lora` names. They change nothing at first: B is 0.
+    /// Adds low-rank matrices to the layers that `lora` selects. They have no effect at first, because B is
+    /// 0.
     ///
     /// # Errors
-    /// A setting is out of range; a pattern matches no linear layer.
+    /// A setting is out of range. A pattern matches no linear layer.
     pub fn with(self, lora: Lora) -> Result<Adapted<M>, Error> {
         if lora.rank == 0 || !lora.scale.is_finite() {
             let (rank, scale) = (lora.rank, lora.scale);
@@ -142,7 +143,8 @@ impl<M: Architecture> Adapted<M> {
         })
     }
 
-    /// Gives a trainer of [`Adapted::model`] the base's weights, and the matrices where they were read.
+    /// Sets the weights of a trainer of [`Adapted::model`]: those of the base, and the matrices if they were
+    /// read.
     ///
     /// # Errors
     /// The trainer has another model, or its replicas fail.
@@ -163,9 +165,9 @@ impl<M: Architecture> Adapted<M> {
         self.layers.iter().map(String::as_str)
     }
 
-    /// Returns the weights of the plain model that computes the same, to rounding: each weight with its
-    /// matrices added (peft's `merge_and_unload`). `weights` are those of a trainer; the base's stay as they
-    /// are in the directory.
+    /// Returns the weights of the plain model that computes the same, except for rounding: each weight with
+    /// its matrices added (peft's `merge_and_unload`). `weights` are those of a trainer. The weights in the
+    /// base's directory stay unchanged.
     ///
     /// # Errors
     /// A matrix is missing or has another shape.

@@ -26,8 +26,7 @@ pub type Records = Vec<(usize, Vec<u8>)>;
 /// The ranks of a run (PyTorch's process group, MPI's communicator): one for each process. All ranks call the
 /// same functions in the same order. Clones are the same world.
 ///
-/// In a process that is alone there are no other ranks. Every function then returns its own input, and costs
-/// nothing.
+/// In a process that is alone, every function returns its own input and costs nothing.
 #[derive(Clone, Default)]
 pub struct World(Option<Arc<Shared>>);
 
@@ -238,8 +237,8 @@ impl World {
         concluded
     }
 
-    /// Says why this rank ends before the others. They learn of it when the last clone of the world is
-    /// dropped. Operations that wait for this rank then fail with this reason.
+    /// Says why this rank ends before the others. When the last clone of the world is dropped, operations
+    /// that wait for this rank fail with this reason.
     pub fn leave(&self, problem: Problem) {
         if let Some(shared) = &self.0 {
             *lock(&shared.leaves) = Some(problem);

@@ -22,34 +22,33 @@ use unisono_tests::vendors::Plant;
 #[derive(Parser)]
 #[command(about = "Counts what a training step is on a GPU, without one")]
 struct Flags {
-    /// The model, trained with AdamW
+    /// Model, trained with AdamW
     #[arg(long, value_enum)]
     model: Model,
-    /// Samples of a step [default: as the model says]
+    /// Samples in a step [default: depends on the model]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     batch: Option<u16>,
-    /// Parts that a batch is cut into
+    /// Number of parts that each batch is cut into
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=MAX_SHARDS as i64))]
     shards: u32,
-    /// Replicas, of which the one with the most shards is planned
+    /// Number of replicas. The plan is that of the replica with the most shards
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     replicas: u16,
-    /// The precision of products: f32 or mixed
+    /// Numeric precision of matrix products: f32 or mixed
     #[arg(long, default_value = "f32")]
     precision: Precision,
-    /// The AMD GPU whose machine code is shown, by RADV's name: gfx1100, navi21, vega10, ...; `none` for no
-    /// machine code
+    /// AMD GPU whose machine code is shown, by RADV's name: gfx1100, navi21, vega10, ...; `none` shows none
     #[arg(long, value_name = "NAME", default_value = "gfx1100")]
     family: String,
-    /// The chip whose machine code is shown, with a plan for the limits that its driver reports; `cargo xtask
-    /// isa` runs the program where that driver is
+    /// Chip whose machine code is shown, with a plan for the limits that its driver reports.
+    /// `cargo xtask isa` runs the program with that driver
     #[arg(long, value_name = "NAME", conflicts_with = "family")]
     chip: Option<String>,
-    /// Compile kernels without what keeps compilers from changing float operations, and without flushing:
-    /// what the arithmetic of docs/NUMERICS.md is compared with
+    /// Compile kernels without protection of float operations and without flushing, to compare with the
+    /// arithmetic of docs/NUMERICS.md
     #[arg(long)]
     unprotected: bool,
-    /// The directory to write to; it is made if it is not there
+    /// Directory for the output. It is created if it does not exist
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }

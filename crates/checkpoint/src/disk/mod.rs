@@ -49,7 +49,7 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// Moves a file or directory within its parent, at one instant. It replaces a file, but never a
     /// directory.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Removes a file, or a directory with all it holds. That nothing is there is no error.
+    /// Removes a file, or a directory with all it holds. It is no error if nothing is there.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
     /// Returns a number for the name of a temporary file, which nobody can guess and which does not come

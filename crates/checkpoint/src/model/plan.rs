@@ -68,7 +68,7 @@ impl Plan {
     }
 
     /// Loads only the tensors of the model that match this pattern, or another pattern given so. Default:
-    /// all. That no tensor of the model matches is an error.
+    /// all. It is an error if no tensor of the model matches.
     pub fn only(mut self, pattern: &str) -> Self {
         self.only.push(Pattern::new(pattern));
         self

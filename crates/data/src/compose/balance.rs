@@ -12,8 +12,8 @@ use crate::{DataError, Fingerprint, Source, Subset, Values};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Balance {
-    /// Takes as many samples of each class as the smallest class has. Of larger classes, the seed chooses
-    /// which samples are left out.
+    /// Takes as many samples of each class as the smallest class has. The seed chooses which samples of
+    /// larger classes are left out.
     Fewest,
     /// Takes as many samples of each class as the largest class has. The samples of smaller classes
     /// come several times, in the last round perhaps only some of them.

@@ -26,15 +26,15 @@ const POSITION: &str = "position";
 /// The shortest length that programs are compiled for. Longer ones are its doubles.
 const SHORTEST: usize = 32;
 
-/// Writes with a decoder. Made by [`Pretrained::generator`].
+/// Generates text with a decoder (transformers' `generate`). [`Pretrained::generator`] returns one.
 ///
-/// Prompts of different lengths are read together, filled up to the same length. Then each step computes one
-/// token of each sequence, from the keys and values of the tokens before it. Lengths are powers of two from
-/// 32 on, up to the model's context, so that a call compiles at most two programs.
+/// Prompts of different lengths are padded to the same length and computed together. Then each step computes
+/// one token of each sequence, from the cached keys and values of the tokens before it. Lengths are powers of
+/// two from 32 on, up to the model's context. A call therefore compiles at most two programs.
 ///
-/// The tokens of a prompt depend on the model, the prompt and the settings. They depend neither on the other
-/// prompts nor on the number of replicas, nor on whether keys and values are kept: the logits are the same to
-/// the bit.
+/// The tokens of a prompt depend on the model, the prompt and the settings. They do not depend on the other
+/// prompts, on the number of replicas, or on whether keys and values are cached: the logits have the same
+/// bits.
 pub struct Generator<M> {
     architecture: M,
     settings: Generate,
@@ -53,12 +53,12 @@ enum Program {
 }
 
 impl<M: Decoder> Pretrained<M> {
-    /// Returns a generator with the weights of the directory, on all adapters that a predictor would take. It
-    /// stops at the tokens that `generation_config.json` or `config.json` call `eos_token_id`, unless
-    /// [`Generate::stop`] names others.
+    /// Returns a generator with the weights of the directory. It uses the same adapters as a predictor by
+    /// default. It stops at the tokens that `generation_config.json` or `config.json` call `eos_token_id`,
+    /// unless [`Generate::stop`] sets others.
     ///
     /// # Errors
-    /// A setting is out of range; no adapter.
+    /// A setting is out of range. There is no adapter.
     pub fn generator(&self, settings: Generate) -> Result<Generator<M>, Error> {
         self.generator_with(Predictor::builder(), self.weights(), settings)
     }
@@ -87,12 +87,12 @@ impl<M: Decoder> Pretrained<M> {
 }
 
 impl<M: Decoder> Generator<M> {
-    /// Returns what comes after each prompt: up to [`Generate::most`] tokens, the last of which may be one at
-    /// which the text ends.
+    /// Returns the continuation of each prompt: up to [`Generate::most`] tokens. The last one may be a stop
+    /// token.
     ///
     /// # Errors
-    /// A prompt is empty or too long for the model, or has a token that the model does not know; the logits
-    /// are not finite; an error of the replicas.
+    /// A prompt is empty, is too long for the model, or has a token that the model does not know. The logits
+    /// are not finite. The replicas fail.
     pub fn tokens(&mut self, prompts: &[Vec<i32>]) -> Result<Vec<Vec<i32>>, Error> {
         let streams = stream::streams(prompts, &self.settings);
         self.check(prompts)?;
@@ -107,11 +107,11 @@ impl<M: Decoder> Generator<M> {
         Ok(all)
     }
 
-    /// Returns an iterator over the steps for up to [`Generate::batch`] prompts: for each prompt its next
-    /// token, or none if its text has ended.
+    /// Returns an iterator over the steps for up to [`Generate::batch`] prompts. Each step has, for each
+    /// prompt, its next token, or none if its text has ended.
     ///
     /// # Errors
-    /// Those of [`Generator::tokens`] that are known before the first step; there are too many prompts.
+    /// Those of [`Generator::tokens`] that are known before the first step. There are too many prompts.
     pub fn stream(&mut self, prompts: &[Vec<i32>]) -> Result<Stream<'_, M>, Error> {
         let most = self.settings.batch;
         if prompts.len() > most {

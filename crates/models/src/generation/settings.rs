@@ -5,8 +5,9 @@ use crate::error::Error;
 /// The settings of a [`Generator`](crate::Generator), with the names and the meaning of transformers'
 /// `GenerationConfig`.
 ///
-/// Without [`temperature`](Generate::temperature), [`top_k`](Generate::top_k) and [`top_p`](Generate::top_p)
-/// each token is the likeliest one (greedy search); with one of them tokens are drawn.
+/// By default, each token is the most likely one (greedy search). With
+/// [`temperature`](Generate::temperature), [`top_k`](Generate::top_k) or [`top_p`](Generate::top_p), tokens
+/// are sampled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generate {
     pub(super) most: usize,
@@ -35,58 +36,59 @@ impl Default for Generate {
 }
 
 impl Generate {
-    /// Returns the settings of greedy search for 20 tokens.
+    /// Returns settings for greedy search with 20 tokens.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the most tokens that are written after a prompt (`max_new_tokens`). Default: 20.
+    /// Sets the maximum number of tokens that are generated after a prompt (`max_new_tokens`). Default: 20.
     pub fn most(mut self, tokens: usize) -> Self {
         self.most = tokens;
         self
     }
 
-    /// Draws from softmax(logits / temperature). Default: 1, where tokens are drawn.
+    /// Samples from softmax(logits / temperature). Default: 1, if tokens are sampled.
     pub fn temperature(mut self, temperature: f32) -> Self {
         self.temperature = Some(temperature);
         self
     }
 
-    /// Draws from the `k` likeliest tokens alone.
+    /// Samples only from the `k` most likely tokens.
     pub fn top_k(mut self, k: usize) -> Self {
         self.top_k = Some(k);
         self
     }
 
-    /// Draws from the fewest likeliest tokens that have the probability `p` together (Holtzman et al. 2020),
-    /// after `top_k`.
+    /// Samples from the smallest set of most likely tokens that together have the probability `p` (Holtzman
+    /// et al. 2020), after `top_k`.
     pub fn top_p(mut self, p: f32) -> Self {
         self.top_p = Some(p);
         self
     }
 
-    /// Ends a text behind one of these tokens (`eos_token_id`). Default: those of the model's directory. With
-    /// none, each text has as many tokens as are asked for.
+    /// Ends a text after one of these tokens (`eos_token_id`). Default: those of the model's directory.
+    /// Without any, each text gets the maximum number of tokens.
     pub fn stop(mut self, tokens: impl IntoIterator<Item = i32>) -> Self {
         self.stop = Some(tokens.into_iter().collect());
         self
     }
 
-    /// Sets the seed of the draws. The same prompt gets the same tokens by the same seed, whatever other
-    /// prompts there are; where it is there several times, each has draws of its own. Default: 0.
+    /// Sets the seed of the random draws. With the same seed, the same prompt gets the same tokens, whatever
+    /// the other prompts are. If a prompt occurs several times, each occurrence has draws of its own.
+    /// Default: 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Says whether the keys and values of earlier tokens are kept (`use_cache`). Without, each token reads
-    /// the whole text again, with the same result. Default: true.
+    /// Sets whether the keys and values of earlier tokens are cached (`use_cache`). Without a cache, each
+    /// token reads the whole text again, with the same result. Default: true.
     pub fn cached(mut self, cached: bool) -> Self {
         self.cached = cached;
         self
     }
 
-    /// Sets the most prompts that are computed together, over all replicas. Default: 32.
+    /// Sets the maximum number of prompts that are computed together, over all replicas. Default: 32.
     pub fn batch(mut self, prompts: usize) -> Self {
         self.batch = prompts;
         self

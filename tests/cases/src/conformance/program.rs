@@ -12,16 +12,16 @@ use super::{Runner, Suite};
 #[derive(Parser)]
 #[command(about = "Checks ops, layers, losses and optimizers against another program's numbers")]
 struct Flags {
-    /// Directories with suites: NAME.json and NAME.safetensors
+    /// Directories with suites: files NAME.json and NAME.safetensors
     #[arg(required = true)]
     dirs: Vec<PathBuf>,
-    /// Part of an adapter's name; may be repeated [default: every adapter]
+    /// Test the adapters whose name contains NAME. Repeat the flag for several [default: all adapters]
     #[arg(long, value_name = "NAME")]
     adapter: Vec<String>,
-    /// A suite, such as ops; may be repeated [default: all]
+    /// Run this suite, such as ops. Repeat the flag for several [default: all]
     #[arg(long, value_name = "NAME")]
     suite: Vec<String>,
-    /// Read buffers as buffers on software drivers too, as on a GPU, and not as textures
+    /// On software drivers, read buffers directly as on a GPU, instead of as textures
     #[arg(long)]
     plain: bool,
 }

@@ -18,34 +18,36 @@ const CHUNK: usize = 250;
 #[derive(Parser)]
 #[command(about = "Compares the bytes that all adapters of this machine give")]
 struct Flags {
-    /// Part of an adapter's name; may be repeated [default: every adapter]
+    /// Compare the adapters whose name contains NAME. Repeat the flag for several [default: all adapters]
     #[arg(long, value_name = "NAME")]
     adapter: Vec<String>,
-    /// The number of random graphs
+    /// Number of random graphs
     #[arg(long, default_value_t = 300)]
     fuzz: u64,
-    /// The first random graph
+    /// Number of the first random graph
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Only the random graphs
+    /// Compare random graphs only
     #[arg(long)]
     only_fuzz: bool,
-    /// Hand kernels to Vulkan drivers as they may be contracted and reordered
+    /// Allow Vulkan drivers to contract and reorder float operations
     #[arg(long)]
     undecorated: bool,
-    /// Spoil the second adapter: contraction, reassociation or division
+    /// Change the arithmetic of the second adapter, to check that this is found: contraction, reassociation
+    /// or division
     #[arg(long, value_parser = plant)]
     plant: Option<Plant>,
-    /// Measure what flushing and barriers cost on the first adapter, in so many turns, and compare nothing
+    /// Instead of comparing, measure what flushing and barriers cost on the first adapter, in this many turns
     #[arg(long, value_name = "TURNS")]
     cost: Option<usize>,
-    /// Print a digest of what the first adapter gives of every such subject (1: all), and compare nothing
+    /// Instead of comparing, print a digest of the first adapter's results for every EVERY-th subject (1:
+    /// all)
     #[arg(long, value_name = "EVERY")]
     digests: Option<usize>,
-    /// Stop after so many differences
+    /// Stop after this many differences
     #[arg(long, default_value_t = 5)]
     most: usize,
-    /// The directory with the oracle's suites
+    /// Directory with the suites of the oracle
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../oracle"))]
     oracle: PathBuf,
 }

@@ -14,7 +14,7 @@ use crate::{
     ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values,
 };
 
-/// An array in a file. Rows are read when they are asked for; only a compressed file is unpacked into memory.
+/// An array in a file. Rows are read on demand; only a compressed file is unpacked into memory.
 #[derive(Clone, Debug)]
 pub struct Array {
     bytes: Bytes,
@@ -40,8 +40,7 @@ impl Array {
         Self::idx_within(path, DECODED_BYTES)
     }
 
-    /// Opens an IDX file as [`idx`](Self::idx) does, of which a gzipped one may unpack to at most
-    /// `most_bytes`.
+    /// Opens an IDX file as [`idx`](Self::idx) does. A gzipped file may unpack to at most `most_bytes`.
     ///
     /// # Errors
     /// Those of [`idx`](Self::idx), with another limit.
@@ -72,8 +71,8 @@ impl Array {
         Self::npz_within(path, name, DECODED_BYTES)
     }
 
-    /// Opens an array of a `.npz` file as [`npz`](Self::npz) does, of which a compressed one may unpack to at
-    /// most `most_bytes`.
+    /// Opens an array of a `.npz` file as [`npz`](Self::npz) does. A compressed array may unpack to at most
+    /// `most_bytes`.
     ///
     /// # Errors
     /// Those of [`npz`](Self::npz), with another limit.

@@ -13,12 +13,13 @@ const AT_ONCE: u64 = 1 << 20;
 
 type Parse = dyn Fn(&str) -> Result<Sample, BoxError> + Send + Sync;
 
-/// The lines of one or several text files, such as JSON lines, each parsed to a sample when it is needed.
+/// The lines of one or several text files, such as JSON lines. Each line is parsed to a sample when it is
+/// needed.
 ///
-/// Opening reads each file once to find where its lines end, which takes 8 bytes of memory a line. After that
-/// a line is read by position, so files may be larger than memory. A line ends with a newline, with or
-/// without a carriage return; the last one may lack it. Empty lines are samples too. Files must not change
-/// while they are open.
+/// Opening reads each file once to find the ends of its lines, which takes 8 bytes of memory for each line.
+/// After that, a line is read by its position, so files may be larger than memory. A line ends with a
+/// newline, with or without a carriage return; the last line may lack it. Empty lines are samples too. Files
+/// must not change while they are open.
 ///
 /// ```
 /// use unisono_data::{Field, Lines, Loader, Sample};
@@ -46,11 +47,11 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Opens files in this order. `parse` makes a sample of a line; all samples must have the fields of the
-    /// first one, in their shapes.
+    /// Opens files in this order. `parse` turns a line into a sample. All samples must have the fields of the
+    /// first one, with the same shapes.
     ///
     /// # Errors
-    /// A file cannot be read, or is no regular file; there is no line; the first line does not parse.
+    /// A file cannot be read, or is not a regular file. There is no line. The first line cannot be parsed.
     pub fn open<P: AsRef<Path>>(
         files: impl IntoIterator<Item = P>,
         parse: impl Fn(&str) -> Result<Sample, BoxError> + Send + Sync + 'static,
@@ -74,7 +75,7 @@ impl Lines {
         Ok(lines)
     }
 
-    /// Sets the most bytes of one line. Default: [`DECODED_BYTES`]. A longer line is an error.
+    /// Sets the maximum number of bytes of one line. A longer line is an error. Default: [`DECODED_BYTES`].
     pub fn most_bytes(mut self, most: u64) -> Self {
         self.most = most;
         self

@@ -12,12 +12,13 @@ use crate::{BoxError, Coverage, DataError, FieldSpec, Fingerprint, Sample, Sourc
 
 type Decode = dyn Fn(&TarSample<'_>) -> Result<Sample, BoxError> + Send + Sync;
 
-/// Tar archives as WebDataset has them: files next to each other whose names differ only behind the first
-/// dot, such as `0017.jpg` and `0017.cls`, are one sample.
+/// Tar archives in the format of WebDataset: consecutive files whose names differ only after the first dot,
+/// such as `0017.jpg` and `0017.cls`, are one sample.
 ///
-/// Opening reads the headers of each archive, not the files in it. After that a file is read by position, so
-/// archives may be larger than memory. Archives that are compressed as a whole cannot be read like this, and
-/// are refused; what they hold may be compressed. Archives must not change while they are open.
+/// Opening reads the headers of each archive, not the files in it. After that, a file is read by its
+/// position, so archives may be larger than memory. Archives that are compressed as a whole cannot be read
+/// like this and are an error; the files in them may be compressed. Archives must not change while they are
+/// open.
 ///
 /// ```no_run
 /// use unisono_data::{Field, Loader, Sample, TarShards};
@@ -60,7 +61,7 @@ struct Part {
     len: u64,
 }
 
-/// The files of one sample, by what stands behind the first dot of their names, in small letters.
+/// The files of one sample, by the part of their names after the first dot, in lower case.
 #[derive(Debug)]
 pub struct TarSample<'a> {
     archive: &'a Bytes,
@@ -69,12 +70,12 @@ pub struct TarSample<'a> {
 }
 
 impl TarSample<'_> {
-    /// Returns what the names of the sample's files have in common, with their directory.
+    /// Returns the common part of the names of the sample's files, with their directory.
     pub fn key(&self) -> &str {
         &self.entry.key
     }
 
-    /// Returns what stands behind the first dot of each file's name.
+    /// Returns the part of each file's name after the first dot.
     pub fn extensions(&self) -> impl Iterator<Item = &str> {
         self.entry.files.iter().map(|part| &*part.extension)
     }

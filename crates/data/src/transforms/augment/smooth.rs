@@ -6,7 +6,7 @@ use crate::Transform;
 
 /// Resizes to [height, width] bilinearly with antialiasing (torchvision's `Resize(antialias=True)`, Pillow's
 /// `BILINEAR`): where the image shrinks, each pixel is the mean of all pixels that it covers, weighted by a
-/// triangle. Where it grows, it is [`resize`](super::resize). It draws nothing.
+/// triangle. If the image grows, the result is that of [`resize`](super::resize). It draws nothing.
 ///
 /// Weights are computed in f64, and rows and columns are summed in f32 from left to right and from top to
 /// bottom. The labels of an i32 field, such as a mask, are those of the nearest pixels.

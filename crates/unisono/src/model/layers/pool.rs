@@ -9,9 +9,9 @@ use super::settings::{self, valid};
 use super::size::{Size, WindowData, window};
 use crate::model::{Context, Forward, Layer};
 
-/// Max pooling: the largest value of each window (PyTorch's `MaxPool2d`, Keras's `MaxPooling2D`). Where
-/// several values are the largest, they share the gradient, as in PyTorch's `amax`; PyTorch's layer gives it
-/// to the first.
+/// Max pooling: the largest value of each window (PyTorch's `MaxPool2d`, Keras's `MaxPooling2D`). If several
+/// values are the largest, they share the gradient, as in PyTorch's `amax`; PyTorch's layer gives it to the
+/// first.
 ///
 /// Shapes: `[B, C, H, W]` to `[B, C, H', W']` with H' = (H + 2 padding - kernel) / stride + 1, rounded down,
 /// and W' alike. It has no parameters.

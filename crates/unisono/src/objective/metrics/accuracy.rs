@@ -6,8 +6,8 @@ use super::reduction::MeanOfLabels;
 use super::{Better, Metric, Reduction};
 use crate::objective::losses::{as_output, fits_binary, mean_of_sample};
 
-/// Accuracy: the share of labels for which the largest logit is that of the label. Of several equal logits
-/// the first counts as the largest.
+/// Accuracy: the share of labels for which the largest logit is that of the label. If logits are equal, the
+/// first counts as the largest.
 ///
 /// Shapes: logits `[B, ..., classes]` with labels `[B, ...]` (Keras's `SparseCategoricalAccuracy`,
 /// torchmetrics' `MulticlassAccuracy` with `average="micro"`), or with probabilities `[B, ..., classes]`,

@@ -27,7 +27,7 @@ pub struct PrecisionScore {
 }
 
 /// Recall: the share of the labels of a class that are predicted to be, hits / actual (scikit-learn's
-/// `recall_score`, Keras's and torchmetrics' `Recall`). Of one class without a label it is NaN; a mean over
+/// `recall_score`, Keras's and torchmetrics' `Recall`). For one class without labels it is NaN; a mean over
 /// classes counts it as 0 where the class is predicted, as scikit-learn does.
 ///
 /// Shapes and errors are those of [`PrecisionScore`].

@@ -18,7 +18,7 @@ pub(super) struct Labels {
 /// What the labels are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
-    /// The label is one of two classes. Of these, 1 is the one that is looked for.
+    /// The label is one of two classes. Class 1 is the positive class.
     Binary,
     /// The label is one of so many classes.
     Classes(usize),
@@ -30,7 +30,7 @@ pub(super) enum Task {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Threshold {
     pub probability: f64,
-    /// Whether the model gives probabilities, and not logits.
+    /// Whether the model's outputs are probabilities instead of logits.
     pub of_probabilities: bool,
 }
 

@@ -53,7 +53,7 @@ impl Metric for MeanAbsoluteError {
 
 /// Root mean squared error: the square root of the mean over samples of their mean squared errors (Keras's
 /// `RootMeanSquaredError`, torchmetrics' `MeanSquaredError(squared=False)`; scikit-learn's
-/// `root_mean_squared_error` for one target, of which it takes the mean where there are several).
+/// `root_mean_squared_error` for one target; with several it takes their mean).
 ///
 /// Shapes: outputs and targets `[B, ...]`, or `[B, 1]` and `[B]`.
 #[derive(Clone, Copy, Debug, Default)]

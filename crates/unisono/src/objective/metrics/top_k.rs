@@ -8,8 +8,8 @@ use super::{Better, Metric, Reduction};
 
 /// Top-k accuracy: the share of labels whose logit is one of the k largest (Keras's
 /// `SparseTopKCategoricalAccuracy`, scikit-learn's `top_k_accuracy_score`, torchmetrics'
-/// `MulticlassAccuracy(top_k=k, average="micro")`). Of equal logits the first counts as the largest, so that
-/// k = 1 is [`Accuracy`](struct@crate::Accuracy); Keras counts a tie as right. A label that is no class
+/// `MulticlassAccuracy(top_k=k, average="micro")`). If logits are equal, the first counts as the largest, so
+/// that k = 1 is [`Accuracy`](struct@crate::Accuracy); Keras counts a tie as right. A label that is no class
 /// counts as wrong. It is the mean over samples of the share of each, with the samples' weights.
 ///
 /// Shapes: logits `[B, ..., classes]` with i32 labels `[B, ...]`. Errors: other shapes, k = 0, or k above the
