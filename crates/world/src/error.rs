@@ -42,6 +42,17 @@ pub enum WorldError {
     /// The other ranks have gone on without this one.
     #[error("the other ranks went on without this one, which was silent for too long")]
     Excluded,
+    /// This rank has lost at least half of the ranks that were there, and may itself be the part that was cut
+    /// off: the others may go on without it. Of two parts of a run only the larger one goes on, or where they
+    /// are equal the one with the first rank.
+    #[error(
+        "{lost} cannot be reached, and may go on without this rank: only the larger part of a run goes on, or of \
+         two halves the one with the first rank"
+    )]
+    Minority {
+        /// The ranks that are lost, with their hosts.
+        lost: String,
+    },
     /// A rank was started with something else than the others.
     #[error("{0}")]
     Differs(String),

@@ -331,7 +331,12 @@ impl World {
             return Err(broken);
         }
         let result = act(&mut lock(&shared.session));
-        if let Err(error @ (WorldError::Silent { .. } | WorldError::Link(_) | WorldError::Excluded)) = &result
+        if let Err(
+            error @ (WorldError::Silent { .. }
+            | WorldError::Link(_)
+            | WorldError::Excluded
+            | WorldError::Minority { .. }),
+        ) = &result
         {
             *lock(&shared.broken) = Some(error.clone());
         }
