@@ -71,8 +71,8 @@ struct Flags {
     /// Seconds that mpirun may take until the program runs
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     start_deadline: u64,
-    /// Seconds that mpirun may take to end after the ranks on this machine have: it waits long for a host that
-    /// is gone
+    /// Seconds that mpirun may take to end after the ranks on this machine have: it waits long for a host
+    /// that is gone
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     end_deadline: u64,
     /// Seconds between two questions to hosts that did not answer: the run begins again from its last step

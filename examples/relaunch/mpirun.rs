@@ -94,8 +94,8 @@ pub fn run(command: &mut Command, asked: &Asked, limits: &Limits<'_>) -> io::Res
     }
 }
 
-/// Ends mpirun, at first by asking if that is of use, and then what it has started here and left behind, such as
-/// ssh.
+/// Ends mpirun, at first by asking if that is of use, and then what it has started here and left behind, such
+/// as ssh.
 fn end(child: &mut Child, asks: bool) -> io::Result<()> {
     let started: Vec<_> =
         children_of(child).into_iter().map(|process| (process, start_of(process))).collect();

@@ -1,5 +1,5 @@
-//! Hosts are asked while a run goes on: those that are not in it, whether they answer again, and those that are,
-//! where no rank on this machine shows whether the run still does.
+//! Hosts are asked while a run goes on: those that are not in it, whether they answer again, and those that
+//! are, where no rank on this machine shows whether the run still does.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ struct Seen {
 }
 
 impl Watch {
-    /// Begins to ask. `times` has the time between two questions, and how long a host of the run may be silent
-    /// before the run counts as lost; `None` where this machine's ranks show that. `of` has the hostfile and
-    /// the arguments of mpirun.
+    /// Begins to ask. `times` has the time between two questions, and how long a host of the run may be
+    /// silent before the run counts as lost; `None` where this machine's ranks show that. `of` has the
+    /// hostfile and the arguments of mpirun.
     pub fn begin(
         question: Option<Question>,
         of: (PathBuf, Vec<String>),

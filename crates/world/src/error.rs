@@ -61,6 +61,13 @@ pub enum WorldError {
     Link(String),
 }
 
+impl WorldError {
+    /// Returns whether nothing can be done together after this error.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Self::Silent { .. } | Self::Link(_) | Self::Excluded | Self::Minority { .. })
+    }
+}
+
 /// The reason for which a rank ends its part of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problem {

@@ -48,9 +48,9 @@ pub enum Fault {
         /// The number of messages.
         after: usize,
     },
-    /// From so many sent messages of this rank on, the network is cut in two: nothing passes between the ranks
-    /// below `first` and the others, and each part is told that the other one is lost, as by a heartbeat. Some
-    /// of the last messages do not arrive.
+    /// From so many sent messages of this rank on, the network is cut in two: nothing passes between the
+    /// ranks below `first` and the others, and each part is told that the other one is lost, as by a
+    /// heartbeat. Some of the last messages do not arrive.
     Parted {
         /// The rank whose messages count.
         rank: usize,

@@ -137,8 +137,8 @@ fn check(seed: u64) {
         faults.iter().any(|fault| matches!(fault, Fault::Lost { rank: lost, .. } if *lost == rank))
     };
     let staying = ended.iter().enumerate().filter(|(rank, _)| !was_lost(*rank));
-    // Without silence, whoever is not lost goes on to the end, unless half of the ranks are lost or more: those
-    // that are left may then be the part that is cut off.
+    // Without silence, whoever is not lost goes on to the end, unless half of the ranks are lost or more:
+    // those that are left may then be the part that is cut off.
     let lost = (0..ranks).filter(|rank| was_lost(*rank)).count();
     for (_, (_, end)) in staying.filter(|_| !is_silent) {
         let stops = 2 * lost >= ranks && matches!(end, Err(WorldError::Minority { .. }));
@@ -159,8 +159,8 @@ fn steps_commit_on_all_that_are_left_or_on_none() {
     });
 }
 
-/// A network is cut in two between any two messages, and each part sees the other one as lost: the larger part
-/// goes on, or of two halves the one with the first rank, and never both.
+/// A network is cut in two between any two messages, and each part sees the other one as lost: the larger
+/// part goes on, or of two halves the one with the first rank, and never both.
 #[test]
 fn of_two_parts_of_a_network_only_one_goes_on() {
     let mut stopped = 0;

@@ -132,8 +132,8 @@ fn devices_and_pipes_are_not_replaced_by_files() {
     }
 }
 
-/// A build without MPI that mpirun or Slurm has started on one of several hosts says which one it is, and that
-/// starting it again is of no use.
+/// A build without MPI that mpirun or Slurm has started on one of several hosts says which one it is, and
+/// that starting it again is of no use.
 #[test]
 #[cfg(not(feature = "mpi"))]
 fn a_build_without_mpi_names_its_rank() {

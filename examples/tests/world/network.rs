@@ -1,6 +1,6 @@
-//! Four hosts on this machine: network namespaces, each with a name, an sshd and a folder of its own. A switch,
-//! which is this program over TAP devices, connects them: it delays, slows and cuts. No other address is
-//! contacted.
+//! Four hosts on this machine: network namespaces, each with a name, an sshd and a folder of its own. A
+//! switch, which is this program over TAP devices, connects them: it delays, slows and cuts. No other address
+//! is contacted.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
