@@ -157,14 +157,19 @@ impl Talk {
         }
     }
 
-    /// Returns whether this host reaches an address of another one.
-    fn reaches(&mut self, address: &str, other: (&str, &str)) -> Result<(), String> {
+    /// Has this host try an address of another one. [`Talk::reached`] returns what came of it.
+    fn try_address(&mut self, address: &str, other: (&str, &str)) {
         let line = format!("try {address} {} {}\n", other.0, other.1);
-        let sent = self.to.as_mut().is_some_and(|to| to.write_all(line.as_bytes()).is_ok());
-        match self.lines.recv_timeout(TRIES).ok().filter(|_| sent) {
-            Some(line) if line == "ok" => Ok(()),
-            Some(line) => Err(line.strip_prefix("no ").unwrap_or(&line).to_owned()),
-            None => Err("no answer".into()),
+        // A host that is gone gives no answer.
+        let _ = self.to.as_mut().map(|to| to.write_all(line.as_bytes()));
+    }
+
+    /// Returns whether this host has reached the address of the earliest try without an answer.
+    fn reached(&mut self) -> Result<(), String> {
+        match self.lines.recv_timeout(TRIES) {
+            Ok(line) if line == "ok" => Ok(()),
+            Ok(line) => Err(line.strip_prefix("no ").unwrap_or(&line).to_owned()),
+            Err(_) => Err("no answer".into()),
         }
     }
 }
@@ -223,20 +228,27 @@ fn pairs(
     ids: &[usize],
     address: &dyn Fn(usize) -> String,
 ) -> Vec<(String, String, String)> {
-    let mut apart = Vec::new();
     let next = ids.len().saturating_sub(1).min(NEXT);
+    let mut tries = Vec::new();
+    // All hosts try at once.
     for (place, &from) in ids.iter().enumerate() {
         for step in 1..=next {
-            let Some(to) = ids.get((place + step) % ids.len()).and_then(|&to| Some((to, talks.get(to)?)))
-            else {
-                continue;
-            };
-            let (name, port, token) = (to.1.host.name.clone(), to.1.port.clone(), to.1.token.clone());
-            let address = address(to.0);
-            let Some(talk) = talks.get_mut(from) else { continue };
-            if let Err(why) = talk.reaches(&address, (&port, &token)) {
-                apart.push((talk.host.name.clone(), name, format!("{address}, port {port}: {why}")));
+            let to = ids.get((place + step) % ids.len()).copied().unwrap_or_default();
+            let Some(other) = talks.get(to) else { continue };
+            let (name, port, token) = (other.host.name.clone(), other.port.clone(), other.token.clone());
+            let address = address(to);
+            if let Some(talk) = talks.get_mut(from) {
+                talk.try_address(&address, (&port, &token));
+                tries.push((from, name, format!("{address}, port {port}")));
             }
+        }
+    }
+    let mut apart = Vec::new();
+    for (from, name, place) in tries {
+        if let Some(talk) = talks.get_mut(from)
+            && let Err(why) = talk.reached()
+        {
+            apart.push((talk.host.name.clone(), name, format!("{place}: {why}")));
         }
     }
     apart

@@ -94,25 +94,35 @@ pub fn run(command: &mut Command, asked: &Asked, limits: &Limits<'_>) -> io::Res
     }
 }
 
-/// Ends mpirun, at first by asking if that is of use.
+/// Ends mpirun, at first by asking if that is of use, and then what it has started here and left behind, such
+/// as ssh.
 fn end(child: &mut Child, asks: bool) -> io::Result<()> {
+    let started: Vec<_> =
+        children_of(child).into_iter().map(|process| (process, start_of(process))).collect();
     if asks {
         signal(child.id(), 15);
     }
     let since = Instant::now();
-    while asks && since.elapsed() < ENDING {
-        if child.try_wait()?.is_some() {
-            return Ok(());
-        }
+    while asks && since.elapsed() < ENDING && child.try_wait()?.is_none() {
         sleep(POLL);
     }
-    // With it ends what it has started to reach other hosts, which is in its group.
-    #[cfg(unix)]
-    if let Some(group) = rustix::process::Pid::from_raw(child.id() as i32) {
-        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    if child.try_wait()?.is_none() {
+        child.kill()?;
+        child.wait()?;
     }
-    child.kill()?;
-    child.wait().map(drop)
+    for (process, start) in started {
+        // Another process may have its number by now.
+        if start.is_some() && start_of(process) == start {
+            signal(process, 9);
+        }
+    }
+    Ok(())
+}
+
+/// Returns when a process has started, in a unit of the system.
+fn start_of(process: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
 /// Sends a signal to a process, which may have ended.
@@ -129,12 +139,17 @@ pub fn signal(process: u32, signal: i32) {
 
 /// Returns the ranks on this machine: the processes that mpirun has started with a rank's number.
 fn ranks_of(mpirun: &Child) -> Vec<u32> {
-    let is_rank = |process: u32| {
+    let is_rank = |process: &u32| {
         let variables = std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
         let of = |variable: &[u8]| variable.starts_with(b"OMPI_COMM_WORLD_RANK=");
         variables.split(|byte| *byte == 0).any(of)
     };
-    let is_child = |process: u32| {
+    children_of(mpirun).into_iter().filter(is_rank).collect()
+}
+
+/// Returns the processes that mpirun has started and that have not ended: its ranks on this machine, and ssh.
+fn children_of(mpirun: &Child) -> Vec<u32> {
+    let is_child = |process: &u32| {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         // Behind the program's name in parentheses: the state and the parent.
         let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -143,10 +158,8 @@ fn ranks_of(mpirun: &Child) -> Vec<u32> {
         state != Some("Z") && words.next().and_then(|parent| parent.parse().ok()) == Some(mpirun.id())
     };
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut ranks: Vec<u32> = processes
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|process| is_child(*process) && is_rank(*process))
-        .collect();
-    ranks.sort_unstable();
-    ranks
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut children: Vec<u32> = numbers.filter(is_child).collect();
+    children.sort_unstable();
+    children
 }

@@ -42,12 +42,30 @@ pub enum WorldError {
     /// The other ranks have gone on without this one.
     #[error("the other ranks continued without this one, because it was silent for too long")]
     Excluded,
+    /// This rank has lost at least half of the ranks that were there, and may itself be the part that was cut
+    /// off: the others may go on without it. Of two parts of a run only the larger one goes on, or where they
+    /// are equal the one with the first rank.
+    #[error(
+        "{lost} cannot be reached, and may go on without this rank: only the larger part of a run goes on, or of \
+         two halves the one with the first rank"
+    )]
+    Minority {
+        /// The ranks that are lost, with their hosts.
+        lost: String,
+    },
     /// A rank was started with something else than the others.
     #[error("{0}")]
     Differs(String),
     /// Messages cannot be sent or received any more.
     #[error("the connection between the ranks: {0}")]
     Link(String),
+}
+
+impl WorldError {
+    /// Returns whether nothing can be done together after this error.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Self::Silent { .. } | Self::Link(_) | Self::Excluded | Self::Minority { .. })
+    }
 }
 
 /// The reason for which a rank ends its part of a run.

@@ -48,18 +48,35 @@ pub enum Fault {
         /// The number of messages.
         after: usize,
     },
+    /// From so many sent messages of this rank on, the network is cut in two: nothing passes between the
+    /// ranks below `first` and the others, and each part is told that the other one is lost, as by a
+    /// heartbeat. Some of the last messages do not arrive.
+    Parted {
+        /// The rank whose messages count.
+        rank: usize,
+        /// The number of messages.
+        after: usize,
+        /// The first rank of the second part.
+        first: usize,
+    },
 }
 
 impl Fault {
     fn rank(self) -> usize {
         match self {
-            Self::Lost { rank, .. } | Self::Slow { rank, .. } | Self::CutOff { rank, .. } => rank,
+            Self::Lost { rank, .. }
+            | Self::Slow { rank, .. }
+            | Self::CutOff { rank, .. }
+            | Self::Parted { rank, .. } => rank,
         }
     }
 
     fn after(self) -> usize {
         match self {
-            Self::Lost { after, .. } | Self::Slow { after, .. } | Self::CutOff { after, .. } => after,
+            Self::Lost { after, .. }
+            | Self::Slow { after, .. }
+            | Self::CutOff { after, .. }
+            | Self::Parted { after, .. } => after,
         }
     }
 }
@@ -83,6 +100,7 @@ pub fn threads(ranks: usize, script: Script) -> Vec<World> {
             sent: vec![0; ranks],
             slow: vec![Duration::ZERO; ranks],
             cut_off: vec![false; ranks],
+            parted: None,
             lives: vec![true; ranks],
             waits_until: vec![None; ranks],
             inboxes: (0..ranks).map(|_| VecDeque::new()).collect(),
@@ -110,6 +128,8 @@ struct State {
     sent: Vec<usize>,
     slow: Vec<Duration>,
     cut_off: Vec<bool>,
+    /// The first rank of the second part of a network that is cut in two.
+    parted: Option<usize>,
     lives: Vec<bool>,
     /// The moment until which each rank waits, if it waits.
     waits_until: Vec<Option<Duration>>,
@@ -136,11 +156,13 @@ impl State {
                     Fault::Lost { .. } => self.lose(from, true),
                     Fault::Slow { by, .. } => self.slow[from] = by,
                     Fault::CutOff { .. } => self.cut_off[from] = true,
+                    Fault::Parted { first, .. } => self.part(first),
                 }
             }
         }
         self.sent[from] += 1;
-        if !self.lives[from] || !self.lives[to] || self.cut_off[from] || self.cut_off[to] {
+        let is_parted = self.parted.is_some_and(|first| (from < first) != (to < first));
+        if !self.lives[from] || !self.lives[to] || self.cut_off[from] || self.cut_off[to] || is_parted {
             return;
         }
         let ranks = self.lives.len();
@@ -164,6 +186,22 @@ impl State {
                 let at = self.now + self.slow[rank];
                 let why = "its thread has ended".to_owned();
                 self.lines[rank * ranks + to].push_back((at, Received::Lost { rank, why }));
+            }
+        }
+    }
+
+    /// Cuts the network in two. Some of the last messages between the parts do not arrive.
+    fn part(&mut self, first: usize) {
+        self.parted = Some(first);
+        let ranks = self.lives.len();
+        for (from, to) in (0..ranks).flat_map(|from| (0..ranks).map(move |to| (from, to))) {
+            if (from < first) != (to < first) {
+                let keep = self.lines[from * ranks + to].len();
+                let keep = self.draw(keep + 1);
+                self.lines[from * ranks + to].truncate(keep);
+                let why = "it does not answer a heartbeat".to_owned();
+                let lost = (self.now + self.slow[from], Received::Lost { rank: from, why });
+                self.lines[from * ranks + to].push_back(lost);
             }
         }
     }

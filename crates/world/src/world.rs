@@ -333,8 +333,7 @@ impl World {
             return Err(broken);
         }
         let result = act(&mut lock(&shared.session));
-        if let Err(error @ (WorldError::Silent { .. } | WorldError::Link(_) | WorldError::Excluded)) = &result
-        {
+        if let Some(error) = result.as_ref().err().filter(|error| error.is_final()) {
             *lock(&shared.broken) = Some(error.clone());
         }
         result

@@ -137,9 +137,12 @@ fn check(seed: u64) {
         faults.iter().any(|fault| matches!(fault, Fault::Lost { rank: lost, .. } if *lost == rank))
     };
     let staying = ended.iter().enumerate().filter(|(rank, _)| !was_lost(*rank));
-    // Without silence, whoever is not lost goes on to the end.
+    // Without silence, whoever is not lost goes on to the end, unless half of the ranks are lost or more:
+    // those that are left may then be the part that is cut off.
+    let lost = (0..ranks).filter(|rank| was_lost(*rank)).count();
     for (_, (_, end)) in staying.filter(|_| !is_silent) {
-        assert_eq!(end, &Ok(()), "{told}");
+        let stops = 2 * lost >= ranks && matches!(end, Err(WorldError::Minority { .. }));
+        assert!(end == &Ok(()) || stops, "{told}");
     }
     // A rank that ends because another was silent is lost for the others, which may go on without both. That
     // all who go on have committed the same steps is what `run` asserts after each commit.
@@ -154,6 +157,40 @@ fn steps_commit_on_all_that_are_left_or_on_none() {
             scope.spawn(move || (0..half).for_each(|i| check(2 * i + odd)));
         }
     });
+}
+
+/// A network is cut in two between any two messages, and each part sees the other one as lost: the larger
+/// part goes on, or of two halves the one with the first rank, and never both.
+#[test]
+fn of_two_parts_of_a_network_only_one_goes_on() {
+    let mut stopped = 0;
+    for (ranks, first) in [(2, 1), (3, 1), (3, 2), (4, 2), (4, 1), (4, 3), (5, 2), (5, 3)] {
+        for after in 0..20 * (ranks - 1) {
+            let rank = after % ranks;
+            let faults = vec![Fault::Parted { rank, after, first }];
+            let ended = play(ranks, 7, Script { seed: after as u64, faults });
+            let told = format!("{ranks} ranks, the second part from {first} on, after {after}: {ended:?}");
+            let wins = |rank: usize| (rank < first) == (2 * first >= ranks);
+            for (rank, (committed, end)) in ended.iter().enumerate() {
+                for (step, sums) in committed.iter().enumerate() {
+                    assert_eq!(sums, &expected(step, 7), "{told}");
+                }
+                match end {
+                    Ok(()) => assert!(wins(rank) || committed.len() == STEPS, "{told}"),
+                    Err(WorldError::Minority { .. }) => {
+                        assert!(!wins(rank), "{told}");
+                        stopped += 1;
+                    }
+                    // It hears of another one's end before it hears of the cut.
+                    Err(WorldError::Other { why, .. }) if why.contains("may go on without") => {
+                        assert!(!wins(rank), "{told}");
+                    }
+                    Err(error) => panic!("{error}: {told}"),
+                }
+            }
+        }
+    }
+    assert!(stopped > 100, "{stopped} ranks stopped");
 }
 
 /// Forty machines, and a thousand where `UNISONO_LONG` is set: three are lost in different steps, one is

@@ -2,7 +2,11 @@
 //! installs MPI and runs them.
 
 mod faults;
+#[cfg(target_os = "linux")]
+mod hosts;
 mod killed;
+#[cfg(target_os = "linux")]
+mod network;
 mod same_state;
 
 use std::fs;

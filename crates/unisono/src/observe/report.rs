@@ -109,22 +109,25 @@ impl Report {
     }
 
     /// Returns the replicas' times with what this machine waited for others on its own. Replicas book such
-    /// waits as ones for input between steps, and for peers within steps.
+    /// waits as ones for input between steps, and as exchange or ones for peers within steps.
     fn apart_from_machines(&self) -> Vec<Times> {
         let own = self.machines.iter().find(|machine| machine.rank == self.rank);
         let within = own.map_or(Duration::ZERO, |own| own.waited_in_steps);
         let between = own.map_or(Duration::ZERO, |own| own.waited.saturating_sub(within));
         let of = |report: &ReplicaReport| {
-            let (within, between) = (within.min(report.peers), between.min(report.input));
+            let between = between.min(report.input);
+            // Sums are waited for where they are added, and agreements where peers are waited for.
+            let of_sums = within.min(report.exchange);
+            let of_peers = (within - of_sums).min(report.peers);
             Times {
                 upload: report.upload,
                 driver: report.driver,
                 compute: report.compute,
-                exchange: report.exchange,
+                exchange: report.exchange - of_sums,
                 input: report.input - between,
-                peers: report.peers - within,
+                peers: report.peers - of_peers,
                 loading: report.loading,
-                machines: within + between,
+                machines: of_sums + of_peers + between,
             }
         };
         self.replicas.iter().map(of).collect()
@@ -335,7 +338,7 @@ mod tests {
     /// messages that take this many milliseconds.
     fn of_machines(own: u64, other: u64, latency: u64) -> Report {
         let seconds = Duration::from_secs;
-        // Half of the waits are within steps, where replicas book them as ones for peers.
+        // Half of the waits are within steps, where replicas book them as exchange or as ones for peers.
         let machine = |rank: usize, waited: u64| MachineReport {
             rank,
             name: format!("rank {rank} (host{rank})"),
@@ -351,7 +354,9 @@ mod tests {
         };
         let mut replica = ReplicaReport { compute: seconds(10), ..replica() };
         replica.input = seconds(own) / 2 + seconds(1);
-        replica.peers = seconds(own) / 2;
+        // A fifth of it where sums are added.
+        replica.exchange = seconds(own) / 5;
+        replica.peers = seconds(own) * 3 / 10;
         let mut report = Report::new(vec![replica], None);
         report.machines = vec![machine(0, own), machine(1, other)];
         report

@@ -34,6 +34,8 @@ pub(crate) struct Session {
     pub me: usize,
     /// The ranks that are there, in order.
     pub present: Vec<usize>,
+    /// The ranks that were there after the last change of the view.
+    agreed: Vec<usize>,
     /// The ranks that were lost, and why.
     pub lost: BTreeMap<usize, String>,
     /// Which ranks are lost, as a hash. Messages that were sent in another view do not count.
@@ -72,6 +74,7 @@ impl Session {
         Self {
             me: link.rank(),
             present: (0..link.hosts().len()).collect(),
+            agreed: (0..link.hosts().len()).collect(),
             link,
             lost: BTreeMap::new(),
             view: view::hash(std::iter::empty()),

@@ -6,6 +6,7 @@
 //! most, since each gather waits for a record of everyone. If one has completed it, the first such rank hands
 //! its records to those that have not.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -113,15 +114,20 @@ impl Session {
             let has = |rank: &usize| *rank == self.me || change.reports.contains_key(rank);
             let mut missing: Vec<usize> = self.present.iter().copied().filter(|rank| !has(rank)).collect();
             if missing.is_empty() {
+                if let Some(minority) = self.minority() {
+                    return Err(minority);
+                }
                 let (most, first) = self.most_completed(change);
                 if first == self.me && !change.handed_on {
                     self.hand_on(most);
                 }
                 if most == self.sequence {
                     self.change = None;
+                    self.agreed.clone_from(&self.present);
                     return Ok(());
                 }
                 if let Some(adopted) = self.change.take_if(|change| change.adopted.is_some()) {
+                    self.agreed.clone_from(&self.present);
                     return self.adopt(&adopted.adopted.unwrap_or_default());
                 }
                 missing.push(first);
@@ -137,6 +143,22 @@ impl Session {
             }
             waited += self.receive_within(self.deadline.saturating_sub(waited))?;
         }
+    }
+
+    /// Returns the error of ranks that are left and may be the smaller part of a network that was cut in two:
+    /// those on the other side see this one as lost, and go on. Both parts compare with the ranks that were
+    /// there at the last agreement, so at most one of them goes on. A rank that has said goodbye counts for
+    /// both: the run is over then.
+    fn minority(&self) -> Option<WorldError> {
+        let is_ours = |rank: &usize| self.present.contains(rank) || self.gone.contains_key(rank);
+        let (ours, away): (Vec<usize>, Vec<usize>) = self.agreed.iter().partition(|rank| is_ours(rank));
+        let goes_on = match away.len().cmp(&ours.len()) {
+            Ordering::Less => true,
+            Ordering::Equal => ours.first() < away.first(),
+            Ordering::Greater => false,
+        };
+        let names: Vec<String> = away.iter().map(|&rank| self.name(rank)).collect();
+        (!goes_on).then(|| WorldError::Minority { lost: names.join(", ") })
     }
 
     /// Returns the most gathers that a rank has completed, and the first such rank.
