@@ -1,10 +1,14 @@
 //! The context: what a layer asks while the model is traced.
 
+mod added;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use unisono_graph::{Graph, GraphError, Lead, NodeId, StateKind, Tape, Type, Var};
+
+pub(crate) use added::Added;
 
 use crate::model::ids;
 use crate::model::{Initializer, Layer};
@@ -73,6 +77,7 @@ pub struct Context {
     carry_at: BTreeMap<NodeId, usize>,
     summary: Vec<SummaryLine>,
     penalties: Vec<Var>,
+    added: Added,
     ids: Vec<(Var, usize)>,
     /// How often each path was entered.
     entered: BTreeMap<String, usize>,
@@ -104,6 +109,7 @@ impl Context {
             carry_at: BTreeMap::new(),
             summary: vec![],
             penalties: vec![],
+            added: Added::default(),
             ids: vec![],
             entered: BTreeMap::new(),
             again: 0,
