@@ -2,8 +2,9 @@
 
 use unisono::data::{Field, Loader};
 use unisono::{
-    BarlowTwins, Builder, Context, Dense, Dropout, Error, FromFn, InBatchSoftmax, MeanSquaredError, Model,
-    NtXent, Outputs, Phase, Relu, Sequential, Sgd, Trainer, TripletHard, Var,
+    BarlowTwins, Builder, Context, ConvTranspose1d, CrossEntropy, Dense, DropPath, Dropout, Error, FromFn,
+    InBatchSoftmax, LayerScale, Lstm, MeanSquaredError, Model, NtXent, Outputs, Phase, Relu, Resize2d,
+    Sequential, Sgd, SqueezeExcite, TimeDistributed, Trainer, TripletHard, Var,
 };
 use unisono_tests::{FEATURES, loader};
 
@@ -238,4 +239,40 @@ fn a_layer_that_is_applied_again_adds_its_loss_again() {
     let names: Vec<&str> = measured.metrics.iter().map(|(name, _)| &**name).collect();
     assert_eq!(names, ["short.length loss", "short.length (2) loss"]);
     assert!((4.0 * measured.metrics[0].1 - measured.metrics[1].1).abs() < 1e-5);
+}
+
+/// Draws, rows that are moved, and layers that draw or keep a state, on a ragged batch too.
+#[test]
+fn new_layers_and_values_are_the_same_on_any_replicas() {
+    fn builder() -> Builder {
+        let frames = TimeDistributed::new(Sequential::new().add(Dense::new(4)).add(DropPath::new(0.25)));
+        let model = Model::new(move |cx, x| {
+            let rows = cx.apply("first", &Dense::new(24), &x["x"]).reshape(&[6, 4]);
+            let ids = (cx.uniform(&[6]) * 6.0).to_i32();
+            let moved = rows.gather_rows(&ids) + rows.segment_sum(&ids, 6) + cx.normal(&[6, 4]) * 0.1;
+            let scale = cx.constant("scale", &[4], &[1.0, 0.5, 2.0, 0.1]);
+            let sorted = moved.sort().0.cumulative_max(-1) * scale;
+            let mut state = Vec::new();
+            cx.within("encoder", "lstm", |cx| {
+                let (all, last) = Lstm::new(4).with_state(cx, &rows, None, &[]);
+                state = last;
+                all
+            });
+            let decoded =
+                cx.within("decoder", "lstm", |cx| Lstm::new(4).with_state(cx, &sorted, None, &state).0);
+            let scaled = cx.apply("factor", &LayerScale::new(0.5), &decoded);
+            let frames = cx.apply("frames", &frames, &scaled);
+            let image = cx.apply("resize", &Resize2d::new([3, 5]).bicubic(), &frames.reshape(&[2, 3, 4]));
+            let image = cx.apply("squeeze", &SqueezeExcite::new(2), &image).reshape(&[2, 15]);
+            let wave = cx.apply("wave", &ConvTranspose1d::new(1, 3).stride(2), &image);
+            Outputs::new().with("y", &cx.apply("last", &Dense::new(3), &wave.flatten()))
+        });
+        Trainer::builder(model).loss_of("y", CrossEntropy::new(), 1.0)
+    }
+    let mut one = trained(builder(), 1);
+    for replicas in [2, 3, 7] {
+        let mut other = trained(builder(), replicas);
+        assert_eq!(sha256(&mut other), sha256(&mut one), "{replicas} replicas");
+        assert_eq!(other.history(), one.history());
+    }
 }

@@ -41,8 +41,8 @@ impl Op for ToF32 {
     }
 }
 
-/// y is an f32 as i32, without its fraction: towards zero (PyTorch's `int()`). A number that i32 does not hold
-/// becomes some i32, which one depends on the device.
+/// y is an f32 as i32, without its fraction: towards zero (PyTorch's `int()`). A number that i32 does not
+/// hold becomes some i32, which one depends on the device.
 #[derive(Debug, Clone, Serialize)]
 pub struct ToI32;
 
@@ -80,8 +80,9 @@ impl Op for ToI32 {
 }
 
 impl Var {
-    /// Returns an f32 value as i32 without its fraction, such as what [`Var::argmax`] and [`Var::top_k`] give,
-    /// and an i32 value as it is. The numbers must be ones that i32 holds. No gradient flows through it.
+    /// Returns an f32 value as i32 without its fraction, such as what [`Var::argmax`] and [`Var::top_k`]
+    /// give, and an i32 value as it is. The numbers must be ones that i32 holds. No gradient flows through
+    /// it.
     pub fn to_i32(&self) -> Var {
         if self.ty().dtype == DType::I32 { self.clone() } else { self.apply(ToI32) }
     }

@@ -80,13 +80,13 @@ impl Var {
     /// that a global batch has, at most 65,536. A trainer refuses a larger batch. A smaller one, such as the
     /// last of an epoch, leaves rows empty.
     ///
-    /// A sample's row is its position in the epoch modulo `rows`: in batches of `rows` samples, row 0 is that
-    /// of the batch's first sample. Values are copied exactly, on any replicas and machines. The gradient of a
-    /// sample is the sum over all samples that used it, in the fixed order.
+    /// A sample's row is its position in the epoch modulo `rows`: in batches of `rows` samples, row 0 is
+    /// that of the batch's first sample. Values are copied exactly, on any replicas and machines. The
+    /// gradient of a sample is the sum over all samples that used it, in the fixed order.
     ///
-    /// It is written with other ops: a product with one-hot rows. It takes B x rows x elements multiplications
-    /// forward and as many back, and memory for the rows of each shard. All shards of a replica run at once,
-    /// as with batch norm.
+    /// It is written with other ops: a product with one-hot rows. It takes B x rows x elements
+    /// multiplications forward and as many back, and memory for the rows of each shard. All shards of a
+    /// replica run at once, as with batch norm.
     ///
     /// Errors: the value has no samples or is not of f32, `rows` is 0 or above 65,536.
     #[doc(alias = "all_gather")]

@@ -29,8 +29,8 @@ impl Var {
     }
 
     /// Returns the sum of the rows that have each id: `[..., k, e]` and i32 `[..., k]` to `[..., n, e]`
-    /// (TensorFlow's `unsorted_segment_sum`; PyTorch's `scatter_add` and `index_add` along the axis before the
-    /// last). Segments without a row are zeros, and a row with an id outside of 0..n is left out.
+    /// (TensorFlow's `unsorted_segment_sum`; PyTorch's `scatter_add` and `index_add` along the axis before
+    /// the last). Segments without a row are zeros, and a row with an id outside of 0..n is left out.
     ///
     /// It is a product with one-hot ids, in f32: n x k x e multiplications, added up in the fixed order.
     ///

@@ -1,6 +1,7 @@
 //! The context: what a layer asks while the model is traced.
 
 mod added;
+mod values;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -79,6 +80,8 @@ pub struct Context {
     penalties: Vec<Var>,
     added: Added,
     ids: Vec<(Var, usize)>,
+    /// How often each layer has drawn numbers.
+    drawn: BTreeMap<String, usize>,
     /// How often each path was entered.
     entered: BTreeMap<String, usize>,
     /// The number of layers around this point that are applied again.
@@ -111,6 +114,7 @@ impl Context {
             penalties: vec![],
             added: Added::default(),
             ids: vec![],
+            drawn: BTreeMap::new(),
             entered: BTreeMap::new(),
             again: 0,
             frozen: 0,
