@@ -33,7 +33,7 @@ pub use unisono_world_mpi as mpi;
 pub use callbacks::*;
 pub use compile::fields::WEIGHT;
 pub use compile::memory::MemoryEstimate;
-pub use compile::parts::TARGET;
+pub use compile::objective::TARGET;
 pub use compile::phases::Phase;
 pub use compile::programs::ProgramId;
 pub use error::Error;

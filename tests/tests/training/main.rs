@@ -1,6 +1,7 @@
 //! What people who come from Keras, Lightning and PyTorch expect of training, with the same bits on any
 //! number of replicas.
 
+mod added;
 mod averages;
 mod built;
 mod finder;

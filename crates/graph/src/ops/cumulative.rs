@@ -21,4 +21,27 @@ impl Var {
         }
         sums
     }
+
+    /// Returns the largest of each element and of all before it along an axis (the values of PyTorch's
+    /// `cummax`). Equal elements share the gradient. Negative axes count from the end; axis 0 of a value with
+    /// samples is the batch, along which there is no such maximum.
+    #[doc(alias = "cummax")]
+    pub fn cumulative_max(&self, axis: isize) -> Var {
+        let Some(at) = self.axis("cumulative_max", axis) else { return self.clone() };
+        let (mut most, mut distance, length) = (self.clone(), 1, self.dims()[at]);
+        while distance < length {
+            let before = most.slice(axis, 0..length - distance);
+            let reached = most.slice(axis, distance..length).maximum(&before);
+            most = most.slice(axis, 0..distance).concat(&[&reached], axis);
+            distance *= 2;
+        }
+        most
+    }
+
+    /// Returns the smallest of each element and of all before it along an axis, as [`Var::cumulative_max`]
+    /// does the largest (the values of PyTorch's `cummin`).
+    #[doc(alias = "cummin")]
+    pub fn cumulative_min(&self, axis: isize) -> Var {
+        -(-self).cumulative_max(axis)
+    }
 }

@@ -52,6 +52,19 @@ impl MatMul {
     }
 }
 
+/// Returns why two values have no product, and what may have been meant.
+fn no_product(a: &Type, b: &Type) -> String {
+    let vectors = a.lead == Lead::Sample && b.lead == Lead::Sample && a.dims.len().min(b.dims.len()) < 2;
+    let advice = match vectors {
+        true => {
+            "each sample has a vector, not a matrix. (a * b).sum(&[-1]) multiplies the vectors of each sample, \
+             Contract sums over the samples of the batch, and Var::gather_batch lets each sample see those of all"
+        }
+        false => "both need two axes at least, and the same axes before the last two",
+    };
+    format!("no product of lhs {a} and rhs {b}: {advice}")
+}
+
 impl Op for MatMul {
     fn name(&self) -> &'static str {
         "matmul"
@@ -76,7 +89,7 @@ impl Op for MatMul {
         }
         let batched = a.lead == b.lead && a.dims.len() == b.dims.len() && a.dims.len() >= 2;
         if !batched || a.dims[..a.dims.len() - 2] != b.dims[..b.dims.len() - 2] {
-            return Err(format!("no product of lhs {a} and rhs {b}"));
+            return Err(no_product(a, b));
         }
         let ([m, k], [l, n]) =
             (Self::oriented(&a.dims, self.transpose_a), Self::oriented(&b.dims, self.transpose_b));

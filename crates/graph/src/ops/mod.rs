@@ -12,7 +12,9 @@ mod einsum;
 mod functions;
 mod operators;
 mod registry;
+mod segments;
 mod softmax;
+mod sort;
 mod top_k;
 
 pub use crate::trace::{Constant, Input, Pointwise, State, Window};
@@ -69,13 +71,14 @@ ops! {
         attention: Attention, AttentionLse;
         attention_gradient: AttentionGradient;
         broadcast: Broadcast;
-        cast: ToF32;
+        cast: ToF32, ToI32;
         checkpoint: Checkpoint;
         concat: Concat;
         contract: Contract;
         dropout: Dropout;
         embed: Embed;
         embed_gradient: EmbedGradient;
+        gather_batch: BatchRow, GatheredBatch;
         im2col: Col2Im, Im2Col;
         iota: Iota;
         matmul: MatMul;

@@ -29,7 +29,8 @@ impl Pointwise for Select {
 }
 
 impl Var {
-    /// Returns `a` where this value, the mask, is not 0, else `b`.
+    /// Returns `a` where this value, the mask, is not 0, else `b` (`where` of NumPy, PyTorch and Keras).
+    #[doc(alias = "where")]
     pub fn select(&self, a: &Var, b: &Var) -> Var {
         self.zip(Select, &[a, b])
     }

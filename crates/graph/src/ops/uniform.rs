@@ -69,6 +69,13 @@ impl Op for Uniform {
 }
 
 impl Var {
+    /// Returns numbers of this value's shape that are drawn uniformly from (0, 1). `path` names the layer, so
+    /// that two layers never share draws. No gradient flows through it.
+    pub fn uniform_noise(&self, path: &str) -> Var {
+        let op = Uniform { stream: unisono_random::stream("uniform", path) };
+        self.tape().apply(op, &[self, &self.tape().random()])
+    }
+
     /// Returns normal noise of this value's shape with mean 0 and deviation 1, by Box and Muller's method
     /// (1958). `path` names the layer, so that two layers never share draws. Its magnitude is at most 5.8. No
     /// gradient flows through it.

@@ -3,7 +3,8 @@
 use unisono_graph::{Lead, Var};
 
 use crate::Error;
-use crate::compile::parts::{On, Parts};
+use crate::compile::objective::On;
+use crate::compile::parts::Parts;
 
 /// Checks the weights by themselves.
 ///
@@ -23,17 +24,19 @@ pub(crate) fn check(parts: &Parts) -> Result<(), Error> {
     if !parts.weighing.classes.contains_key(&None) {
         return Ok(());
     }
-    if parts.losses.len() > 1 {
+    if parts.objective().losses.len() > 1 {
         return wrong("they are for a model with one loss: class_weights_of sets those of an output".into());
     }
     // The samples of all phases weigh the same, so the labels must be those of each.
-    let labels = parts.losses.first().map(|loss| &loss.on);
+    let labels = parts.objective().losses.first().map(|loss| &loss.on);
     for phase in &parts.phases {
         if let Some(other) = phase.losses.iter().find(|loss| Some(&loss.on) != labels) {
             return wrong(format!(
                 "they are for a model with one loss, and the phase {:?} has that of {:?} as {:?}: \
                  class_weights_of sets those of an output",
-                phase.name, other.on.output, other.on.target
+                phase.name,
+                other.on.output,
+                other.on.target()
             ));
         }
     }
@@ -50,10 +53,13 @@ pub(crate) fn weight_of_samples(
     target: &Var,
     on: &On,
 ) -> Result<Var, String> {
+    if on.target.is_none() {
+        return Err(format!("the loss {:?} is a value of the model, which has no labels", on.output));
+    }
     let label = match target.dims() {
         [] => target.clone(),
         [1] => target.reshape(&[]),
-        dims => return Err(format!("the field {:?} is {dims:?}, not one label a sample", on.target)),
+        dims => return Err(format!("the field {:?} is {dims:?}, not one label a sample", on.target())),
     };
     weight_of_labels(weights, classes, &label)
 }

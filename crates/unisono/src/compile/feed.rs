@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use unisono_data::{Batch, Position, Source, Values};
+use unisono_graph::ops::BatchRow;
 use unisono_graph::{InputKind, Program, RandomKey, Type};
 use unisono_replica::Feed;
 
 use crate::Error;
 use crate::compile::carries;
 use crate::compile::fields::{Fields, WEIGHT, field_type};
-use crate::compile::parts::LossOn;
+use crate::compile::objective::LossOn;
 use crate::optimizers::Scalar;
 
 /// Returns the inputs of a program for a batch: its fields, and the numbers of a step by name.
@@ -25,6 +26,15 @@ pub(crate) fn feed(
     memory: &InputMemory,
 ) -> Result<Feed, Error> {
     let inputs = inputs(program, batch, scalars, memory)?;
+    let gathered = program.graph().nodes.iter().filter_map(|node| node.op.downcast_ref::<BatchRow>());
+    if let Some(rows) = gathered.map(|gathered| gathered.rows).min().filter(|rows| batch.len() > *rows) {
+        let problem = format!(
+            "the model or a loss compares the samples of global batches of up to {rows}, and this one has {}: give it \
+             as many as a global batch has",
+            batch.len()
+        );
+        return Err(Error::setting("gather_batch", problem));
+    }
     let random = RandomKey { seed, epoch: batch.epoch, position: batch.first };
     Ok(Feed { rows: batch.len(), inputs, random, held: None })
 }
@@ -128,7 +138,12 @@ pub(crate) fn check(
         }
     }
     for (LossOn { on, loss, .. }, output) in losses {
-        if let Some(Err((at, problem))) = batch.field(&on.target).map(|targets| loss.check(output, targets)) {
+        if let Some(Err((at, problem))) = on
+            .target
+            .as_deref()
+            .and_then(|target| batch.field(target))
+            .map(|targets| loss.check(output, targets))
+        {
             return Err(bad_sample(batch, at, names, problem));
         }
     }

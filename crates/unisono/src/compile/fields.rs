@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use unisono_data::{Batch, Field, FieldDType, FieldSpec};
 use unisono_graph::{DType, Tape, Type};
 
-use crate::compile::parts::{On, Parts};
+use crate::compile::objective::On;
+
+use crate::compile::parts::Parts;
 use crate::model::functional::OUTPUT;
 use crate::model::{Inputs, Mode};
 use crate::{Context, Error};
@@ -38,12 +40,13 @@ impl Fields {
             specs => specs.iter().map(|s| s.name.to_string()).collect::<Vec<_>>().join(", "),
         };
         let (mut names, outputs) = match parts.only_input() {
-            Some(input) => (vec![input.to_owned()], vec![OUTPUT.to_owned()]),
+            Some(input) => asked_by_layer(parts, input, find(input)),
             None => asked_for(parts, specs)?,
         };
         // An output that the model does not have would look like a field that the data do not have.
         for on in parts.compared() {
-            if find(&on.target).is_none() && !outputs.contains(&on.output) {
+            let is_there = on.target.as_deref().is_some_and(|target| find(target).is_some());
+            if !is_there && !outputs.contains(&on.output) {
                 let problem = format!("the model has no output {:?}, only {}", on.output, outputs.join(", "));
                 return Err(Error::setting("losses and metrics", problem));
             }
@@ -63,7 +66,7 @@ impl Fields {
         let mut types = Vec::new();
         for name in &names {
             let missing = || {
-                let on = parts.compared().find(|on| on.target == *name);
+                let on = parts.compared().find(|on| on.target.as_ref() == Some(name));
                 let of = |on: &On| format!(", which the output {:?} is compared with", on.output);
                 let expected = format!("a field of this name{}", on.map(of).unwrap_or_default());
                 Error::Field { field: name.clone(), expected, got: there() }
@@ -207,6 +210,20 @@ fn check_weights(output: &str, field: &str, found: Option<Type>) -> Result<(), E
     }
 }
 
+/// Returns the field that a layer asks for, and the names of its outputs. Its errors come when it is traced
+/// for training.
+fn asked_by_layer(parts: &Parts, input: &str, ty: Option<Type>) -> (Vec<String>, Vec<String>) {
+    let mut names = vec![OUTPUT.to_owned()];
+    if let Some(ty) = ty {
+        let tape = Tape::with_precision(parts.precision);
+        let mut cx = Context::new(&tape, Mode::Train);
+        parts.model.forward(&mut cx, &Inputs::new(&tape, std::iter::once((input, &ty))));
+        parts.settle_with(cx.added());
+        names.extend(cx.added().values().map(|(name, _)| name.to_owned()));
+    }
+    (vec![input.to_owned()], names)
+}
+
 /// Returns the fields that a model asks for in training, in its order, and behind them those that it asks for
 /// in evaluations alone. Returns the names of its outputs, too.
 ///
@@ -218,7 +235,11 @@ fn asked_for(parts: &Parts, specs: &[FieldSpec]) -> Result<(Vec<String>, Vec<Str
     for mode in [Mode::Train, Mode::Evaluate] {
         let tape = Tape::with_precision(parts.precision);
         let inputs = Inputs::new(&tape, types.iter().map(|(name, ty)| (*name, ty)));
-        let outputs = parts.model.forward(&mut Context::new(&tape, mode), &inputs);
+        let mut cx = Context::new(&tape, mode);
+        let outputs = parts.model.forward(&mut cx, &inputs).with_added(&cx);
+        if mode == Mode::Train {
+            parts.settle_with(cx.added());
+        }
         tape.error().map_or(Ok(()), Err)?;
         let more: Vec<String> = inputs.used().into_iter().filter(|name| !all.contains(name)).collect();
         all.extend(more);

@@ -4,7 +4,8 @@ use unisono_graph::{Conditions, DType, OutputDecl, OutputKind, Program};
 use unisono_replica::{Outputs, Verdict};
 
 use crate::Error;
-use crate::compile::parts::{LossOn, On, Parts};
+use crate::compile::objective::{LossOn, On};
+use crate::compile::parts::Parts;
 use crate::compile::programs::{
     LOSS, LOSS_WEIGHT, PENALTY, PENALTY_GRADIENT, WEIGHT_SUM, predicted, weight_of_loss, weight_of_output,
 };
@@ -67,16 +68,20 @@ impl<'a> Reading<'a> {
     /// have any. The weights in the loss come from the loss, or else from the data.
     pub fn measured(&self, parts: &Parts, given: Option<&'a [f32]>, penalty: f64) -> Measured<'a> {
         let of_losses: Vec<Option<&[f32]>> =
-            (0..parts.losses.len()).map(|number| self.named(&weight_of_loss(number))).collect();
+            (0..parts.objective().losses.len()).map(|number| self.named(&weight_of_loss(number))).collect();
         let differ = of_losses.iter().any(Option::is_some);
         let in_loss = |at: usize, on: &On| {
-            let is_it = |other: &usize| parts.losses[*other].on == *on;
-            let number = if at < parts.measured_losses { Some(at) } else { (0..of_losses.len()).find(is_it) };
+            let is_it = |other: &usize| parts.objective().losses[*other].on == *on;
+            let number = if at < parts.objective().measured_losses {
+                Some(at)
+            } else {
+                (0..of_losses.len()).find(is_it)
+            };
             let own =
                 if differ { number.and_then(|number| of_losses[number]) } else { self.named(LOSS_WEIGHT) };
             own.or(given)
         };
-        let metrics = parts.metrics.iter().zip(&parts.measured).enumerate();
+        let metrics = parts.objective().metrics.iter().zip(&parts.objective().measured).enumerate();
         let metrics = metrics.map(|(at, (metric, on))| OfMetric {
             values: self.named(metric.name()).unwrap_or_default(),
             given: self.named(&weight_of_output(&on.output)).or(given),
@@ -87,7 +92,7 @@ impl<'a> Reading<'a> {
             losses: self.losses(),
             metrics: metrics.collect(),
             weights: self.named(LOSS_WEIGHT).or(given),
-            several: if differ { parts.losses.iter().map(counts).collect() } else { Vec::new() },
+            several: if differ { parts.objective().losses.iter().map(counts).collect() } else { Vec::new() },
             penalty,
         }
     }

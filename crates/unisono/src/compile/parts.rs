@@ -1,33 +1,29 @@
 //! What a trainer trains: the model, what is minimised and measured of which output, and the optimizer.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use unisono_graph::{Precision, Type, Var};
+use unisono_graph::Precision;
 
 use crate::compile::class_weights::check as check_class_weights;
+use crate::compile::objective::{Itself, LossOn, Objective, On};
 use crate::compile::phases::Phase;
 use crate::compile::weights::Weighing;
-use crate::model::context::FrozenNames;
-use crate::model::functional::{INPUT, Model, OUTPUT};
-use crate::objective::metrics::{Better, MeanInLoss, Reduction};
+use crate::model::context::{Added, FrozenNames};
+use crate::model::functional::{INPUT, Model};
 use crate::optimizers::RateChange;
-use crate::{Chain, CrossEntropy, Epoch, Error, Loss, Metric, OptimizerSettings, Sgd};
-
-/// The name of the field with the target of the loss.
-pub const TARGET: &str = "y";
+use crate::{Chain, CrossEntropy, Epoch, Error, OptimizerSettings, Sgd};
 
 /// What a trainer trains.
 pub(crate) struct Parts {
     pub model: Model,
-    /// The losses; at least one.
-    pub losses: Vec<LossOn>,
     pub optimizer: Chain,
-    pub metrics: Vec<Box<dyn Metric>>,
-    /// What each metric is measured on.
-    pub measured: Vec<On>,
-    /// The number of metrics that are losses by themselves. These are the first ones.
-    pub measured_losses: usize,
+    /// What is minimised and measured, as the builder was told.
+    pub told: Objective,
+    /// The same with what the model adds, once it was traced.
+    settled: OnceLock<Objective>,
+    /// Whether the builder was told a loss.
+    is_loss_set: bool,
     pub precision: Precision,
     /// What weighs the losses of outputs.
     pub weighing: Weighing,
@@ -37,28 +33,6 @@ pub(crate) struct Parts {
     pub frozen_statistics: Option<Arc<FrozenNames>>,
     /// Whether moving averages are used in the places of weights, where the model is not trained.
     pub uses_averages: bool,
-}
-
-/// An output of the model, and the field that it is compared with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct On {
-    pub output: String,
-    pub target: String,
-}
-
-/// A loss of an output, and what it counts in the sum of all.
-#[derive(Clone)]
-pub(crate) struct LossOn {
-    pub on: On,
-    pub loss: Arc<dyn Loss>,
-    pub weight: f32,
-}
-
-impl On {
-    /// Returns the only output of a [`Layer`](crate::Layer), and its target.
-    pub fn only() -> Self {
-        Self { output: OUTPUT.into(), target: TARGET.into() }
-    }
 }
 
 /// Returns the epochs of a history whose numbers are in a range.
@@ -73,11 +47,10 @@ impl Parts {
     pub fn new(model: Model) -> Self {
         Self {
             model,
-            losses: vec![LossOn::only(CrossEntropy::new())],
             optimizer: Sgd::new(0.01).into(),
-            metrics: Vec::new(),
-            measured: Vec::new(),
-            measured_losses: 0,
+            told: Objective { losses: vec![LossOn::only(CrossEntropy::new())], ..Objective::default() },
+            settled: OnceLock::new(),
+            is_loss_set: false,
             precision: Precision::F32,
             weighing: Weighing::default(),
             phases: Vec::new(),
@@ -86,16 +59,16 @@ impl Parts {
         }
     }
 
-    /// Measures a metric.
-    pub fn measure(&mut self, on: On, metric: Box<dyn Metric>) {
-        self.metrics.push(metric);
-        self.measured.push(on);
+    /// Returns what is minimised and measured: what the model adds belongs to it, once the model was traced.
+    pub fn objective(&self) -> &Objective {
+        self.settled.get().unwrap_or(&self.told)
     }
 
     /// Settles what is minimised and what is measured of it, after losses or phases were added. Where the
-    /// trainer has no loss of its own, the losses of all phases are measured. Where there are several losses,
-    /// each is measured by itself, before all metrics.
+    /// trainer has no loss of its own, the losses of all phases are measured.
     pub fn settle_losses(&mut self, has_own: bool) {
+        self.is_loss_set = has_own;
+        self.settled = OnceLock::new();
         if !has_own {
             let mut losses: Vec<LossOn> = Vec::new();
             for part in self.phases.iter().flat_map(|phase| &phase.losses) {
@@ -105,22 +78,40 @@ impl Parts {
                 }
             }
             if !losses.is_empty() {
-                self.losses = losses;
+                self.told.losses = losses;
             }
         }
-        self.metrics.drain(..self.measured_losses);
-        self.measured.drain(..self.measured_losses);
-        self.measured_losses = if self.losses.len() < 2 { 0 } else { self.losses.len() };
-        let names = names_of_losses(&self.losses[..self.measured_losses]);
-        for (at, (LossOn { on, loss, .. }, name)) in self.losses.iter().zip(names).enumerate() {
-            self.metrics.insert(at, Box::new(PartLoss { name, loss: Arc::clone(loss) }));
-            self.measured.insert(at, on.clone());
-        }
+        self.told.settle();
+    }
+
+    /// Adds the losses and metrics that the model adds by itself, by the names of their values. The first
+    /// call counts. A loss that the builder was told too has the weight from there. The default loss is left
+    /// out where the model adds one.
+    pub fn settle_with(&self, added: &Added) {
+        let own = || {
+            let mut all = self.told.clone();
+            let has_default = !self.is_loss_set && self.phases.iter().all(|phase| phase.losses.is_empty());
+            if has_default && !added.losses.is_empty() {
+                all.losses.clear();
+            }
+            let losses = added.losses.iter().map(|(name, _, weight)| LossOn::itself(name, *weight));
+            for loss in losses {
+                if !all.losses.iter().any(|other| other.on == loss.on) {
+                    all.losses.push(loss);
+                }
+            }
+            for (name, _) in &added.metrics {
+                all.measure(On::itself(name), Arc::new(Itself(name.clone())));
+            }
+            all.settle();
+            all
+        };
+        self.settled.get_or_init(own);
     }
 
     /// Returns the losses that are measured, and those that phases minimise.
     pub fn all_losses(&self) -> impl Iterator<Item = &LossOn> {
-        self.losses.iter().chain(self.phases.iter().flat_map(|phase| &phase.losses))
+        self.objective().losses.iter().chain(self.phases.iter().flat_map(|phase| &phase.losses))
     }
 
     /// Returns the optimizers: that of each phase, or the only one.
@@ -262,16 +253,19 @@ impl Parts {
 
     /// Returns the metrics' names, in order.
     pub fn metric_names(&self) -> Vec<String> {
-        self.metrics.iter().map(|metric| metric.name().to_owned()).collect()
+        self.objective().metrics.iter().map(|metric| metric.name().to_owned()).collect()
     }
 
     /// Returns the name of the loss, or those of all with their outputs and what they count.
     pub fn loss_name(&self) -> String {
-        match &self.losses[..] {
+        match &self.objective().losses[..] {
             [LossOn { loss, weight: 1.0, .. }] => loss.name().to_owned(),
             several => {
-                let named = |LossOn { on, loss, weight }: &LossOn| {
-                    format!("{} of {} as {} x {weight}", loss.name(), on.output, on.target)
+                let named = |LossOn { on, loss, weight }: &LossOn| match &on.target {
+                    Some(target) => {
+                        format!("{} of {} as {target} x {weight}", loss.name(), on.output)
+                    }
+                    None => format!("{} itself x {weight}", on.output),
                 };
                 several.iter().map(named).collect::<Vec<_>>().join(", ")
             }
@@ -280,15 +274,15 @@ impl Parts {
 
     /// Returns what losses and metrics compare.
     pub fn compared(&self) -> impl Iterator<Item = &On> {
-        self.all_losses().map(|part| &part.on).chain(&self.measured)
+        self.all_losses().map(|part| &part.on).chain(&self.objective().measured)
     }
 
     /// Returns the fields that losses and metrics compare with, each once.
     pub fn targets(&self) -> Vec<&str> {
         let mut targets = Vec::new();
-        for on in self.compared() {
-            if !targets.contains(&&*on.target) {
-                targets.push(&*on.target);
+        for target in self.compared().filter_map(|on| on.target.as_deref()) {
+            if !targets.contains(&target) {
+                targets.push(target);
             }
         }
         targets
@@ -297,85 +291,5 @@ impl Parts {
     /// Returns the field that the model takes, if it is a layer.
     pub fn only_input(&self) -> Option<&'static str> {
         self.model.layer().map(|_| INPUT)
-    }
-}
-
-impl LossOn {
-    /// Returns the only loss of a model with one output.
-    pub fn only(loss: impl Loss + 'static) -> Self {
-        Self { on: On::only(), loss: Arc::new(loss), weight: 1.0 }
-    }
-}
-
-/// Returns the names of several losses as metrics: those of their outputs, and where an output has several
-/// losses, what else tells them apart.
-fn names_of_losses(losses: &[LossOn]) -> Vec<String> {
-    let forms: [fn(&LossOn) -> String; 3] = [
-        |part| format!("{} loss", part.on.output),
-        |part| format!("{} as {} loss", part.on.output, part.on.target),
-        |part| format!("{} as {} loss: {}", part.on.output, part.on.target, part.loss.name()),
-    ];
-    let name = |(at, part): (usize, &LossOn)| {
-        let is_alone = |form: &&fn(&LossOn) -> String| {
-            let name = form(part);
-            losses.iter().filter(|other| form(other) == name).count() == 1
-        };
-        forms
-            .iter()
-            .find(is_alone)
-            .map_or_else(|| format!("{} {}", forms[2](part), at + 1), |form| form(part))
-    };
-    losses.iter().enumerate().map(name).collect()
-}
-
-/// A loss that is one of several, as a metric.
-struct PartLoss {
-    name: String,
-    loss: Arc<dyn Loss>,
-}
-
-impl Metric for PartLoss {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn better(&self) -> Option<Better> {
-        Some(Better::Lower)
-    }
-
-    fn per_sample(&self, output: &Var, target: &Var) -> Var {
-        self.loss.per_sample(output, target)
-    }
-
-    fn reduction(&self) -> Option<&dyn Reduction> {
-        Some(&MeanInLoss)
-    }
-}
-
-/// A metric under another name.
-pub(crate) struct Named<M> {
-    pub name: String,
-    pub metric: M,
-}
-
-impl<M: Metric> Metric for Named<M> {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
-        self.metric.accepts(output, target)
-    }
-
-    fn better(&self) -> Option<Better> {
-        self.metric.better()
-    }
-
-    fn per_sample(&self, output: &Var, target: &Var) -> Var {
-        self.metric.per_sample(output, target)
-    }
-
-    fn reduction(&self) -> Option<&dyn Reduction> {
-        self.metric.reduction()
     }
 }

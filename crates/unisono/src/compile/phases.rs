@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::compile::parts::{LossOn, On};
+use crate::compile::objective::{LossOn, On};
 use crate::{Chain, Loss, Sgd};
 
 /// Accepts a parameter by its name.
@@ -82,8 +82,18 @@ impl Phase {
         loss: impl Loss + 'static,
         weight: f32,
     ) -> Self {
-        let on = On { output: output.into(), target: target.into() };
+        let on = On::new(output, target);
         self.losses.push(LossOn { on, loss: Arc::new(loss), weight });
+        self
+    }
+
+    /// Minimises a value that the model makes, which counts `weight` times: a loss of
+    /// [`Context::loss`](crate::Context::loss), or an output, of which the mean of each sample counts. It has
+    /// no target. Default: the trainer's losses.
+    ///
+    /// Errors: those of [`Builder::minimize`](crate::Builder::minimize).
+    pub fn minimize(mut self, name: &str, weight: f32) -> Self {
+        self.losses.push(LossOn::itself(name, weight));
         self
     }
 

@@ -104,7 +104,7 @@ impl Plan {
         let outputs = programs.train().outputs();
         let is_value = |output: &&OutputDecl| output.kind == OutputKind::Value;
         let width = |name: &str| outputs.iter().filter(is_value).find(|output| output.name == name);
-        let widths = self.parts.metrics.iter().map(|metric| width(metric.name()));
+        let widths = self.parts.objective().metrics.iter().map(|metric| width(metric.name()));
         widths.map(|output| output.map_or(0, |output| output.ty.count())).collect()
     }
 

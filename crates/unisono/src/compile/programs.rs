@@ -16,7 +16,8 @@ use unisono_graph::{
 use crate::compile::averages::Averages;
 use crate::compile::carries;
 use crate::compile::fields::{Fields, WEIGHT};
-use crate::compile::parts::{LossOn, On, Parts};
+use crate::compile::objective::{LossOn, On};
+use crate::compile::parts::Parts;
 use crate::compile::weights::{Weighed, differ};
 use crate::error::caught;
 use crate::identity::graph::of_graph;
@@ -332,20 +333,22 @@ impl Trace {
         }
         cx.freeze_statistics(parts.frozen_statistics.clone());
         let inputs = fields.declare(&tape);
-        let outputs = parts.model.forward(&mut cx, &inputs);
+        let outputs = parts.model.forward(&mut cx, &inputs).with_added(&cx);
         // An error of the model comes before what follows from it.
         check(&tape)?;
         fits(&tape, parts, &inputs, &outputs);
         check(&tape)?;
-        let compared = |on: &On| Some((outputs.get(&on.output)?, inputs.get(&on.target)?));
-        let losses = trace_losses(parts, &parts.losses, &inputs, &outputs, mode);
+        let compared = |on: &On| compared(on, &inputs, &outputs);
+        let losses = trace_losses(parts, &parts.objective().losses, &inputs, &outputs, mode);
         let sum = losses.iter().map(|loss| loss.counted.clone()).reduce(|sum, loss| sum + loss);
         tape.output(LOSS, &sum.unwrap_or_else(|| tape.constant(0.0)));
         check(&tape)?;
         declare_weights(&tape, parts, &losses, &inputs);
-        for (at, (metric, on)) in parts.metrics.iter().zip(&parts.measured).enumerate() {
+        for (at, (metric, on)) in
+            parts.objective().metrics.iter().zip(&parts.objective().measured).enumerate()
+        {
             let Some((output, target)) = compared(on) else { continue };
-            let each = match losses.get(at).filter(|_| at < parts.measured_losses) {
+            let each = match losses.get(at).filter(|_| at < parts.objective().measured_losses) {
                 Some(loss) => loss.each.clone(),
                 None => {
                     let traced = caught(|| tape.in_f32(|| metric.per_sample(output, target)));
@@ -357,7 +360,7 @@ impl Trace {
             };
             let each = measured(&tape, &**metric, each);
             // In training a layer may normalise by the batch, and a loss may compare the samples of one.
-            if mode == Mode::Evaluate && at >= parts.measured_losses {
+            if mode == Mode::Evaluate && at >= parts.objective().measured_losses {
                 measures_samples_alone(&tape, &**metric, &each, output)?;
             }
             tape.output(metric.name(), &each);
@@ -366,6 +369,12 @@ impl Trace {
         check(&tape)?;
         Ok(Self { tape, cx, inputs, outputs, losses })
     }
+}
+
+/// Returns an output and what it is compared with, which is the output where it has no target.
+fn compared<'a>(on: &On, inputs: &'a Inputs, outputs: &'a Outputs) -> Option<(&'a Var, &'a Var)> {
+    let output = outputs.get(&on.output)?;
+    Some((output, on.target.as_deref().map_or(Some(output), |target| inputs.get(target))?))
 }
 
 /// Traces losses of outputs with their weights.
@@ -377,8 +386,8 @@ fn trace_losses(
     mode: Mode,
 ) -> Vec<Weighed> {
     let traced = losses.iter().filter_map(|part| {
-        let compared = [outputs.get(&part.on.output)?, inputs.get(&part.on.target)?];
-        Some(Weighed::trace(part, &parts.weighing, inputs, compared, mode == Mode::Train))
+        let (output, target) = compared(&part.on, inputs, outputs)?;
+        Some(Weighed::trace(part, &parts.weighing, inputs, [output, target], mode == Mode::Train))
     });
     traced.collect()
 }

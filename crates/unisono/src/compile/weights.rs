@@ -7,7 +7,7 @@ use unisono_graph::{DType, GraphError, Lead, Tape, Type, Var};
 
 use crate::compile::class_weights::{weight_of_labels, weight_of_samples};
 use crate::compile::fields::WEIGHT;
-use crate::compile::parts::LossOn;
+use crate::compile::objective::LossOn;
 use crate::model::Inputs;
 
 /// The weights of losses that do not come from the field `w`.
@@ -43,9 +43,9 @@ pub(crate) struct Weighed {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct By {
     /// The loss, where it has weights of its own, and the field that these follow from.
-    loss: Option<(usize, String)>,
+    loss: Option<(usize, Option<String>)>,
     /// The output and the field with the labels, where classes have weights.
-    classes: Option<(String, String)>,
+    classes: Option<(String, Option<String>)>,
     /// The field with weights.
     field: Option<String>,
 }

@@ -1,10 +1,15 @@
 //! The context: what a layer asks while the model is traced.
 
+mod added;
+mod values;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use unisono_graph::{Graph, GraphError, Lead, NodeId, StateKind, Tape, Type, Var};
+
+pub(crate) use added::Added;
 
 use crate::model::ids;
 use crate::model::reparametrize::Reparametrize;
@@ -75,7 +80,10 @@ pub struct Context {
     carry_at: BTreeMap<NodeId, usize>,
     summary: Vec<SummaryLine>,
     penalties: Vec<Var>,
+    added: Added,
     ids: Vec<(Var, usize)>,
+    /// How often each layer has drawn numbers.
+    drawn: BTreeMap<String, usize>,
     /// How often each path was entered.
     entered: BTreeMap<String, usize>,
     /// The number of layers around this point that are applied again.
@@ -108,7 +116,9 @@ impl Context {
             carry_at: BTreeMap::new(),
             summary: vec![],
             penalties: vec![],
+            added: Added::default(),
             ids: vec![],
+            drawn: BTreeMap::new(),
             entered: BTreeMap::new(),
             again: 0,
             frozen: 0,

@@ -146,6 +146,11 @@ impl Outputs {
         self
     }
 
+    /// Adds the losses and metrics that the model added by itself.
+    pub(crate) fn with_added(self, cx: &Context) -> Self {
+        cx.added().values().fold(self, |outputs, (name, value)| outputs.with(name, value))
+    }
+
     /// Returns an output by its name.
     pub(crate) fn get(&self, name: &str) -> Option<&Var> {
         self.iter().find(|(own, _)| *own == name).map(|(_, value)| value)

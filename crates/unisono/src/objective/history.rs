@@ -1,5 +1,7 @@
 //! The history of a run: what was measured, epoch by epoch.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::objective::metrics::{Metric, MetricKind, Table, reduction};
@@ -83,7 +85,7 @@ impl Epoch {
     }
 
     /// Returns an epoch of zeros. It shows, before a run, which metrics will be measured.
-    pub(crate) fn unmeasured(metrics: &[Box<dyn Metric>]) -> Self {
+    pub(crate) fn unmeasured(metrics: &[Arc<dyn Metric>]) -> Self {
         let metrics = names_of_numbers(metrics).into_iter().map(|name| (name, 0.0)).collect();
         Self { train: Evaluation { metrics, ..Evaluation::default() }, ..Self::default() }
     }
@@ -97,7 +99,7 @@ impl Epoch {
 }
 
 /// Returns the names of the metrics whose results are numbers, in order.
-pub(crate) fn names_of_numbers(metrics: &[Box<dyn Metric>]) -> Vec<String> {
+pub(crate) fn names_of_numbers(metrics: &[Arc<dyn Metric>]) -> Vec<String> {
     let are_numbers = metrics.iter().filter(|metric| reduction(&***metric).kind() != MetricKind::Table);
     are_numbers.map(|metric| metric.name().to_owned()).collect()
 }

@@ -1,6 +1,7 @@
 //! The running sums of an epoch or an evaluation, from which an [`Evaluation`] is made.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use unisono_checkpoint::{Tensor, TensorDType, Tensors};
@@ -67,12 +68,12 @@ const LONGEST_LIST: usize = 4096;
 
 impl Running {
     /// Adds a batch, sample by sample in order.
-    pub fn add(&mut self, metrics: &[Box<dyn Metric>], batch: &Measured<'_>) {
+    pub fn add(&mut self, metrics: &[Arc<dyn Metric>], batch: &Measured<'_>) {
         self.add_of(metrics, batch, |_| true);
     }
 
     /// Returns what a step measured alone. Metrics that are computed at the end only are not in it.
-    pub fn of_step(metrics: &[Box<dyn Metric>], batch: &Measured<'_>) -> Evaluation {
+    pub fn of_step(metrics: &[Arc<dyn Metric>], batch: &Measured<'_>) -> Evaluation {
         let mut step = Self::default();
         step.add_of(metrics, batch, |kind| kind == MetricKind::EachStep);
         step.so_far(metrics)
@@ -81,7 +82,7 @@ impl Running {
     /// Adds a batch for the metrics of some kinds.
     fn add_of(
         &mut self,
-        metrics: &[Box<dyn Metric>],
+        metrics: &[Arc<dyn Metric>],
         batch: &Measured<'_>,
         counts: impl Fn(MetricKind) -> bool,
     ) {
@@ -174,16 +175,16 @@ impl Running {
     }
 
     /// Returns the loss so far and the metrics that every step has.
-    pub fn so_far(&self, metrics: &[Box<dyn Metric>]) -> Evaluation {
+    pub fn so_far(&self, metrics: &[Arc<dyn Metric>]) -> Evaluation {
         self.evaluation(metrics, |kind| kind == MetricKind::EachStep)
     }
 
     /// Returns the loss and all metrics.
-    pub fn finish(&self, metrics: &[Box<dyn Metric>]) -> Evaluation {
+    pub fn finish(&self, metrics: &[Arc<dyn Metric>]) -> Evaluation {
         self.evaluation(metrics, |_| true)
     }
 
-    fn evaluation(&self, metrics: &[Box<dyn Metric>], counts: impl Fn(MetricKind) -> bool) -> Evaluation {
+    fn evaluation(&self, metrics: &[Arc<dyn Metric>], counts: impl Fn(MetricKind) -> bool) -> Evaluation {
         let mean = self.mean_loss();
         let penalty = if self.steps == 0 { 0.0 } else { self.penalty / self.steps as f64 };
         let mut evaluation =
@@ -208,7 +209,7 @@ impl Running {
 
     /// Returns the names of what is NaN in an evaluation made of these sums because nothing was measured: no
     /// value of a sample is NaN.
-    pub fn unmeasured(&self, metrics: &[Box<dyn Metric>], evaluation: &Evaluation) -> Vec<String> {
+    pub fn unmeasured(&self, metrics: &[Arc<dyn Metric>], evaluation: &Evaluation) -> Vec<String> {
         let has_nan = |state: &MetricState| {
             state.sums.iter().any(|sum| sum.is_nan()) || state.kept.iter().any(|kept| kept.is_nan())
         };
@@ -300,7 +301,7 @@ impl Running {
 
     /// Says which metric's saved state is not one that the metric starts with. `widths` are the numbers of
     /// values that the metrics have of a sample.
-    pub fn problem(&self, metrics: &[Box<dyn Metric>], widths: &[usize]) -> Option<String> {
+    pub fn problem(&self, metrics: &[Arc<dyn Metric>], widths: &[usize]) -> Option<String> {
         if self.metrics.is_empty() && self.samples == 0 {
             return None;
         }

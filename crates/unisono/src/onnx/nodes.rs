@@ -2,11 +2,11 @@
 
 use unisono_graph::ops::{
     Attention, Broadcast, Checkpoint, Col2Im, Concat, Detach, Embed, Im2Col, Input, Iota, MatMul, Pad,
-    Permute, Reduce, Reshape, Slice, Take, ToF32, Window,
+    Permute, Reduce, Reshape, Slice, Take, ToF32, ToI32, Window,
 };
 use unisono_graph::{DType, Graph, Lead, Lowering, Node, NodeId, ReduceKind, Type};
 
-use crate::onnx::proto::{Attribute, BOOL, FLOAT, FLOAT16, INT64, Proto};
+use crate::onnx::proto::{Attribute, BOOL, FLOAT, FLOAT16, INT32, INT64, Proto};
 
 /// Writes the nodes of a graph. `leaves` are the names of the inputs, states and constants by their nodes.
 pub(super) struct Writer<'a> {
@@ -45,6 +45,9 @@ impl Writer<'_> {
         }
         if op.is::<ToF32>() {
             return Ok(self.cast(first, FLOAT));
+        }
+        if op.is::<ToI32>() {
+            return Ok(self.cast(first, INT32));
         }
         if let Some(Broadcast { dims, .. }) = op.downcast_ref() {
             return Ok(self.broadcast(first, node, dims));

@@ -143,7 +143,10 @@ impl Saving {
     /// # Errors
     /// What makes a checkpoint the best is neither the loss nor one of the metrics, or a metric does not say
     /// which values are better.
-    pub(crate) fn settle(&mut self, metrics: &[Box<dyn crate::Metric>]) -> Result<Option<String>, Error> {
+    pub(crate) fn settle(
+        &mut self,
+        metrics: &[std::sync::Arc<dyn crate::Metric>],
+    ) -> Result<Option<String>, Error> {
         let Some(best) = &self.best else { return Ok(None) };
         let (name, wrong) = (best.name().to_owned(), |problem| Err(Error::setting("keep best", problem)));
         let names = names_of_numbers(metrics);

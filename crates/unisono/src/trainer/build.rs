@@ -63,8 +63,9 @@ impl Builder {
 
     /// Traces and compiles all programs.
     fn traced(&self, fields: &[FieldSpec]) -> Result<Programs, Error> {
+        let fields = Fields::of(&self.parts, fields)?;
         self.check()?;
-        Programs::trace(&self.parts, &Fields::of(&self.parts, fields)?, self.layout())
+        Programs::trace(&self.parts, &fields, self.layout())
     }
 
     /// Returns the number of the model's parameters (Keras's `count_params`, of the weights that are
@@ -166,7 +167,8 @@ impl Builder {
     fn build_here(mut self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
         let mut fields = Fields::of(&self.parts, fields)?;
         self.check()?;
-        let control = RunControl::of(self.callbacks.kept(&Epoch::unmeasured(&self.parts.metrics))?);
+        let control =
+            RunControl::of(self.callbacks.kept(&Epoch::unmeasured(&self.parts.objective().metrics))?);
         let layout = self.layout();
         // To load drivers takes as long as to trace and compile a model.
         let find = || selected(&self.adapters, self.arithmetic);
@@ -318,7 +320,7 @@ fn identity(
     let mut named = settings.named(scaling);
     let mut not_covered = optimizer.not_covered().to_vec();
     // Of the losses that are measured, the settings are in the graph.
-    for metric in &parts.metrics[parts.measured_losses..] {
+    for metric in &parts.objective().metrics[parts.objective().measured_losses..] {
         match metric.reduction().map(Reduction::settings) {
             Some(Some(settings)) => named.push((format!("metric {:?}", metric.name()), settings)),
             Some(None) => not_covered.push(format!("the reduction of the metric {:?}", metric.name())),
@@ -341,7 +343,7 @@ fn identity(
 /// measured, and then the empty history.
 fn observe_nothing(parts: &mut Parts) -> Result<(), Error> {
     let unknown = |problem| Error::setting("optimizer", problem);
-    let unmeasured = [Epoch::unmeasured(&parts.metrics)];
+    let unmeasured = [Epoch::unmeasured(&parts.objective().metrics)];
     parts.observe_each(|_| &unmeasured).map_err(unknown)?;
     parts.observe(&[]).map_err(unknown)
 }

@@ -8,7 +8,9 @@ use unisono_graph::{Layout, Precision};
 use unisono_replica::{Assignment, Audits, Options};
 use unisono_world::World;
 
-use crate::compile::parts::{LossOn, Named, On, Parts};
+use crate::compile::objective::{LossOn, Named, On};
+
+use crate::compile::parts::Parts;
 use crate::model::Model;
 use crate::observe::observer::Observer;
 use crate::observe::watch::Watched;
@@ -90,7 +92,7 @@ impl Builder {
 
     /// Sets the loss of a model with one output. Default: [`CrossEntropy`](crate::CrossEntropy).
     pub fn loss(mut self, loss: impl Loss + 'static) -> Self {
-        (self.parts.losses, self.has_losses) = (vec![LossOn::only(loss)], false);
+        (self.parts.told.losses, self.has_losses) = (vec![LossOn::only(loss)], false);
         self.is_loss_set = true;
         self.parts.settle_losses(true);
         self
@@ -130,14 +132,28 @@ impl Builder {
         loss: impl Loss + 'static,
         weight: f32,
     ) -> Self {
+        self.add_loss(LossOn { on: On::new(output, target), loss: Arc::new(loss), weight });
+        self
+    }
+
+    /// Minimises a value that the model makes, which counts `weight` times: a loss of
+    /// [`Context::loss`](crate::Context::loss) with another weight than it has there, or an output, of which
+    /// the mean of each sample counts. It has no target.
+    ///
+    /// Errors, when the trainer is built: the model has no such value, it is not of f32, or the weight is
+    /// negative or not finite.
+    pub fn minimize(mut self, name: &str, weight: f32) -> Self {
+        self.add_loss(LossOn::itself(name, weight));
+        self
+    }
+
+    fn add_loss(&mut self, loss: LossOn) {
         self.is_loss_set = true;
         if !std::mem::replace(&mut self.has_losses, true) {
-            self.parts.losses.clear();
+            self.parts.told.losses.clear();
         }
-        let on = On { output: output.into(), target: target.into() };
-        self.parts.losses.push(LossOn { on, loss: Arc::new(loss), weight });
+        self.parts.told.losses.push(loss);
         self.parts.settle_losses(true);
-        self
     }
 
     /// Sets the optimizer. Default: [`Sgd`](crate::Sgd) with a learning rate of 0.01.
@@ -148,7 +164,7 @@ impl Builder {
 
     /// Adds a metric of a model with one output. Default: none.
     pub fn metric(mut self, metric: impl Metric + 'static) -> Self {
-        self.parts.measure(On::only(), Box::new(metric));
+        self.parts.told.measure(On::only(), Arc::new(metric));
         self
     }
 
@@ -160,9 +176,9 @@ impl Builder {
 
     /// Adds a metric as [`Builder::metric_of`] does, but compares the output with a field of another name.
     pub fn metric_between(mut self, output: &str, target: &str, metric: impl Metric + 'static) -> Self {
-        let on = On { output: output.into(), target: target.into() };
+        let on = On::new(output, target);
         let name = format!("{output} {}", metric.name());
-        self.parts.measure(on, Box::new(Named { name, metric }));
+        self.parts.told.measure(on, Arc::new(Named { name, metric }));
         self
     }
 

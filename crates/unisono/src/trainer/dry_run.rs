@@ -46,7 +46,7 @@ impl Trainer {
         train: &Loader,
         validation: Option<&Loader>,
     ) -> Result<(Evaluation, Option<Evaluation>), Error> {
-        let mut last = Running::default().finish(&self.plan.parts.metrics);
+        let mut last = Running::default().finish(&self.plan.parts.objective().metrics);
         let epoch = self.position().epoch;
         for batch in self.reader(train).limit_batches(BATCHES).epoch(epoch)? {
             let batch = batch?;

@@ -120,7 +120,7 @@ impl Trainer {
             let reading = Reading::new(program, &outcome.outputs);
             let given = self.weights_of(&batch, gathered.as_deref());
             let parts = &self.plan.parts;
-            running.add(&parts.metrics, &reading.measured(parts, given, 0.0));
+            running.add(&parts.objective().metrics, &reading.measured(parts, given, 0.0));
         }
         if let [first, others @ ..] = batches.skip_reasons() {
             let others =
@@ -128,7 +128,7 @@ impl Trainer {
             self.watch.note(&format!("an evaluation skipped {first}{others}"));
         }
         self.check_after_use()?;
-        let metrics = &self.plan.parts.metrics;
+        let metrics = &self.plan.parts.objective().metrics;
         let evaluation = running.finish(metrics);
         if let Some((what, message)) = running.take_panic() {
             return Err(Error::Panic { what, message });

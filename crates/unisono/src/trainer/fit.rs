@@ -376,7 +376,7 @@ impl Trainer {
     /// Ends an epoch: evaluates, and adds to the history. An epoch ends completely or not at all, so
     /// everything that may fail is done first.
     fn end_epoch(&mut self, epoch: u32, validation: Option<&Loader>) -> Result<(), Error> {
-        let metrics = &self.plan.parts.metrics;
+        let metrics = &self.plan.parts.objective().metrics;
         let train = self.state.running.finish(metrics);
         self.watch.panicked = self.watch.panicked.take().or(self.state.running.take_panic());
         self.watch.unmeasured("an epoch of training", &self.state.running.unmeasured(metrics, &train));

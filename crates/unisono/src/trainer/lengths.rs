@@ -92,7 +92,7 @@ impl Trainer {
         }
         // What a metric keeps of samples of all lengths is one state.
         let widths = self.plan.metric_widths_of(programs).into_iter().zip(self.plan.metric_widths());
-        self.plan.parts.metrics.iter().zip(widths).find_map(|(metric, widths)| {
+        self.plan.parts.objective().metrics.iter().zip(widths).find_map(|(metric, widths)| {
             let sums = |width: usize| reduction(&**metric).start(width).sums.len();
             let (short, long) = (sums(widths.0), sums(widths.1));
             let name = metric.name();

@@ -69,7 +69,8 @@ impl Trainer {
             path: loaded.path.clone(),
             problem: format!("does not fit the model and its optimizer:\n{report}"),
         })?;
-        let metrics = run.state.running.problem(&self.plan.parts.metrics, &self.plan.metric_widths());
+        let metrics =
+            run.state.running.problem(&self.plan.parts.objective().metrics, &self.plan.metric_widths());
         if let Some(problem) = metrics {
             return Err(Error::Resume { path: loaded.path, problem });
         }

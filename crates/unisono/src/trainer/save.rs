@@ -33,7 +33,7 @@ impl Trainer {
     /// The directory cannot be written, or another run uses it. On several machines: the directory has no
     /// name, such as `/`. The metric of [`Saving::keep_best`] does not exist. An adapter cannot be probed.
     pub fn save_to(&mut self, mut saving: Saving) -> Result<(), Error> {
-        let note = saving.settle(&self.plan.parts.metrics)?;
+        let note = saving.settle(&self.plan.parts.objective().metrics)?;
         note.iter().for_each(|note| self.watch.note(note));
         // Checkpoints name the classes. Probing now delays no step.
         self.crew.classes.probed()?;

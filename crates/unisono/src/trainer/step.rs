@@ -295,7 +295,7 @@ impl Trainer {
     ) -> Step {
         let program = self.plan.programs_of(batch).train_in(phase);
         let reading = Reading::new(program, &outcome.outputs);
-        let metrics = &self.plan.parts.metrics;
+        let metrics = &self.plan.parts.objective().metrics;
         let measured = reading.measured(&self.plan.parts, given, reading.penalty());
         let state = &mut self.state;
         match (outcome.committed, overflowed) {

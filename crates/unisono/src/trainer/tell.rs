@@ -88,7 +88,7 @@ impl Trainer {
             return;
         }
         let (summary, optimizer) = (self.summary(), self.plan.parts.optimizer_settings());
-        let metrics = names_of_numbers(&self.plan.parts.metrics);
+        let metrics = names_of_numbers(&self.plan.parts.objective().metrics);
         let Self { state, watch, .. } = self;
         let (position, history) = (&state.position, &state.history);
         let done = position.data.position.sample;

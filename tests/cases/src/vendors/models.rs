@@ -3,10 +3,11 @@
 use unisono::data::{Loader, Memory, Values};
 use unisono::{
     Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, AvgPool2d, BatchNorm, Chain, Context, Conv1d, Conv2d,
-    ConvTranspose2d, Dense, Dropout, Elu, Embedding, Flatten, FromFn, Gelu, GlobalAvgPool2d, GroupNorm, Gru,
-    HardSwish, InstanceNorm, Lamb, Lars, Layer, LayerNorm, Lion, Lstm, MaxPool2d, Mish, MultiHeadAttention,
-    Muon, NAdam, PRelu, Relu, RmsNorm, RmsProp, Sequential, Sgd, Sigmoid, Silu, SimpleRnn, Softmax, Softplus,
-    Tanh, Trainer, TransformerBlock, Upsample2d, Var,
+    ConvTranspose1d, ConvTranspose2d, Dense, DropPath, Dropout, Elu, Embedding, Flatten, FromFn, Gelu,
+    GlobalAvgPool2d, GroupNorm, Gru, HardSwish, InstanceNorm, Lamb, Lars, Layer, LayerNorm, LayerScale, Lion,
+    Lstm, MaxPool2d, Mish, MultiHeadAttention, Muon, NAdam, PRelu, Relu, Resize2d, RmsNorm, RmsProp,
+    Sequential, Sgd, Sigmoid, Silu, SimpleRnn, Softmax, Softplus, SqueezeExcite, Tanh, TimeDistributed,
+    Trainer, TransformerBlock, Upsample2d, Var,
 };
 use unisono_gpu::Adapter;
 use unisono_random::Draws;
@@ -111,6 +112,23 @@ pub fn models() -> Vec<Model> {
     all
 }
 
+/// Draws, moves, adds up and sorts the rows of sequences, and goes on from a state: `[B, 6, 8]` to `[B, 13, 8]`.
+fn values(cx: &mut Context, x: &Var) -> Var {
+    let ids = |cx: &mut Context, n: f32| (cx.uniform(&[6]) * n).to_i32();
+    let rows = x.gather_rows(&ids(cx, 6.0));
+    let sums = rows.segment_sum(&ids(cx, 4.0), 4) * cx.constant("scale", &[4, 1], &[1.0, 0.5, 0.25, 2.0]);
+    let sorted = (x + cx.normal(&[6, 8]) * 0.1).sort().0.cumulative_max(-1);
+    let mut state = vec![];
+    cx.within("rnn", "gru", |cx| {
+        let (all, last) = Gru::new(8).with_state(cx, x, None, &[]);
+        state = last;
+        all
+    });
+    let after = cx.within("rnn", "gru", |cx| Gru::new(8).with_state(cx, &sorted, None, &state).0);
+    let best = x.sum(&[-1]).argmax().to_i32().one_hot(3).reshape(&[3, 1]) * x.slice(1, 0..3);
+    sums.concat(&[&best, &after], 1)
+}
+
 /// Returns a model for each layer: the layer on vectors, images or sequences of 48 numbers.
 /// An optimizer and its name.
 type Named = (&'static str, fn() -> Chain);
@@ -153,6 +171,13 @@ fn layers() -> Vec<Model> {
         one("conv2d_groups", IMAGE, || Conv2d::new(4, 3).stride(2).padding(1).groups(2)),
         one("conv_transpose2d", IMAGE, || ConvTranspose2d::new(3, 3).stride([2, 1])),
         one("conv1d", SEQUENCE, || Conv1d::new(5, 3).causal()),
+        one("conv_transpose1d", SEQUENCE, || ConvTranspose1d::new(3, 3).stride(2)),
+        one("resize2d", IMAGE, || Resize2d::new([5, 2]).bicubic()),
+        one("squeeze_excite", IMAGE, || SqueezeExcite::new(2)),
+        one("drop_path", FLAT, || DropPath::new(0.3)),
+        one("layer_scale", FLAT, || LayerScale::new(0.5)),
+        one("time_distributed", SEQUENCE, || TimeDistributed::new(Dense::new(5))),
+        one("values", SEQUENCE, || FromFn::new("values", values)),
         one("max_pool2d", IMAGE, || MaxPool2d::new(2)),
         one("avg_pool2d", IMAGE, || AvgPool2d::new(3).stride(1).padding(1)),
         one("global_avg_pool2d", IMAGE, || GlobalAvgPool2d),

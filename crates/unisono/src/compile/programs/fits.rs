@@ -3,13 +3,14 @@
 use unisono_graph::{GraphError, Tape};
 
 use super::{LOSS, LOSS_WEIGHT, PENALTY, PENALTY_GRADIENT, WEIGHT_SUM, weight_of_loss, weight_of_output};
-use crate::compile::parts::{LossOn, On, Parts};
+use crate::compile::objective::{LossOn, On};
+use crate::compile::parts::Parts;
 use crate::model::{Inputs, Outputs};
 
 /// Returns whether a name is that of a value that a trainer measures by itself.
 fn is_own_name(parts: &Parts, name: &str) -> bool {
     [LOSS, LOSS_WEIGHT, WEIGHT_SUM, PENALTY, PENALTY_GRADIENT].contains(&name)
-        || (0..parts.losses.len()).any(|number| weight_of_loss(number) == name)
+        || (0..parts.objective().losses.len()).any(|number| weight_of_loss(number) == name)
         || parts.weighing.fields.keys().any(|output| weight_of_output(output) == name)
 }
 
@@ -24,8 +25,16 @@ pub(super) fn fits(tape: &Tape, parts: &Parts, inputs: &Inputs, outputs: &Output
         fail("model", format!("two outputs have the name {:?}", name.1));
     }
     let compared = |op: &str, on: &On| {
-        let (output, target) = (outputs.get(&on.output), inputs.get(&on.target));
-        if output.is_none() {
+        let output = outputs.get(&on.output);
+        let target = on.target.as_deref().map_or(output, |target| inputs.get(target));
+        if output.is_none() && on.target.is_none() {
+            let problem = format!(
+                "the model adds {:?} in training and not in evaluations: add it in both, as a number of 0 where \
+                 it does not count",
+                on.output
+            );
+            fail(op, problem);
+        } else if output.is_none() {
             let problem = format!("the model has no output {:?}, only {}", on.output, names.join(", "));
             fail(op, problem);
         }
@@ -37,9 +46,9 @@ pub(super) fn fits(tape: &Tape, parts: &Parts, inputs: &Inputs, outputs: &Output
             fail(loss.name(), problem);
         }
     }
-    for (at, (metric, on)) in parts.metrics.iter().zip(&parts.measured).enumerate() {
+    for (at, (metric, on)) in parts.objective().metrics.iter().zip(&parts.objective().measured).enumerate() {
         let name = metric.name();
-        if parts.metrics[..at].iter().any(|other| other.name() == name) {
+        if parts.objective().metrics[..at].iter().any(|other| other.name() == name) {
             fail_in("metrics", name, "two metrics have this name".into());
         } else if is_own_name(parts, name) {
             fail_in(

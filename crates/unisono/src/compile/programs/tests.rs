@@ -44,8 +44,8 @@ fn trace(
 ) -> Result<Programs, Error> {
     let spec = |name: &str| FieldSpec { name: name.into(), dtype: FieldDType::F32, shape: vec![3] };
     let mut parts = Parts::new(crate::Model::from(model));
-    (parts.losses, parts.optimizer) = (vec![LossOn::only(loss)], Sgd::new(0.1).into());
-    metric.into_iter().for_each(|metric| parts.measure(On::only(), Box::new(metric)));
+    (parts.told.losses, parts.optimizer) = (vec![LossOn::only(loss)], Sgd::new(0.1).into());
+    metric.into_iter().for_each(|metric| parts.told.measure(On::only(), Arc::new(metric)));
     let fields = Fields::of(&parts, &[spec("x"), spec("y")])?;
     Programs::trace(&parts, &fields, Layout::default())
 }
@@ -160,7 +160,7 @@ fn fields_that_evaluations_alone_take_are_there_and_a_weight_is_one_number_of_a_
             let scores = cx.apply("scores", &Dense::new(3), &x["x"]);
             Outputs::new().with(OUTPUT, &model(&scores, cx, x))
         }));
-        (parts.losses, parts.optimizer) = (vec![LossOn::only(MeanSquaredError)], Sgd::new(0.1).into());
+        (parts.told.losses, parts.optimizer) = (vec![LossOn::only(MeanSquaredError)], Sgd::new(0.1).into());
         let fields = Fields::of(&parts, &[("x", &[3][..]), ("y", &[3]), more].map(spec))?;
         Programs::trace(&parts, &fields, Layout::default()).map(|_| fields)
     };

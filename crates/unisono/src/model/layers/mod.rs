@@ -11,13 +11,16 @@ mod border;
 mod branches;
 mod conv1d;
 mod conv2d;
+mod conv_transpose1d;
 mod conv_transpose2d;
 mod dense;
+mod drop_path;
 mod dropout;
 mod embedding;
 mod flatten;
 pub mod functional;
 mod gaussian_noise;
+mod layer_scale;
 mod norms;
 mod p_relu;
 mod pool;
@@ -26,12 +29,16 @@ mod recompute;
 mod recurrent;
 mod resample;
 mod residual;
+mod resize;
 mod separable;
 mod sequential;
 mod settings;
 mod size;
+mod squeeze_excite;
+mod time_distributed;
 mod transformer;
 
+pub use functional::Interpolation;
 pub use recompute::Recompute;
 pub use size::Size;
 
@@ -66,13 +73,17 @@ crate::model::description::layers! {
         Conv1d::new(8, 3).stride(2).padding(1).dilation(3).causal().groups(2).no_bias(),
     conv2d::Conv2d = "conv2d":
         Conv2d::new(8, [3, 5]).stride(2).padding([1, 2]).dilation(3).groups(2).no_bias(),
+    conv_transpose1d::ConvTranspose1d = "conv_transpose1d":
+        ConvTranspose1d::new(4, 3).stride(3).padding(1).output_padding(1).dilation(2).groups(2).no_bias(),
     conv_transpose2d::ConvTranspose2d = "conv_transpose2d":
         ConvTranspose2d::new(4, 3).stride([3, 2]).padding(1).output_padding(1).dilation(2).groups(2),
     dense::Dense = "dense": Dense::new(7).input(5).no_bias(),
+    drop_path::DropPath = "drop_path": DropPath::new(0.3),
     dropout::Dropout = "dropout": Dropout::new(0.3),
     embedding::Embedding = "embedding": Embedding::new(3, 5).padding_idx(1),
     flatten::Flatten = "flatten": Flatten,
     gaussian_noise::GaussianNoise = "gaussian_noise": GaussianNoise::new(0.3),
+    layer_scale::LayerScale = "layer_scale": LayerScale::new(0.1).channels_first(),
     norms::GroupNorm = "group_norm": GroupNorm::new(4).epsilon(1e-3),
     norms::InstanceNorm = "instance_norm": InstanceNorm::new().affine().epsilon(1e-3),
     norms::LayerNorm = "layer_norm": LayerNorm::new().axes(2).epsilon(1e-3),
@@ -90,6 +101,7 @@ crate::model::description::layers! {
     recurrent::Lstm = "lstm": Lstm::new(3).layers(2).stateful().no_bias().dropout(0.1),
     recurrent::SimpleRnn = "simple_rnn": SimpleRnn::new(3).layers(2).last().no_bias(),
     resample::Upsample2d = "upsample2d": Upsample2d::new([2, 3]).bilinear(),
+    resize::Resize2d = "resize2d": Resize2d::by([1.5, 0.75]).bicubic().align_corners(),
     residual::Residual as ResidualDescription = "residual":
         Residual::new(Sequential::new().add(Relu).add(Tanh)).shortcut(Elu::new(0.1)),
     separable::DepthwiseConv2d = "depthwise_conv2d":
@@ -98,6 +110,9 @@ crate::model::description::layers! {
         SeparableConv2d::new(8, 3).multiplier(2).stride(2).padding(1).no_bias(),
     sequential::Sequential as SequentialDescription = "sequential":
         Sequential::new().add(Dense::new(3)).add(Residual::new(Relu)).add(Recompute::new(Tanh)),
+    squeeze_excite::SqueezeExcite = "squeeze_excite": SqueezeExcite::new(3).silu().hard_sigmoid(),
+    time_distributed::TimeDistributed as TimeDistributedDescription = "time_distributed":
+        TimeDistributed::new(Sequential::new().add(Dense::new(3)).add(Relu)),
     transformer::TransformerBlock = "transformer_block":
         TransformerBlock::new(2).causal().kv_heads(1).rotary().hidden(5).dropout(0.1),
 }

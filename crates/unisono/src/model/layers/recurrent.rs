@@ -15,6 +15,7 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// The formulas are those of [`functional::lstm`](super::functional::lstm), which also takes a start state.
 /// This layer starts from zeros, or from where the previous batch ended if it is
 /// [`stateful`](Self::stateful).
+/// [`with_state`](Self::with_state) starts from a state and returns the one after the last step.
 ///
 /// Shapes: `[B, T, in]` to `[B, T, H]`, all hidden states of the uppermost layer, or to `[B, H]`, its
 /// [`last`](Self::last) one. [`bidirectional`](Self::bidirectional) makes 2 H of H.
@@ -45,6 +46,7 @@ pub struct Lstm {
 /// The formulas are those of [`functional::gru`](super::functional::gru), which also takes a start state.
 /// This layer starts from zeros, or from where the previous batch ended if it is
 /// [`stateful`](Self::stateful).
+/// [`with_state`](Self::with_state) starts from a state and returns the one after the last step.
 ///
 /// Shapes: `[B, T, in]` to `[B, T, H]`, all hidden states of the uppermost layer, or to `[B, H]`, its
 /// [`last`](Self::last) one. [`bidirectional`](Self::bidirectional) makes 2 H of H.
@@ -165,7 +167,62 @@ macro_rules! recurrent {
             /// whose `mask` `[B, T]` is 0 leave the state as it is, and their output is zeros. `None` masks
             /// nothing.
             pub fn masked(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
-                self.shape.forward(self.name(), cx, x, mask, |cx, x, suffix, reverse| {
+                self.run(cx, x, mask, &[]).0
+            }
+
+            /// Computes the layer from a start state, such as a decoder's from its encoder's final one
+            /// (Keras's `initial_state` and `return_state=True`; PyTorch's `h_0` and `c_0`). Returns its
+            /// output and its final state.
+            ///
+            /// A state is values `[B, H]`: of each layer from the lowest on, and of each direction of a
+            /// bidirectional one, h, and of an LSTM c after it. Without values it is zeros.
+            ///
+            /// Errors: those of the layer; the state has other values, or the layer is stateful.
+            ///
+            /// ```
+            /// use unisono::{Dense, Gru, Model, Outputs};
+            ///
+            /// let (encoder, decoder) = (Gru::new(32), Gru::new(32));
+            /// let translate = Model::new(move |cx, x| {
+            ///     let mut state = Vec::new();
+            ///     cx.within("encoder", "gru", |cx| {
+            ///         let (all, last) = encoder.with_state(cx, &x["source"], None, &[]);
+            ///         state = last;
+            ///         all
+            ///     });
+            ///     let y = cx.within("decoder", "gru", |cx| {
+            ///         decoder.with_state(cx, &x["target"], None, &state).0
+            ///     });
+            ///     Outputs::new().with("words", &cx.apply("words", &Dense::new(100), &y))
+            /// });
+            /// ```
+            pub fn with_state(
+                &self,
+                cx: &mut Context,
+                x: &Var,
+                mask: Option<&Var>,
+                start: &[Var],
+            ) -> (Var, Vec<Var>) {
+                let each = $state.len() * if self.shape.both_ways { 2 } else { 1 };
+                let expected = Type::sample(&[self.shape.units]);
+                let fits = start.len() == each.saturating_mul(self.shape.layers)
+                    && start.iter().all(|value| value.ty() == &expected);
+                if self.shape.stateful || !(start.is_empty() || fits) {
+                    let got: Vec<String> = start.iter().map(|value| value.ty().to_string()).collect();
+                    let problem = format!(
+                        "a layer that is not stateful starts from {each} x {} values {expected}, got {}",
+                        self.shape.layers,
+                        if self.shape.stateful { "a stateful one".to_owned() } else { got.join(", ") }
+                    );
+                    cx.fail(self.name(), problem);
+                    return (x.clone(), vec![]);
+                }
+                self.run(cx, x, mask, start)
+            }
+
+            fn run(&self, cx: &mut Context, x: &Var, mask: Option<&Var>, start: &[Var]) -> (Var, Vec<Var>) {
+                let (mut starts, mut last) = (start.chunks($state.len()), Vec::new());
+                let y = self.shape.forward(self.name(), cx, x, mask, |cx, x, suffix, reverse| {
                     let (rows, units) = ($gates * self.shape.units, self.shape.units);
                     let start = Initializer::Uniform(1.0 / (units as f32).sqrt());
                     let mut ask = |name: &str, dims: &[usize]| {
@@ -178,12 +235,18 @@ macro_rules! recurrent {
                         bias_hh: self.shape.bias.then(|| ask("bias_hh", &[rows])),
                     };
                     let state = |name: &&str| cx.carry(&format!("{name}_{suffix}"), &[units]);
-                    let before: Vec<Var> =
-                        if self.shape.stateful { $state.iter().map(state).collect() } else { vec![] };
+                    let before: Vec<Var> = match self.shape.stateful {
+                        true => $state.iter().map(state).collect(),
+                        false => starts.next().unwrap_or_default().to_vec(),
+                    };
                     let (all, after) = $steps(x, &weights, &before, mask, reverse);
-                    before.iter().zip(&after).for_each(|(carry, value)| cx.keep(carry, value));
+                    if self.shape.stateful {
+                        before.iter().zip(&after).for_each(|(carry, value)| cx.keep(carry, value));
+                    }
+                    last.extend(after.iter().cloned());
                     (all, after)
-                })
+                });
+                (y, last)
             }
         }
 
@@ -207,7 +270,7 @@ impl Shape {
         cx: &mut Context,
         x: &Var,
         mask: Option<&Var>,
-        direction: impl Fn(&mut Context, &Var, &str, bool) -> Steps,
+        mut direction: impl FnMut(&mut Context, &Var, &str, bool) -> Steps,
     ) -> Var {
         let sequence = x.ty().lead == Lead::Sample && x.ty().dtype == DType::F32 && x.dims().len() == 2;
         if !sequence || x.ty().count() == 0 || self.layers == 0 || self.units == 0 {

@@ -3,6 +3,7 @@
 
 mod by_hand;
 mod memory;
+mod more;
 mod settings;
 
 use unisono_graph::{Array, DType, Feed, Frame, Graph, Outcome, Tape, Type, interpret};

@@ -9,7 +9,7 @@ use super::{Loss, mean_of_labels, mean_of_sample};
 
 /// What is added to each difference of a distance, as in PyTorch's `pairwise_distance`, so that the root
 /// has a gradient where two vectors are equal.
-const APART: f32 = 1e-6;
+pub(super) const APART: f32 = 1e-6;
 /// What is added to the square of a norm, as in PyTorch's `cosine_embedding_loss`.
 const LEAST_SQUARE: f32 = 1e-12;
 
@@ -218,11 +218,16 @@ impl Loss for TripletMargin {
 }
 
 /// Checks that outputs are N vectors for each sample, `[B, N, E]`. Returns the type of one label a sample.
-fn several<const N: usize>(output: &Type) -> Result<Type, String> {
+pub(super) fn several<const N: usize>(output: &Type) -> Result<Type, String> {
     match output.dims[..] {
         [n, width] if n == N && width > 0 => Ok(output.with_dims(&[])),
         _ => Err(format!("needs {N} vectors for each sample, [B, {N}, E], the model gives {output}")),
     }
+}
+
+/// Cuts `[B, 2, E]` into two values `[B, E]`.
+pub(super) fn two(output: &Var) -> [Var; 2] {
+    parts(output)
 }
 
 /// Cuts `[B, N, E]` into N values `[B, E]`.

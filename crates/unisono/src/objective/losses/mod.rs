@@ -7,6 +7,7 @@ mod dice;
 mod divergence;
 mod embeddings;
 mod hinge;
+mod in_batch;
 mod regression;
 
 use unisono_data::Field;
@@ -19,6 +20,7 @@ pub use dice::Dice;
 pub use divergence::{KlDivergence, PoissonNll};
 pub use embeddings::{Contrastive, CosineDistance, CosineEmbedding, TripletMargin};
 pub use hinge::{Hinge, MultiMargin};
+pub use in_batch::{BarlowTwins, InBatchSoftmax, NtXent, TripletHard};
 pub use regression::{Huber, LogCosh, MeanAbsoluteError, MeanSquaredError};
 
 pub(crate) use binary::{as_output, fits_binary};

@@ -1,3 +1,5 @@
+mod in_batch;
+
 use unisono_graph::{Array, DType, Feed, Frame, Tape, interpret};
 
 use super::*;

@@ -1,6 +1,8 @@
 //! What metrics take and refuse, and what they make of special cases. Numbers against scikit-learn's are in
 //! `tests/oracle`.
 
+use std::sync::Arc;
+
 use unisono_graph::{Array, DType, Feed, Frame, Tape, Type, interpret};
 
 use super::*;
@@ -201,8 +203,8 @@ fn beta_is_in_the_settings() {
 /// Where the batches end does not show, and a step has what costs little.
 #[test]
 fn batches_do_not_show_and_steps_have_no_areas() {
-    let metrics: Vec<Box<dyn Metric>> =
-        vec![Box::new(R2), Box::new(Auc::pr()), Box::new(F1::binary()), Box::new(MeanSquaredError)];
+    let metrics: Vec<Arc<dyn Metric>> =
+        vec![Arc::new(R2), Arc::new(Auc::pr()), Arc::new(F1::binary()), Arc::new(MeanSquaredError)];
     let samples = 13;
     let values = |at: usize| (0..2 * samples).map(|i| ((i * i + at) % 7) as f32 / 3.0).collect::<Vec<_>>();
     let (pairs, losses) = (values(1), &values(2)[..samples]);
@@ -248,8 +250,8 @@ fn batches_do_not_show_and_steps_have_no_areas() {
 
 #[test]
 fn of_no_batch_all_numbers_are_nan() {
-    let metrics: Vec<Box<dyn Metric>> =
-        vec![Box::new(Accuracy), Box::new(ConfusionMatrix::new(2)), Box::new(Auc::pr()), Box::new(R2)];
+    let metrics: Vec<Arc<dyn Metric>> =
+        vec![Arc::new(Accuracy), Arc::new(ConfusionMatrix::new(2)), Arc::new(Auc::pr()), Arc::new(R2)];
     let nothing = Running::default();
     let evaluation = nothing.finish(&metrics);
     let names: Vec<&str> = evaluation.metrics.iter().map(|(name, _)| &**name).collect();

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use serde_json::json;
 use unisono_checkpoint::{Tensor, Tensors};
 use unisono_data::{LoaderState, Position};
@@ -29,8 +31,8 @@ fn full() -> RunState {
 }
 
 /// One metric, the mean over samples.
-fn metrics() -> Vec<Box<dyn Metric>> {
-    vec![Box::new(crate::Accuracy)]
+fn metrics() -> Vec<Arc<dyn Metric>> {
+    vec![Arc::new(crate::Accuracy)]
 }
 
 fn measured() -> Measured<'static> {

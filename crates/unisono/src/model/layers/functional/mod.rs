@@ -3,6 +3,7 @@
 
 mod attention;
 mod batch_norm;
+mod interpolate;
 mod norm;
 mod recurrent;
 mod resample;
@@ -11,6 +12,7 @@ mod sequence;
 
 pub use attention::{scaled_dot_product_attention, scaled_dot_product_attention_masked};
 pub use batch_norm::{BatchNormed, batch_norm, batch_norm_with};
+pub use interpolate::{Interpolation, resize2d};
 pub use norm::{group_norm, layer_norm, rms_norm};
 pub use recurrent::{GruWeights, LstmWeights, RnnWeights, gru, lstm, rnn};
 pub use resample::{adaptive_avg_pool2d, adaptive_max_pool2d, upsample_bilinear, upsample_nearest};

@@ -1,0 +1,144 @@
+use serde::{Deserialize, Serialize};
+use unisono_graph::Var;
+
+use super::conv1d::{along, as_row, from_row, sequence};
+use super::settings::{Problem, positive, valid};
+use crate::model::{Context, Forward, Initializer, Layer};
+
+/// Transposed convolution of sequences, which is a convolution's gradient by its input (PyTorch's
+/// `ConvTranspose1d`; Keras's `Conv1DTranspose`).
+///
+/// Shapes: `[B, C, l]` to `[B, out, L]` with L = (l - 1) stride - 2 padding + dilation (kernel - 1) +
+/// output_padding + 1.
+///
+/// Parameters: `weight` `[C, out / groups, kernel]` (Default: Glorot uniform), `bias` `[out]` (Default:
+/// zeros).
+///
+/// Errors: a setting is 0 where it cannot be, the output padding is not below the stride, the input is no
+/// batch of sequences, the padding leaves nothing of the output, or `groups` does not divide both numbers of
+/// channels.
+#[doc(alias = "Conv1DTranspose")]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConvTranspose1d {
+    channels: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+    output_padding: usize,
+    dilation: usize,
+    groups: usize,
+    bias: bool,
+    #[serde(skip)]
+    initializer: Initializer,
+}
+
+impl ConvTranspose1d {
+    /// Creates a layer with this number of output channels and this kernel size. By default it has stride 1,
+    /// no padding, dilation 1, one group and a bias.
+    pub fn new(channels: usize, kernel: usize) -> Self {
+        let (stride, dilation, groups, initializer) = (1, 1, 1, Initializer::default());
+        Self {
+            channels,
+            kernel,
+            stride,
+            padding: 0,
+            output_padding: 0,
+            dilation,
+            groups,
+            bias: true,
+            initializer,
+        }
+    }
+
+    /// Sets the distance from one window to the next on the output. Default: 1.
+    pub fn stride(mut self, stride: usize) -> Self {
+        self.stride = stride;
+        self
+    }
+
+    /// Sets how many elements are cut off on each side of the output. Default: 0.
+    pub fn padding(mut self, padding: usize) -> Self {
+        self.padding = padding;
+        self
+    }
+
+    /// Sets how many elements are added at the end of the output. Default: 0. It must be below the stride.
+    pub fn output_padding(mut self, padding: usize) -> Self {
+        self.output_padding = padding;
+        self
+    }
+
+    /// Sets the distance between neighbouring elements of a window. Default: 1.
+    pub fn dilation(mut self, dilation: usize) -> Self {
+        self.dilation = dilation;
+        self
+    }
+
+    /// Sets the number of groups that input and output channels are cut into. Default: 1.
+    pub fn groups(mut self, groups: usize) -> Self {
+        self.groups = groups;
+        self
+    }
+
+    /// Leaves the bias out. Default: there is one.
+    pub fn no_bias(mut self) -> Self {
+        self.bias = false;
+        self
+    }
+
+    /// Sets what the weight starts with. Default: Glorot uniform.
+    pub fn initializer(mut self, initializer: Initializer) -> Self {
+        self.initializer = initializer;
+        self
+    }
+
+    fn checks(&self, channels: usize) -> [Problem; 7] {
+        let Self { output_padding, stride, groups, .. } = *self;
+        let divides = groups > 0 && channels.is_multiple_of(groups) && self.channels.is_multiple_of(groups);
+        [
+            positive("channels", self.channels),
+            positive("kernel", self.kernel),
+            positive("stride", stride),
+            positive("dilation", self.dilation),
+            positive("groups", groups),
+            (output_padding >= stride.max(1)).then(|| {
+                format!("output_padding is {output_padding}, and must be below the stride {stride}")
+            }),
+            (!divides)
+                .then(|| format!("{channels} and {} channels do not make {groups} groups", self.channels)),
+        ]
+    }
+
+    /// Returns the output's length, or `None` where nothing would be left or it cannot be counted.
+    fn length(&self, length: usize) -> Option<usize> {
+        let span = self.dilation.checked_mul(self.kernel - 1)?.checked_add(1)?;
+        let starts = length.checked_sub(1)?.checked_mul(self.stride)?;
+        let whole = starts.checked_add(span)?.checked_add(self.output_padding)?;
+        whole.checked_sub(self.padding.checked_mul(2)?).filter(|&n| n > 0)
+    }
+}
+
+impl Forward for ConvTranspose1d {
+    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
+        let Some([channels, length]) = sequence(self.name(), cx, x) else { return x.clone() };
+        if !valid(self.name(), cx, self.checks(channels)) {
+            return x.clone();
+        }
+        let Some(to) = self.length(length) else {
+            let problem =
+                format!("padding {} of {} leaves nothing, or more than can be counted", self.padding, x.ty());
+            cx.fail(self.name(), problem);
+            return x.clone();
+        };
+        let window = along(self.kernel, self.stride, self.padding, self.dilation);
+        let dims = [channels, self.channels / self.groups, self.kernel];
+        let weight = cx.parameter("weight", &dims, self.initializer.clone());
+        let weight = weight.reshape(&[dims[0], dims[1], 1, dims[2]]);
+        let y = from_row(&as_row(x).conv_transpose2d(&weight, &window, self.groups, [1, to]));
+        if !self.bias {
+            return y;
+        }
+        y + cx.parameter("bias", &[self.channels], Initializer::Zeros).reshape(&[self.channels, 1])
+    }
+}
