@@ -17,9 +17,9 @@ use crate::{Batch, DataError, Field, FieldSpec, Position, Sample, Values};
 ///
 /// It is no [`Source`](crate::Source), because what an index stands for changes. The draws are a function of
 /// the seed, the number of batches drawn so far and the number of samples there are, so a run that adds the
-/// same samples gets the same batches. **A trainer's checkpoint does not have it.** [`save`](Self::save) it at
-/// the step at which the trainer is saved, and [`open`](Self::open) it when the trainer resumes: it goes on
-/// with the same draws.
+/// same samples gets the same batches. **A trainer's checkpoint does not have it.** [`save`](Self::save) it
+/// at the step at which the trainer is saved, and [`open`](Self::open) it when the trainer resumes: it goes
+/// on with the same draws.
 ///
 /// ```
 /// use unisono_data::{Field, Replay, Sample};

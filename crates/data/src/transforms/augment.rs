@@ -247,6 +247,4 @@ fn on_image(
 }
 
 #[cfg(test)]
-mod more_tests;
-#[cfg(test)]
 mod tests;

@@ -16,9 +16,9 @@ type Parse = dyn Fn(&str) -> Result<Sample, BoxError> + Send + Sync;
 /// The lines of one or several text files, such as JSON lines, each parsed to a sample when it is needed.
 ///
 /// Opening reads each file once to find where its lines end, which takes 8 bytes of memory a line. After that
-/// a line is read by position, so files may be larger than memory. A line ends with a newline, with or without
-/// a carriage return; the last one may lack it. Empty lines are samples too. Files must not change while they
-/// are open.
+/// a line is read by position, so files may be larger than memory. A line ends with a newline, with or
+/// without a carriage return; the last one may lack it. Empty lines are samples too. Files must not change
+/// while they are open.
 ///
 /// ```
 /// use unisono_data::{Field, Lines, Loader, Sample};

@@ -1,8 +1,8 @@
 //! Shards: many files that are read as one data set, by an index of where each sample lies.
 //!
-//! A stream has no length, and yields its samples from the start only. Files can do more: one pass over a shard
-//! finds where its samples begin, without decoding them, and from then on each is read by position. So shards
-//! are a source like any other, and order, split and resuming are the same arithmetic.
+//! A stream has no length, and yields its samples from the start only. Files can do more: one pass over a
+//! shard finds where its samples begin, without decoding them, and from then on each is read by position. So
+//! shards are a source like any other, and order, split and resuming are the same arithmetic.
 
 mod lines;
 mod tar;

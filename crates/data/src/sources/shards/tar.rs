@@ -12,8 +12,8 @@ use crate::{BoxError, Coverage, DataError, FieldSpec, Fingerprint, Sample, Sourc
 
 type Decode = dyn Fn(&TarSample<'_>) -> Result<Sample, BoxError> + Send + Sync;
 
-/// Tar archives as WebDataset has them: files next to each other whose names differ only behind the first dot,
-/// such as `0017.jpg` and `0017.cls`, are one sample.
+/// Tar archives as WebDataset has them: files next to each other whose names differ only behind the first
+/// dot, such as `0017.jpg` and `0017.cls`, are one sample.
 ///
 /// Opening reads the headers of each archive, not the files in it. After that a file is read by position, so
 /// archives may be larger than memory. Archives that are compressed as a whole cannot be read like this, and
@@ -25,8 +25,8 @@ type Decode = dyn Fn(&TarSample<'_>) -> Result<Sample, BoxError> + Send + Sync;
 /// let shards = (0..10).map(|at| format!("train-{at:04}.tar"));
 /// let train = TarShards::open(shards, |files| {
 ///     let label = files.text("cls")?.trim().parse()?;
-///     let numbers = files.bytes("u8")?.iter().map(|&byte| f32::from(byte) / 255.0);
-///     let x = Field::f32([28, 28], numbers.collect::<Vec<_>>());
+///     let pixels: Vec<f32> = files.bytes("u8")?.iter().map(|&byte| f32::from(byte) / 255.0).collect();
+///     let x = Field::f32([28, 28], pixels);
 ///     Ok(Sample::new().with("x", x).with("y", Field::i32([], [label])))
 /// })?;
 /// // Windows keep reads near to each other.

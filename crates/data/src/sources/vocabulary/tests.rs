@@ -45,7 +45,8 @@ fn texts_become_ids_that_are_cut_and_padded() {
     assert!(words.sequences(["cat"], [0, 1], 6).is_err());
 }
 
-/// The weights are those of Keras's `TextVectorization(output_mode="tf_idf")`: ln(1 + 4 / (1 + texts with it)).
+/// The weights are those of Keras's `TextVectorization(output_mode="tf_idf")`: ln(1 + 4 / (1 + texts with
+/// it)).
 #[test]
 fn texts_become_counts() {
     let words = Vocabulary::words().learn(TEXTS).unwrap();

@@ -41,9 +41,9 @@ pub fn noise(field: &str, deviation: f32) -> impl Transform {
 /// Masks stretches of time and bands of frequency of a spectrogram [time, bands]: SpecAugment (Park et al.,
 /// 2019), torchaudio's `TimeMasking` and `FrequencyMasking`.
 ///
-/// `times` and `bands` are each the number of masks, and the most rows or columns of one. Each width is uniform
-/// from 0 to the most, and each place uniform. Masked values become `value`: 0 for a spectrogram that was
-/// normalised, whose mean that is. It draws two words a mask.
+/// `times` and `bands` are each the number of masks, and the most rows or columns of one. Each width is
+/// uniform from 0 to the most, and each place uniform. Masked values become `value`: 0 for a spectrogram that
+/// was normalised, whose mean that is. It draws two words a mask.
 #[doc(alias("SpecAugment", "TimeMasking", "FrequencyMasking"))]
 pub fn spec_augment(field: &str, times: [usize; 2], bands: [usize; 2], value: f32) -> impl Transform {
     on_rows(field, move |values, [rows, columns], draws| {
@@ -68,7 +68,8 @@ fn stretch(extent: usize, most: usize, draws: &mut Draws) -> std::ops::Range<usi
     start..start + width
 }
 
-/// Returns a transform of an f32 field, given as its values and the extents of its first axis and of the rest.
+/// Returns a transform of an f32 field, given as its values and the extents of its first axis and of the
+/// rest.
 fn on_rows(
     field: &str,
     change: impl Fn(&mut [f32], [usize; 2], &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static,

@@ -11,13 +11,13 @@ use crate::{DataError, Sample, Transform, Values};
 /// Pastes into each picture of a batch a rectangle of another one, and blends their targets by the area: a
 /// picture that shows 30 % of another has 70 % of its own target (Yun et al., 2019).
 ///
-/// Give it to [`Loader::map_batch`](crate::Loader::map_batch). `pictures` are the stacked fields
-/// [samples, channels, height, width], after [`channels_first`](crate::channels_first), or [samples, height,
-/// width]; those of one size, such as pictures and masks of i32, get the same rectangles. `targets` are f32,
-/// so make labels [`one_hot`](crate::one_hot) first, and use the loss's `probabilities()`. The share of the
-/// area that stays is drawn from the symmetric beta distribution of `alpha` for every sample, and the
-/// rectangle is cut off at the edges. As with [`mixup`](super::mixup), a sample's bits depend on its batch. It
-/// draws as many words as it needs.
+/// Give it to [`Loader::map_batch`](crate::Loader::map_batch). `pictures` are the stacked fields [samples,
+/// channels, height, width], after [`channels_first`](crate::channels_first), or [samples, height, width];
+/// those of one size, such as pictures and masks of i32, get the same rectangles. `targets` are f32, so make
+/// labels [`one_hot`](crate::one_hot) first, and use the loss's `probabilities()`. The share of the area that
+/// stays is drawn from the symmetric beta distribution of `alpha` for every sample, and the rectangle is cut
+/// off at the edges. As with [`mixup`](super::mixup), a sample's bits depend on its batch. It draws as many
+/// words as it needs.
 #[doc(alias = "CutMix")]
 pub fn cutmix(pictures: impl Into<Fields>, targets: impl Into<Fields>, alpha: f32) -> impl Transform {
     let (Fields(pictures), Fields(targets)) = (pictures.into(), targets.into());

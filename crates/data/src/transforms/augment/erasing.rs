@@ -7,8 +7,8 @@ use crate::Transform;
 /// `RandomErasing` does.
 ///
 /// The rectangle covers a uniform share of the area within `area` (such as 0.02 to 0.33), with a ratio of
-/// height to width uniform in its logarithm within `ratio` (such as 0.3 to 3.3), at a uniform place. After ten
-/// tries that do not fit, nothing is erased. It draws one word, and four a try if it erases.
+/// height to width uniform in its logarithm within `ratio` (such as 0.3 to 3.3), at a uniform place. After
+/// ten tries that do not fit, nothing is erased. It draws one word, and four a try if it erases.
 /// [`cutout`](super::cutout) erases a square of one size.
 #[doc(alias = "RandomErasing")]
 pub fn random_erasing(

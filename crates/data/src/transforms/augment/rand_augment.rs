@@ -13,8 +13,8 @@ const MAGNITUDES: f64 = 30.0;
 ///
 /// The changes are torchvision's, with its bounds: none, shear and shift along each axis, rotation,
 /// brightness, colour, contrast, sharpness, posterize, solarize, automatic contrast, equalize. Pictures have
-/// values from 0 to 1, or up to [`values_to`](Self::values_to). Masks of i32 are moved alike, and their labels
-/// stay.
+/// values from 0 to 1, or up to [`values_to`](Self::values_to). Masks of i32 are moved alike, and their
+/// labels stay.
 ///
 /// ```
 /// use unisono_data::{Loader, Memory, augment::RandAugment};

@@ -1,3 +1,5 @@
+mod blended;
+
 use super::*;
 use crate::{BoxError, Field, one_hot};
 

@@ -12,13 +12,13 @@ use crate::{BoxError, DataError, Field, Sample, Transform, Values};
 /// What is added to a band's power before its logarithm, as torchaudio does.
 const FLOOR: f64 = 1e-6;
 
-/// The power of frequencies over time: a waveform [length] becomes [frames, bins], torchaudio's `Spectrogram`,
-/// `MelSpectrogram` and `MFCC`.
+/// The power of frequencies over time: a waveform [length] becomes [frames, bins], torchaudio's
+/// `Spectrogram`, `MelSpectrogram` and `MFCC`.
 ///
 /// A frame of `frame` values, weighted by a periodic Hann window, is taken every `hop` values, the first
-/// around the first value, with the waveform mirrored at its ends: 1 + length / hop frames if `frame` is even.
-/// Each gives frame / 2 + 1 bins, or as many mel bands or coefficients as are asked for. It is computed in f64 and rounded once,
-/// with the same bits on every platform.
+/// around the first value, with the waveform mirrored at its ends: 1 + length / hop frames if `frame` is
+/// even. Each gives frame / 2 + 1 bins, or as many mel bands or coefficients as are asked for. It is computed
+/// in f64 and rounded once, with the same bits on every platform.
 ///
 /// ```
 /// use unisono_data::{Loader, Memory, Spectrogram, Values};

@@ -22,8 +22,8 @@ fn assert_close(found: &[f32], expected: &[f32]) {
     }
 }
 
-/// The numbers are the sums of torch.stft's definition, computed in Python, for frames whose length is a power
-/// of two, has another factor, and is odd.
+/// The numbers are the sums of torch.stft's definition, computed in Python, for frames whose length is a
+/// power of two, has another factor, and is odd.
 #[test]
 fn transforms_are_those_of_torch_stft() {
     for (frame, hop, frames, expected) in [
