@@ -38,9 +38,9 @@ impl Tokenizer {
         Ok(Self(tokenizer))
     }
 
-    /// Learns byte pairs from texts, as GPT-2's tokenizer has them: at first each byte is a token, and then the
-    /// most frequent pair of neighbours becomes one, again and again, until there are `ids` of them or no pair
-    /// comes twice. The id 0 is `[PAD]`. Any text can be encoded. The order of the texts does not matter.
+    /// Learns byte pairs from texts, as GPT-2's tokenizer has them: at first each byte is a token, and then
+    /// the most frequent pair of neighbours becomes one, again and again, until there are `ids` of them or no
+    /// pair comes twice. The id 0 is `[PAD]`. Any text can be encoded. The order of the texts does not matter.
     ///
     /// Learn it from the training texts alone, and [`save`](Self::save) it next to the model.
     ///
@@ -80,8 +80,8 @@ impl Tokenizer {
         Ok(Self(tokenizer))
     }
 
-    /// Saves the tokenizer as a `tokenizer.json`, which [`open`](Self::open) and Hugging Face's libraries read.
-    /// The file is replaced by a rename, so it is never there in part.
+    /// Saves the tokenizer as a `tokenizer.json`, which [`open`](Self::open) and Hugging Face's libraries
+    /// read. The file is replaced by a rename, so it is never there in part.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -5,6 +5,7 @@ pub(crate) mod report;
 pub(crate) mod rows;
 pub(crate) mod server;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
@@ -59,6 +60,8 @@ pub struct Predictor {
     /// Memory for the inputs of batches.
     inputs: InputMemory,
     clock: Clock,
+    /// The texts that were attached to the model.
+    attached: BTreeMap<String, String>,
 }
 
 impl Predictor {
@@ -76,6 +79,12 @@ impl Predictor {
     /// Starts the settings of a predictor.
     pub fn builder() -> PredictorBuilder {
         PredictorBuilder::default()
+    }
+
+    /// Returns a text that was attached to the model ([`Builder::attach`](crate::Builder::attach)), such as a
+    /// vocabulary. A predictor that was opened with the model's code has none.
+    pub fn attached(&self, name: &str) -> Option<&str> {
+        self.attached.get(name).map(String::as_str)
     }
 
     /// Returns the fields that the model takes, of the longest samples.
