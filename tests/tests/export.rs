@@ -4,10 +4,10 @@
 use std::fs;
 
 use unisono::checkpoint::{Plan, WeightPrecision};
-use unisono::data::{Draws, Loader, Memory};
+use unisono::data::{Bag, Draws, Loader, Memory, Vocabulary};
 use unisono::{
-    BatchNorm, Conv2d, Dense, Dropout, ExportedModel, Flatten, FromFn, Layer, MaxPool2d, Relu, Residual,
-    Sequential, Trainer,
+    BatchNorm, Conv2d, Dense, Dropout, ExportedModel, Flatten, FromFn, Layer, MaxPool2d, Predictor, Relu,
+    Residual, Sequential, Trainer,
 };
 
 const SAMPLES: usize = 24;
@@ -61,6 +61,41 @@ fn an_exported_model_is_built_again() {
         "{}",
         norm(&apart) / norm(&expected)
     );
+}
+
+/// A vocabulary that is attached to the model is there where the model predicts.
+#[test]
+fn what_is_attached_comes_with_the_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("text.safetensors");
+    let (texts, labels) = (["a good film", "a \"bad\" film", "good"], [1, 0, 1]);
+    let vocabulary = Vocabulary::words().ngrams(2).learn(texts).unwrap();
+    let train = Loader::new(vocabulary.bags(texts, labels, Bag::TfIdf).unwrap());
+    let builder = || Trainer::builder(Dense::new(2)).seed(1).replicas(1).global_batch(3);
+    let first = builder().attach("vocabulary", vocabulary.to_json()).attach("note", "");
+    let mut first = first.build(&train.fields().unwrap()).unwrap();
+    let mut plain = builder().build(&train.fields().unwrap()).unwrap();
+    first.fit(&train, None, 1).unwrap();
+    plain.fit(&train, None, 1).unwrap();
+    assert_eq!(first.state_sha256().unwrap(), plain.state_sha256().unwrap());
+    first.export(&path, WeightPrecision::F32).unwrap();
+    let mut predictor = Predictor::open(&path).unwrap();
+    let known = Vocabulary::from_json(predictor.attached("vocabulary").unwrap()).unwrap();
+    assert_eq!(known, vocabulary);
+    assert_eq!((predictor.attached("note"), predictor.attached("notes")), (Some(""), None));
+    let found = predictor.predict_array(&known.bag("a good film", Bag::TfIdf)).unwrap();
+    assert_eq!(found.values, first.predict(&train).unwrap()[..2]);
+    assert_eq!(ExportedModel::open(&path).unwrap().attached.len(), 2);
+    // Without an attachment, the file is as it was.
+    plain.export(&path, WeightPrecision::F32).unwrap();
+    assert!(!fs::read_to_string(path.with_extension("json")).unwrap().contains("attached"));
+    // What could not be exported is refused before the training.
+    let own = FromFn::new("own", |cx, x| cx.apply("out", &Dense::new(2), x));
+    let fields = train.fields().unwrap();
+    let error = Trainer::builder(own).attach("a", "b").build(&fields).err().unwrap().to_string();
+    assert!(error.starts_with("attach: the model has layers of one's own"), "{error}");
+    let error = builder().attach("a", "b".repeat(9 << 20)).build(&fields).err().unwrap().to_string();
+    assert!(error.starts_with("attach: 9437192 bytes are attached"), "{error}");
 }
 
 #[test]

@@ -37,8 +37,10 @@ pub use sources::csv::{Column, Csv};
 pub use sources::files::ImageFolder;
 pub use sources::files::{Array, Arrays, Cifar, Element, Tokens, Width};
 pub use sources::memory::Memory;
+pub use sources::replay::Replay;
 pub use sources::sequences::Sequences;
 pub use sources::shards::{Lines, TarSample, TarShards};
+pub use sources::sounds::WavFolder;
 #[cfg(feature = "tokenizers")]
 pub use sources::tokenizer::Tokenizer;
 pub use sources::vocabulary::{Bag, Vocabulary, VocabularyBuilder};
@@ -46,6 +48,7 @@ pub use sources::windows::Windows;
 pub use transforms::augment;
 pub use transforms::padding::{mask, pad};
 pub use transforms::preprocess::{Pretrained, preprocess};
+pub use transforms::spectrum::Spectrogram;
 pub use transforms::standard::{Transform, cast, channels_first, normalize, one_hot, rescale};
 pub use transforms::statistics::{Per, Statistics};
 /// The random numbers that a transform draws, keyed by seed, stage, epoch and position.

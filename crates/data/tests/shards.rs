@@ -237,3 +237,56 @@ fn lines_across_the_parts_that_are_read() {
         assert_eq!(found.field("n"), Some(&Field::i32([], [length as i32])));
     }
 }
+
+#[test]
+fn archives_of_other_programs_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files");
+    for name in ["gnu", "posix", "pax", "ustar"] {
+        let packed = std::fs::File::open(files.join(format!("{name}.tar.gz"))).unwrap();
+        let path = dir.path().join(format!("{name}.tar"));
+        let mut file = std::fs::File::create(&path).unwrap();
+        std::io::copy(&mut flate2::read::GzDecoder::new(packed), &mut file).unwrap();
+        let shards = TarShards::open([&path], |files| {
+            let y = files.text("cls")?.parse()?;
+            let length = files.text("txt")?.len() as i32;
+            Ok(Sample::new().with("y", Field::i32([], [y])).with("length", Field::i32([], [length])))
+        });
+        let shards = shards.unwrap();
+        assert_eq!(shards.len(), 3, "{name}");
+        let keys = ["0001".to_owned(), format!("ordner-{}/0002", "x".repeat(110)), "größe".to_owned()];
+        for (index, (key, (y, length))) in keys.iter().zip([(3, 3), (4, 3), (5, 5)]).enumerate() {
+            let described = shards.describe(index as u64);
+            assert!(described.trim_end_matches(key.as_str()).ends_with([' ', '/']), "{name}: {described}");
+            assert!(described.ends_with(key), "{name}: {described}");
+            let sample = shards.fetch(index as u64).unwrap();
+            assert_eq!(sample.field("y"), Some(&Field::i32([], [y])));
+            assert_eq!(sample.field("length"), Some(&Field::i32([], [length])));
+        }
+    }
+}
+
+#[cfg(feature = "pictures")]
+#[test]
+fn pictures_in_archives_are_decoded() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files");
+    let read = |name: &str| std::fs::read(files.join(name)).unwrap();
+    let path = dir.path().join("pictures.tar");
+    let members = [member("a.jpg", b'0', &read("pil.jpg")), member("b.png", b'0', &read("pal.png"))];
+    std::fs::write(&path, archive(&members)).unwrap();
+    let shards =
+        TarShards::open([&path], |files| Ok(Sample::new().with("x", files.picture(&["jpg", "png"], 3)?)));
+    let shards = shards.unwrap();
+    let found: Vec<Field> = (0..2).map(|at| shards.fetch(at).unwrap().field("x").unwrap().clone()).collect();
+    assert_eq!((&*found[0].shape, &*found[1].shape), (&[12, 20, 3][..], &[12, 20, 3][..]));
+    let far = |at: usize| {
+        let x = found[at].values.as_f32().unwrap();
+        x.iter().enumerate().map(|(i, value)| (value - (i % 251) as f32).abs()).sum::<f32>() / 720.0
+    };
+    assert!(far(0) < 16.0, "{}", far(0));
+    let limited = shards.clone().most_bytes(2000).fetch(0).unwrap_err().to_string();
+    assert!(limited.contains("TarShards::most_bytes"), "{limited}");
+    let other = TarShards::open([&path], |files| Ok(Sample::new().with("x", files.picture(&["webp"], 2)?)));
+    assert!(message(other, dir.path()).contains("2 channels, not 1 or 3"));
+}

@@ -10,8 +10,10 @@ pub(crate) mod csv;
 pub(crate) mod files;
 mod gzip;
 pub(crate) mod memory;
+pub(crate) mod replay;
 pub(crate) mod sequences;
 pub(crate) mod shards;
+pub(crate) mod sounds;
 #[cfg(feature = "tokenizers")]
 pub(crate) mod tokenizer;
 pub(crate) mod vocabulary;

@@ -1,7 +1,14 @@
 //! Texts as ids, by a tokenizer of Hugging Face's crate tokenizers.
 
+use std::collections::HashSet;
 use std::path::Path;
 
+use tokenizers::AddedToken;
+use tokenizers::models::TrainerWrapper;
+use tokenizers::models::bpe::{BPE, BpeTrainer};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+
+use crate::sample::regular::replace;
 use crate::{DataError, Sequences};
 
 /// A tokenizer from a Hugging Face `tokenizer.json`: WordPiece, byte pair encoding, unigrams. Needs the
@@ -29,6 +36,58 @@ impl Tokenizer {
         let mut tokenizer = tokenizers::Tokenizer::from_file(path).map_err(wrong)?;
         tokenizer.with_padding(None).with_truncation(None).map_err(wrong)?;
         Ok(Self(tokenizer))
+    }
+
+    /// Learns byte pairs from texts, as GPT-2's tokenizer has them: at first each byte is a token, and then
+    /// the most frequent pair of neighbours becomes one, again and again, until there are `ids` of them or no
+    /// pair comes twice. The id 0 is `[PAD]`. Any text can be encoded. The order of the texts does not matter.
+    ///
+    /// Learn it from the training texts alone, and [`save`](Self::save) it next to the model.
+    ///
+    /// # Errors
+    /// Fewer than 257 ids, which are those of bytes and padding; the crate tokenizers fails.
+    ///
+    /// ```
+    /// use unisono_data::Tokenizer;
+    ///
+    /// let tokenizer = Tokenizer::learn_byte_pairs(["low lower lowest", "low new"], 300)?;
+    /// assert_eq!(tokenizer.decode(&tokenizer.encode("a lower note")?)?, "a lower note");
+    /// # Ok::<(), unisono_data::DataError>(())
+    /// ```
+    #[doc(alias("BPE", "BpeTrainer", "train_from_iterator"))]
+    pub fn learn_byte_pairs<T: AsRef<str>>(
+        texts: impl IntoIterator<Item = T>,
+        ids: usize,
+    ) -> Result<Self, DataError> {
+        let alphabet: HashSet<char> = ByteLevel::alphabet().into_iter().collect();
+        if ids <= alphabet.len() {
+            let what = format!("{ids} ids, and bytes and padding alone take {}", alphabet.len() + 1);
+            return Err(DataError::Setting { setting: "tokenizer", what });
+        }
+        let trainer = BpeTrainer::builder()
+            .show_progress(false)
+            .vocab_size(ids)
+            .min_frequency(2)
+            .special_tokens(vec![AddedToken::from("[PAD]", true)])
+            .initial_alphabet(alphabet)
+            .build();
+        let mut tokenizer = tokenizers::Tokenizer::new(BPE::default());
+        tokenizer.with_pre_tokenizer(Some(ByteLevel::new(false, true, true)));
+        tokenizer.with_decoder(Some(ByteLevel::new(false, true, true)));
+        let texts: Vec<String> = texts.into_iter().map(|text| text.as_ref().to_owned()).collect();
+        let mut trainer = TrainerWrapper::BpeTrainer(trainer);
+        tokenizer.train(&mut trainer, texts.into_iter()).map_err(DataError::other)?;
+        Ok(Self(tokenizer))
+    }
+
+    /// Saves the tokenizer as a `tokenizer.json`, which [`open`](Self::open) and Hugging Face's libraries
+    /// read. The file is replaced by a rename, so it is never there in part.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), DataError> {
+        let text = self.0.to_string(true).map_err(DataError::other)?;
+        replace(path.as_ref(), text.as_bytes())
     }
 
     /// Returns the number of ids, including special tokens: the number of rows of an embedding.
@@ -96,6 +155,37 @@ mod tests {
         "normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "Whitespace"},
         "post_processor": null, "decoder": null, "model": {"type": "WordLevel",
         "vocab": {"[PAD]": 0, "[UNK]": 1, "a": 2, "good": 3, "film": 4}, "unk_token": "[UNK]"}}"#;
+
+    /// By hand: "low" comes 4 times, so that its pairs are joined first; ties go to the smaller ids.
+    #[test]
+    fn byte_pairs_are_learned_alike_from_texts_in_any_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let [path, other] = ["a.json", "b.json"].map(|name| dir.path().join(name));
+        let texts = ["low lower lowest", "low new newer", "Grüße, 漢字!"];
+        let tokenizer = Tokenizer::learn_byte_pairs(texts, 270).unwrap();
+        assert!(tokenizer.len() > 257 && tokenizer.len() <= 270, "{}", tokenizer.len());
+        assert_eq!(tokenizer.id("[PAD]"), Some(0));
+        assert!(tokenizer.id("low").is_some(), "the most frequent run of letters is a token");
+        for text in ["low", "anything: 漢 \t\n", ""] {
+            assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()).unwrap(), text);
+        }
+        assert_eq!(tokenizer.encode("low").unwrap().len(), 1);
+        let bytes = |tokenizer: &Tokenizer, path: &Path| {
+            tokenizer.save(path).unwrap();
+            std::fs::read(path).unwrap()
+        };
+        let saved = bytes(&tokenizer, &path);
+        for _ in 0..4 {
+            let backwards = Tokenizer::learn_byte_pairs(texts.into_iter().rev(), 270).unwrap();
+            assert_eq!(bytes(&backwards, &other), saved);
+        }
+        let opened = Tokenizer::open(&path).unwrap();
+        assert_eq!(opened.encode("a newer low").unwrap(), tokenizer.encode("a newer low").unwrap());
+        let source = opened.sequences(["low low", "x"], [0, 1], 4).unwrap();
+        assert_eq!(source.fetch(1).unwrap().field("x").unwrap().values.as_i32().unwrap()[1], 0);
+        let error = Tokenizer::learn_byte_pairs(texts, 256).err().unwrap().to_string();
+        assert_eq!(error, "tokenizer: 256 ids, and bytes and padding alone take 257");
+    }
 
     #[test]
     fn texts_become_padded_ids() {

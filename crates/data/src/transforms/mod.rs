@@ -4,5 +4,6 @@ pub mod augment;
 pub(crate) mod padding;
 pub(crate) mod preprocess;
 mod saved;
+pub(crate) mod spectrum;
 pub(crate) mod standard;
 pub(crate) mod statistics;

@@ -1,5 +1,6 @@
 //! What a trainer trains: the model, what is minimised and measured of which output, and the optimizer.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -33,6 +34,8 @@ pub(crate) struct Parts {
     pub frozen_statistics: Option<Arc<FrozenNames>>,
     /// Whether moving averages are used in the places of weights, where the model is not trained.
     pub uses_averages: bool,
+    /// Texts that are exported with the model, by name.
+    pub attached: BTreeMap<String, String>,
 }
 
 /// Returns the epochs of a history whose numbers are in a range.
@@ -56,6 +59,7 @@ impl Parts {
             phases: Vec::new(),
             frozen_statistics: None,
             uses_averages: false,
+            attached: BTreeMap::new(),
         }
     }
 

@@ -155,9 +155,12 @@ impl PredictorBuilder {
             );
             return Err(Error::setting("predictor", problem));
         }
-        let ExportedModel { model, input, dtype, weights, .. } = ExportedModel::open(&path)?;
+        let ExportedModel { model, input, dtype, attached, weights, .. } = ExportedModel::open(&path)?;
         let fields = [FieldSpec { name: INPUT.into(), dtype, shape: input }];
-        self.start(model.layer().into(), &fields, |plan, model| plan.read(&weights, model))
+        let mut predictor =
+            self.start(model.layer().into(), &fields, |plan, model| plan.read(&weights, model))?;
+        predictor.attached = attached;
+        Ok(predictor)
     }
 
     /// Opens a model from your own code, with the fields of its samples and its weights: a safetensors file,
@@ -243,6 +246,7 @@ impl PredictorBuilder {
             memory,
             inputs: crate::compile::feed::InputMemory::default(),
             clock: Clock::default(),
+            attached: BTreeMap::new(),
         })
     }
 }

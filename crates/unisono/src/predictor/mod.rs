@@ -6,6 +6,7 @@ pub(crate) mod rows;
 pub(crate) mod server;
 pub(crate) mod signature;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
@@ -63,6 +64,8 @@ pub struct Predictor {
     /// Memory for the inputs of batches.
     inputs: InputMemory,
     clock: Clock,
+    /// The texts that were attached to the model.
+    attached: BTreeMap<String, String>,
 }
 
 impl Predictor {
@@ -81,6 +84,12 @@ impl Predictor {
     /// Returns a builder, for a predictor with other settings.
     pub fn builder() -> PredictorBuilder {
         PredictorBuilder::default()
+    }
+
+    /// Returns a text that was attached to the model ([`Builder::attach`](crate::Builder::attach)), such as a
+    /// vocabulary. A predictor that was opened with the model's code has none.
+    pub fn attached(&self, name: &str) -> Option<&str> {
+        self.attached.get(name).map(String::as_str)
     }
 
     /// Returns the fields that the model takes, with the shapes of the longest samples.

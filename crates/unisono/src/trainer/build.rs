@@ -27,6 +27,7 @@ use crate::run::settings::RunSettings;
 use crate::run::state::RunState;
 use crate::trainer::Trainer;
 use crate::trainer::builder::Builder;
+use crate::trainer::export::check_attached;
 use crate::trainer::held_out::KnownData;
 use crate::trainer::identity::DataHash;
 use crate::trainer::start::{is_audited, largest_step};
@@ -48,6 +49,7 @@ impl Builder {
         check_shards(self.settings.shards)?;
         self.check_accumulation()?;
         self.parts.check()?;
+        check_attached(&self.parts)?;
         self.loss_scale.check().map_err(|problem| Error::setting("loss scale", problem))
     }
 

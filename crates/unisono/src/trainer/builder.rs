@@ -407,6 +407,15 @@ impl Builder {
         self
     }
 
+    /// Attaches a text to the model, by a name of your choice: what a prediction needs besides the weights,
+    /// such as a vocabulary (`data::Vocabulary::to_json`) or the names of classes. It is written into the
+    /// `NAME.json` of an exported model, and [`Predictor::attached`](crate::Predictor::attached) returns it.
+    /// It changes nothing in the run. Default: nothing is attached.
+    pub fn attach(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
+        self.parts.attached.insert(name.into(), text.into());
+        self
+    }
+
     /// Adds a callback. It is called at steps and epochs, and may change how the run continues. Callbacks are
     /// called in the order in which they were added. Default: none.
     pub fn callback(mut self, callback: impl Callback + 'static) -> Self {

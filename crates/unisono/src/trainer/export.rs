@@ -1,5 +1,6 @@
 //! A finished model as a file of weights and a small description, and back.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -8,10 +9,14 @@ use unisono_checkpoint::{Export, Exported, TensorFile, Tensors, WeightPrecision,
 use unisono_data::FieldDType;
 use unisono_graph::{DType, Precision};
 
+use crate::compile::parts::Parts;
 use crate::compile::prediction::PredictionProgram;
 use crate::onnx;
 use crate::saving::tensors::info;
 use crate::{Description, Error, Layer, Trainer};
+
+/// The most bytes of JSON that may be attached to a model. The file that holds them may have 16 MiB.
+const MOST_ATTACHED: usize = 8 << 20;
 
 /// The `description` in an exported model's JSON file.
 #[derive(Serialize, Deserialize)]
@@ -24,6 +29,9 @@ struct Contents {
     dtype: InputDType,
     output: Vec<usize>,
     loss: String,
+    /// What was attached to the model.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    attached: BTreeMap<String, String>,
     model: Description,
 }
 
@@ -67,6 +75,8 @@ pub struct ExportedModel {
     pub output: Vec<usize>,
     /// The name of the loss that the model was trained with.
     pub loss: String,
+    /// The texts that were attached to the model ([`Builder::attach`](crate::Builder::attach)), by name.
+    pub attached: BTreeMap<String, String>,
     /// The weights. Their hash is the one in the description.
     pub weights: TensorFile,
 }
@@ -80,8 +90,8 @@ impl ExportedModel {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let (weights, description) = read_export(path)?;
-        let Contents { input, dtype, output, loss, model, .. } = serde_json::from_value(description)
-            .map_err(|error| Error::Resume {
+        let Contents { input, dtype, output, loss, attached, model, .. } =
+            serde_json::from_value(description).map_err(|error| Error::Resume {
                 path: path.with_extension("json"),
                 problem: format!("no model that this version knows: {error}"),
             })?;
@@ -89,13 +99,34 @@ impl ExportedModel {
             InputDType::F32 => FieldDType::F32,
             InputDType::I32 => FieldDType::I32,
         };
-        Ok(Self { model, input, dtype, output, loss, weights })
+        Ok(Self { model, input, dtype, output, loss, attached, weights })
     }
 
     /// Returns the model for [`Trainer::builder`]. [`Trainer::load_model`] takes its weights.
     pub fn layer(&self) -> Box<dyn Layer> {
         self.model.clone().layer()
     }
+}
+
+/// Checks that what is attached to the model can be exported: before the training, not after it.
+pub(super) fn check_attached(parts: &Parts) -> Result<(), Error> {
+    if parts.attached.is_empty() {
+        return Ok(());
+    }
+    // The text as it stands in the file, with what marks its quotation marks.
+    let bytes = serde_json::to_string(&parts.attached).map_or(usize::MAX, |text| text.len());
+    let problem = if bytes > MOST_ATTACHED {
+        format!(
+            "{bytes} bytes are attached, more than {MOST_ATTACHED}: write them to a file next to the model"
+        )
+    } else if parts.model.layer().and_then(|layer| layer.description()).is_none() {
+        "the model has layers of one's own, or several fields, so no description of it is exported: write what is \
+         attached to a file next to the model"
+            .into()
+    } else {
+        return Ok(());
+    };
+    Err(Error::setting("attach", problem))
 }
 
 impl Trainer {
@@ -150,6 +181,7 @@ impl Trainer {
             },
             output: output.unwrap_or_default(),
             loss: self.plan.parts.loss_name(),
+            attached: self.plan.parts.attached.clone(),
             model,
         });
         let json = |error| Error::setting("export", format!("the model cannot be written as JSON: {error}"));

@@ -26,8 +26,8 @@ type Decode = dyn Fn(&TarSample<'_>) -> Result<Sample, BoxError> + Send + Sync;
 /// let shards = (0..10).map(|at| format!("train-{at:04}.tar"));
 /// let train = TarShards::open(shards, |files| {
 ///     let label = files.text("cls")?.trim().parse()?;
-///     let numbers = files.bytes("u8")?.iter().map(|&byte| f32::from(byte) / 255.0);
-///     let x = Field::f32([28, 28], numbers.collect::<Vec<_>>());
+///     let pixels: Vec<f32> = files.bytes("u8")?.iter().map(|&byte| f32::from(byte) / 255.0).collect();
+///     let x = Field::f32([28, 28], pixels);
 ///     Ok(Sample::new().with("x", x).with("y", Field::i32([], [label])))
 /// })?;
 /// // Windows keep reads near to each other.

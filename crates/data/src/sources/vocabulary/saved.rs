@@ -28,12 +28,9 @@ struct Written {
 }
 
 impl Vocabulary {
-    /// Saves the vocabulary with its settings as JSON. The file is replaced by a rename, so it is never there
-    /// in part.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), DataError> {
+    /// Returns the vocabulary with its settings as JSON, for `Builder::attach`, which puts it into the file
+    /// of the model.
+    pub fn to_json(&self) -> String {
         let Settings { characters, keep_case, keep_punctuation, run } = self.settings;
         let written = Written {
             vocabulary: VERSION,
@@ -45,8 +42,17 @@ impl Vocabulary {
             terms: self.terms.clone(),
             texts_with_term: self.containing.clone(),
         };
-        let text = serde_json::to_string_pretty(&written).map_err(DataError::other)?;
-        replace(path.as_ref(), format!("{text}\n").as_bytes())
+        // Numbers, truths and texts can always be written.
+        serde_json::to_string(&written).unwrap_or_default()
+    }
+
+    /// Saves the vocabulary with its settings as JSON. The file is replaced by a rename, so it is never there
+    /// in part.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), DataError> {
+        replace(path.as_ref(), format!("{}\n", self.to_json()).as_bytes())
     }
 
     /// Opens a vocabulary that was saved.
@@ -55,28 +61,39 @@ impl Vocabulary {
     /// The file cannot be read, is larger than 1 GiB, or is no vocabulary of this version.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
-        let wrong = |what: String| DataError::format(path, format!("vocabulary: {what}"));
         let mut text = String::new();
         let read = open_regular(path)?.take(LONGEST + 1).read_to_string(&mut text);
         read.map_err(|cause| DataError::Io { path: path.into(), cause })?;
         if text.len() as u64 > LONGEST {
-            return Err(wrong("the file is larger than 1 GiB".into()));
+            return Err(DataError::format(path, "vocabulary: the file is larger than 1 GiB"));
         }
-        let written: Written = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        Self::parse(&text).map_err(|what| DataError::format(path, format!("vocabulary: {what}")))
+    }
+
+    /// Makes a vocabulary of what [`to_json`](Self::to_json) returned.
+    ///
+    /// # Errors
+    /// The text is no vocabulary of this version.
+    pub fn from_json(text: &str) -> Result<Self, DataError> {
+        Self::parse(text).map_err(|what| DataError::Setting { setting: "vocabulary", what })
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let written: Written = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let Written { vocabulary, characters, keep_case, keep_punctuation, .. } = written;
         if vocabulary != VERSION {
-            return Err(wrong(format!("version {vocabulary}, not {VERSION}")));
+            return Err(format!("version {vocabulary}, not {VERSION}"));
         }
         let settings = Settings { characters, keep_case, keep_punctuation, run: written.ngrams };
         let known = Self::of_terms(settings, written.terms, written.texts_with_term, written.texts);
         if !(1..=LONGEST_RUN).contains(&known.settings.run) {
-            return Err(wrong(format!("ngrams of {}", known.settings.run)));
+            return Err(format!("ngrams of {}", known.settings.run));
         }
         let (terms, counts) = (known.terms.len(), known.containing.len());
         if terms == 0 || counts != terms || known.places.len() != terms || i32::try_from(known.len()).is_err()
         {
             let distinct = known.places.len();
-            return Err(wrong(format!("{terms} terms, {distinct} of them distinct, and {counts} counts")));
+            return Err(format!("{terms} terms, {distinct} of them distinct, and {counts} counts"));
         }
         Ok(known)
     }

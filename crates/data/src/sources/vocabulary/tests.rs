@@ -74,14 +74,15 @@ fn what_is_opened_is_what_was_saved() {
     ] {
         vocabulary.save(&path).unwrap();
         assert_eq!(Vocabulary::open(&path).unwrap(), vocabulary);
+        assert_eq!(Vocabulary::from_json(&vocabulary.to_json()).unwrap(), vocabulary);
     }
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
     let whole = std::fs::read_to_string(&path).unwrap();
     for (from, to, problem) in [
-        ("\"vocabulary\": 1", "\"vocabulary\": 2", "version 2, not 1"),
-        ("\"ngrams\": 1", "\"ngrams\": 0", "ngrams of 0"),
+        ("\"vocabulary\":1", "\"vocabulary\":2", "version 2, not 1"),
+        ("\"ngrams\":1", "\"ngrams\":0", "ngrams of 0"),
         ("\"?\"", "\"g\"", "distinct"),
-        ("\"texts_with_term\": [", "\"texts_with_term\": [1,", "counts"),
+        ("\"texts_with_term\":[", "\"texts_with_term\":[1,", "counts"),
         ("{", "[", "vocabulary:"),
     ] {
         std::fs::write(&path, whole.replacen(from, to, 1)).unwrap();

@@ -1,4 +1,4 @@
-mod more;
+mod blended;
 
 use super::*;
 use crate::{BoxError, Field, one_hot};

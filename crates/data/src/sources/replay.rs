@@ -1,0 +1,360 @@
+//! A replay buffer: samples that are added while one trains, and random batches of them.
+
+use std::io::Read;
+use std::path::Path;
+
+use ::safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
+use unisono_random::Draws;
+
+use crate::sample::field::elements;
+use crate::sample::regular::{open_regular, replace};
+use crate::sources::budget::{Budget, DECODED_BYTES};
+use crate::{Batch, DataError, Field, FieldSpec, Position, Sample, Values};
+
+/// The newest samples of a run that makes its own data, as reinforcement learning does, and batches that are
+/// drawn from them at random for `Trainer::step`.
+///
+/// It is no [`Source`](crate::Source), because what an index stands for changes. The draws are a function of
+/// the seed, the number of batches drawn so far and the number of samples there are, so a run that adds the
+/// same samples gets the same batches. **A trainer's checkpoint does not have it.** [`save`](Self::save) it
+/// at the step at which the trainer is saved, and [`open`](Self::open) it when the trainer resumes: it goes
+/// on with the same draws.
+///
+/// ```
+/// use unisono_data::{Field, Replay, Sample};
+///
+/// let mut replay = Replay::new(1000, 42);
+/// for step in 0..20 {
+///     let state = Field::f32([2], [step as f32, 0.5]);
+///     replay.push(&Sample::new().with("x", state).with("action", Field::i32([], [step % 3])))?;
+/// }
+/// let batch = replay.draw(8)?;
+/// assert_eq!(batch.field("x").unwrap().shape, [8, 2]);
+/// # Ok::<(), unisono_data::DataError>(())
+/// ```
+#[doc(alias("ReplayBuffer", "replay buffer", "experience replay"))]
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replay {
+    capacity: usize,
+    seed: u64,
+    specs: Vec<FieldSpec>,
+    /// The array of each field, a place after the other.
+    arrays: Vec<Values>,
+    /// The number of samples that were ever added.
+    pushed: u64,
+    /// The number of batches, and of samples, that were drawn.
+    batches: u64,
+    drawn: u64,
+}
+
+impl Replay {
+    /// Makes an empty buffer of at most `capacity` samples. The oldest make room for new ones.
+    pub fn new(capacity: usize, seed: u64) -> Self {
+        let (specs, arrays) = (vec![], vec![]);
+        Self { capacity, seed, specs, arrays, pushed: 0, batches: 0, drawn: 0 }
+    }
+
+    /// Returns the number of samples there are.
+    pub fn len(&self) -> usize {
+        usize::try_from(self.pushed).unwrap_or(usize::MAX).min(self.capacity)
+    }
+
+    /// Whether there are no samples.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the number of samples that were ever added.
+    pub fn pushed(&self) -> u64 {
+        self.pushed
+    }
+
+    /// Returns the names, types and shapes of the fields, for `Trainer::build`. There are none before the
+    /// first sample.
+    pub fn fields(&self) -> &[FieldSpec] {
+        &self.specs
+    }
+
+    /// Adds a sample, in place of the oldest one if the buffer is full.
+    ///
+    /// # Errors
+    /// The sample has other fields than the first one, or a field whose values do not fill its shape; the
+    /// capacity is 0; memory does not suffice.
+    pub fn push(&mut self, sample: &Sample) -> Result<(), DataError> {
+        if self.capacity == 0 {
+            return Err(DataError::Setting { setting: "replay", what: "a capacity of 0 samples".into() });
+        }
+        for (name, field) in sample.fields() {
+            field.check_length(name)?;
+        }
+        let specs = sample.specs();
+        if self.pushed == 0 {
+            if specs.is_empty() {
+                return Err(DataError::field("", "a sample needs at least one field"));
+            }
+            let none = |spec: &FieldSpec| Values::with_capacity(spec.dtype, 0, None);
+            self.arrays = specs.iter().filter_map(none).collect();
+            self.specs = specs;
+        } else if specs != self.specs {
+            let what = format!("the fields {specs:?} are not those of the first sample, {:?}", self.specs);
+            return Err(DataError::field("", what));
+        }
+        let place = (self.pushed % self.capacity as u64) as usize;
+        let is_new = self.pushed < self.capacity as u64;
+        if is_new {
+            for (array, (name, field)) in self.arrays.iter_mut().zip(sample.fields()) {
+                if !room_for(array, field.values.len()) {
+                    return Err(DataError::field(name, "no memory for another sample"));
+                }
+            }
+        }
+        for (array, (_, field)) in self.arrays.iter_mut().zip(sample.fields()) {
+            let size = field.values.len();
+            match (array, &field.values) {
+                (array, values) if is_new => _ = array.append_first(values, size),
+                (Values::F32(all), Values::F32(own)) => all[place * size..][..size].copy_from_slice(own),
+                (Values::I32(all), Values::I32(own)) => all[place * size..][..size].copy_from_slice(own),
+                _ => {}
+            }
+        }
+        self.pushed += 1;
+        Ok(())
+    }
+
+    /// Draws a batch: each of its samples uniformly from all there are, with replacement. Its indices count
+    /// the samples from the first that was ever added.
+    ///
+    /// # Errors
+    /// There are no samples, or a batch of none is asked for; memory does not suffice.
+    #[doc(alias = "sample")]
+    pub fn draw(&mut self, samples: usize) -> Result<Batch, DataError> {
+        let len = self.len();
+        if len == 0 || samples == 0 {
+            let what = format!("a batch of {samples} from {len} samples");
+            return Err(DataError::Setting { setting: "replay", what });
+        }
+        let mut draws = Draws::of(self.seed, "replay", "", 0, self.batches);
+        let below = u32::try_from(len).unwrap_or(u32::MAX);
+        let places: Vec<usize> = (0..samples).map(|_| draws.below(below) as usize).collect();
+        let mut stacked = Sample::new();
+        for (spec, array) in self.specs.iter().zip(&self.arrays) {
+            let size = elements(&spec.shape).unwrap_or(0);
+            let no_memory = || DataError::field(&spec.name, format!("no memory for {samples} samples"));
+            let room = size.checked_mul(samples).ok_or_else(no_memory)?;
+            let mut values = Values::with_capacity(spec.dtype, room, None).ok_or_else(no_memory)?;
+            for &place in &places {
+                let row = array.slice(place * size..(place + 1) * size).ok_or_else(no_memory)?;
+                values.append_first(&row, size);
+            }
+            let shape = std::iter::once(samples).chain(spec.shape.iter().copied()).collect();
+            stacked.set(spec.name.clone(), Field { shape, values });
+        }
+        let mut batch = Batch::of_fields(stacked)?;
+        batch.indices = places.iter().map(|&place| self.number_of(place)).collect();
+        // Dropout and the like draw by the position, so it has to move on.
+        batch.first = self.drawn;
+        batch.index_in_epoch = self.batches;
+        self.batches += 1;
+        self.drawn += samples as u64;
+        batch.after = Position { epoch: 0, sample: self.drawn };
+        Ok(batch)
+    }
+
+    /// Returns the number, from the first that was ever added, of the sample at a place.
+    fn number_of(&self, place: usize) -> u64 {
+        let (place, capacity) = (place as u64, self.capacity as u64);
+        // The last sample at this place that was added before now.
+        place + (self.pushed - 1 - place) / capacity * capacity
+    }
+
+    /// Saves the samples and the state of the draws as a safetensors file. The file is replaced by a rename,
+    /// so it is never there in part.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), DataError> {
+        let path = path.as_ref();
+        let mut tensors = Vec::new();
+        let bytes: Vec<Vec<u8>> = self.arrays.iter().map(little_endian).collect();
+        for (spec, bytes) in self.specs.iter().zip(&bytes) {
+            let dtype = match spec.dtype {
+                crate::FieldDType::F32 => Dtype::F32,
+                crate::FieldDType::I32 => Dtype::I32,
+            };
+            let shape = std::iter::once(self.len()).chain(spec.shape.iter().copied()).collect();
+            let view = TensorView::new(dtype, shape, bytes).map_err(DataError::other)?;
+            tensors.push((spec.name.to_string(), view));
+        }
+        let Self { capacity, seed, pushed, batches, drawn, .. } = *self;
+        let fields = self.specs.iter().map(|spec| spec.name.to_string()).collect();
+        let state = State { capacity: capacity as u64, seed, pushed, batches, drawn, fields };
+        let state = serde_json::to_string(&state).map_err(DataError::other)?;
+        // One entry, because several would come in any order.
+        let metadata = [(STATE.to_owned(), state)].into_iter().collect();
+        let file = ::safetensors::serialize(tensors, Some(metadata)).map_err(DataError::other)?;
+        replace(path, &file)
+    }
+
+    /// Opens a buffer that was saved. It draws what the saved one would have drawn next.
+    ///
+    /// # Errors
+    /// The file cannot be read, is larger than [`DECODED_BYTES`], or is no replay buffer.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
+        let path = path.as_ref();
+        let io = |cause| DataError::Io { path: path.into(), cause };
+        let file = open_regular(path)?;
+        let length = file.metadata().map_err(io)?.len();
+        let budget = Budget { most: DECODED_BYTES, setting: "a smaller capacity" };
+        budget.check(path, "the replay buffer", Some(length))?;
+        let mut bytes = Vec::new();
+        file.take(length).read_to_end(&mut bytes).map_err(io)?;
+        Self::parse(&bytes).map_err(|what| DataError::format(path, format!("replay buffer: {what}")))
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
+        let state = header.metadata().as_ref().and_then(|metadata| metadata.get(STATE));
+        let state: State = serde_json::from_str(state.ok_or("no state of the draws")?)
+            .map_err(|error| format!("the state of the draws: {error}"))?;
+        let capacity = usize::try_from(state.capacity).map_err(|error| error.to_string())?;
+        let mut replay = Self::new(capacity, state.seed);
+        (replay.pushed, replay.batches, replay.drawn) = (state.pushed, state.batches, state.drawn);
+        let tensors = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
+        for name in state.fields {
+            let view = tensors.tensor(&name).map_err(|error| error.to_string())?;
+            let words = view.data().as_chunks::<4>().0;
+            let values = match view.dtype() {
+                Dtype::F32 => Values::F32(words.iter().map(|&word| f32::from_le_bytes(word)).collect()),
+                Dtype::I32 => Values::I32(words.iter().map(|&word| i32::from_le_bytes(word)).collect()),
+                other => return Err(format!("the field {name} is of {other:?}")),
+            };
+            match view.shape() {
+                [samples, shape @ ..] if *samples == replay.len() => {
+                    let (dtype, shape) = (values.dtype(), shape.to_vec());
+                    replay.specs.push(FieldSpec { name: name.into(), dtype, shape });
+                }
+                shape => return Err(format!("the field {name} has the shape {shape:?}")),
+            }
+            replay.arrays.push(values);
+        }
+        let fits = replay.specs.is_empty() == (replay.pushed == 0);
+        if fits { Ok(replay) } else { Err("samples without fields".into()) }
+    }
+}
+
+/// The key of the state in a file's metadata.
+const STATE: &str = "replay";
+
+/// What a file has beside the samples.
+#[derive(Deserialize, Serialize)]
+struct State {
+    capacity: u64,
+    seed: u64,
+    pushed: u64,
+    batches: u64,
+    drawn: u64,
+    fields: Vec<String>,
+}
+
+/// Makes room for more elements, and says whether the memory could be had.
+fn room_for(array: &mut Values, elements: usize) -> bool {
+    match array {
+        Values::F32(values) => values.try_reserve(elements).is_ok(),
+        Values::I32(values) => values.try_reserve(elements).is_ok(),
+    }
+}
+
+fn little_endian(values: &Values) -> Vec<u8> {
+    match values {
+        Values::F32(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        Values::I32(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the sample of a number.
+    fn sample(number: i32) -> Sample {
+        let state = Field::f32([2], [number as f32, -number as f32]);
+        Sample::new().with("x", state).with("action", Field::i32([], [number]))
+    }
+
+    fn filled(capacity: usize, samples: i32) -> Replay {
+        let mut replay = Replay::new(capacity, 7);
+        (0..samples).for_each(|number| replay.push(&sample(number)).unwrap());
+        replay
+    }
+
+    #[test]
+    fn batches_are_of_the_newest_samples_and_know_their_numbers() {
+        for (capacity, samples) in [(10, 4), (10, 10), (10, 23), (1, 3)] {
+            let mut replay = filled(capacity, samples);
+            assert_eq!(replay.len(), capacity.min(samples as usize));
+            let mut seen = std::collections::BTreeSet::new();
+            for at in 0..40 {
+                let batch = replay.draw(5).unwrap();
+                assert_eq!((batch.first, batch.index_in_epoch, batch.after.sample), (5 * at, at, 5 * at + 5));
+                for row in 0..5 {
+                    let number = batch.indices[row] as i32;
+                    assert_eq!(batch.i32("action").unwrap()[row], number);
+                    assert_eq!(batch.f32("x").unwrap()[2 * row..][..2], [number as f32, -number as f32]);
+                    seen.insert(number);
+                }
+            }
+            let newest = (samples - capacity as i32).max(0)..samples;
+            assert_eq!(seen, newest.collect());
+        }
+    }
+
+    #[test]
+    fn a_saved_buffer_goes_on_with_the_same_draws() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("replay.safetensors");
+        for samples in [0, 3, 12, 40] {
+            let mut replay = filled(12, samples);
+            if samples > 0 {
+                replay.draw(6).unwrap();
+            }
+            replay.save(&path).unwrap();
+            let mut opened = Replay::open(&path).unwrap();
+            assert_eq!(opened, replay);
+            let bytes = std::fs::read(&path).unwrap();
+            opened.save(&path).unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), bytes);
+            for number in samples..samples + 5 {
+                opened.push(&sample(number)).unwrap();
+                replay.push(&sample(number)).unwrap();
+                let batch = replay.draw(6).unwrap();
+                assert_eq!(opened.draw(6).unwrap(), batch);
+                assert!(replay.len() < 5 || replay.clone().draw(6).unwrap().indices != batch.indices);
+            }
+        }
+        let mut other = Replay::new(12, 8);
+        (0..40).for_each(|number| other.push(&sample(number)).unwrap());
+        assert_ne!(other.draw(6).unwrap().indices, filled(12, 40).draw(6).unwrap().indices);
+        let whole = std::fs::read(&path).unwrap();
+        for broken in [&whole[..whole.len() - 1], &whole[..20], b""] {
+            std::fs::write(&path, broken).unwrap();
+            let error = Replay::open(&path).unwrap_err().to_string();
+            assert!(error.contains("replay.safetensors: replay buffer: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let mut replay = Replay::new(3, 0);
+        assert_eq!(replay.draw(2).unwrap_err().to_string(), "replay: a batch of 2 from 0 samples");
+        replay.push(&sample(1)).unwrap();
+        assert_eq!(replay.draw(0).unwrap_err().to_string(), "replay: a batch of 0 from 1 samples");
+        let other = Sample::new().with("x", Field::f32([3], [0.0; 3]));
+        assert!(replay.push(&other).unwrap_err().to_string().contains("not those of the first sample"));
+        let short = Sample::new().with("x", Field::f32([2], [0.0])).with("action", Field::i32([], [1]));
+        assert!(replay.push(&short).is_err());
+        assert!(Replay::new(0, 0).push(&sample(1)).is_err());
+        assert!(Replay::new(1, 0).push(&Sample::new()).is_err());
+        assert_eq!((replay.len(), replay.pushed(), replay.fields().len()), (1, 1, 2));
+    }
+}
