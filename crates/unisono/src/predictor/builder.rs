@@ -241,6 +241,7 @@ impl PredictorBuilder {
             memory,
             inputs: crate::compile::feed::InputMemory::default(),
             clock: Clock::default(),
+            is_reordered: false,
         })
     }
 }

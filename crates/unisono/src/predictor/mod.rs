@@ -59,6 +59,8 @@ pub struct Predictor {
     /// Memory for the inputs of batches.
     inputs: InputMemory,
     clock: Clock,
+    /// Whether a loader was predicted whose order is not the source's.
+    is_reordered: bool,
 }
 
 impl Predictor {
@@ -110,6 +112,7 @@ impl Predictor {
 
     fn predict_of(&mut self, loader: &Loader, outputs: Option<&[&str]>) -> Result<Predictions, Error> {
         self.carries.reset();
+        self.is_reordered |= !loader.keeps_order();
         let mut all = Predictions::default();
         let mut batches = loader.clone().batch(self.batch).epoch(0)?;
         for batch in &mut batches {

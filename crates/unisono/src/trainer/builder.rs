@@ -38,6 +38,8 @@ pub struct Builder {
     pub(super) replicas: Option<usize>,
     pub(super) digest_every: u64,
     pub(super) options: Options,
+    /// How often steps are audited. `None`: nothing was set.
+    pub(super) audits: Option<Audits>,
     pub(super) layout: Layout,
     pub(super) mixed: bool,
     pub(super) loss_scale: LossScale,
@@ -72,7 +74,8 @@ impl Builder {
             arithmetic: None,
             replicas: None,
             digest_every: 100,
-            options: Options::default().with(|options| options.audits = Audits::Share(AUDIT_SHARE)),
+            options: Options::default(),
+            audits: None,
             layout: Layout { f16: true, ..Layout::default() },
             mixed: false,
             loss_scale: LossScale::default(),
@@ -275,7 +278,7 @@ impl Builder {
     /// A run on a mixture of numeric classes ([`Builder::mixed`]) audits nothing, nor does one on several
     /// machines, which refuses audits that are set here.
     pub fn audits(mut self, audits: Audits) -> Self {
-        self.options.audits = audits;
+        self.audits = Some(audits);
         self
     }
 
@@ -412,6 +415,6 @@ mod tests {
     fn the_defaults_are_those_that_the_documents_give() {
         let builder = Trainer::builder(crate::Dense::new(1));
         assert_eq!((builder.digest_every, builder.replicas, builder.mixed), (100, None, false));
-        assert_eq!(builder.options.audits, Audits::Share(0.015));
+        assert_eq!(builder.settled_audits().unwrap(), Audits::Share(0.015));
     }
 }
