@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use unisono::data::{FieldSpec, Loader, Memory, Tokens, Values, Width};
+use unisono::data::{Field, FieldSpec, Loader, Memory, Sample, Tokens, Values, Width};
 use unisono::{
-    BinaryCrossEntropyWithLogits, Conv2d, Dense, Embedding, Flatten, FromFn, Layer, Loss, Lstm, Observer,
-    Optimizer, Relu, Sequential, Sgd, Sigmoid, Softmax, Trainer, Var,
+    BatchNorm, BinaryCrossEntropyWithLogits, Conv2d, CrossEntropy, Dense, Embedding, Flatten, FromFn, Layer,
+    Loss, Lstm, Model, Observer, Optimizer, Outputs, Predictor, Relu, Sequential, Sgd, Sigmoid, Softmax,
+    Trainer, Var,
 };
 
 #[derive(Clone, Default)]
@@ -44,6 +45,87 @@ fn softmax_before_cross_entropy_is_noted() {
     // Inside of another layer it is found as well.
     let inner = Sequential::new().add(Sequential::new().add(Dense::new(3)).add(Softmax));
     assert_eq!(self::notes(inner, &[4], Sgd::new(0.1)).len(), 1);
+}
+
+/// As a function of one's own, behind a reshape, for one of several losses.
+#[test]
+fn an_activation_that_is_no_layer_is_noted() {
+    let ends = |end: fn(&Var) -> Var| {
+        let model = Sequential::new().add(Dense::new(3)).add(FromFn::new("end", move |_, x: &Var| end(x)));
+        notes(model, &[4], Sgd::new(0.1))
+    };
+    for (end, name) in [
+        ((|x| x.softmax()) as fn(&Var) -> Var, "softmax"),
+        (|x| x.softmax().reshape(&[3, 1]).reshape(&[3]), "softmax"),
+        (|x| x.exp() / x.exp().sum_keep(&[-1]), "softmax"),
+        (|x| x.sigmoid(), "sigmoid"),
+    ] {
+        let notes = ends(end);
+        let text = format!(
+            "the model's output \"output\" is a {name}, and the loss cross-entropy takes logits: it computes softmax \
+             itself, so leave it out"
+        );
+        assert_eq!(notes, [text]);
+    }
+    // What is computed further is no softmax, nor is its logarithm, of which the softmax is the same.
+    for end in
+        [(|x| x.log_softmax()) as fn(&Var) -> Var, |x| x.softmax() * 2.0, |x| x.exp() / x.sum_keep(&[-1])]
+    {
+        assert_eq!(ends(end), [""; 0]);
+    }
+    let row = Sample::new().with("x", Field::f32([4], [0.0; 4])).with("a", Field::i32([], [0]));
+    let two = Model::new(|cx, x| {
+        let y = cx.apply("y", &Dense::new(3), &x["x"]);
+        Outputs::new().with("a", &y.softmax()).with("b", &y)
+    });
+    let row = row.with("b", Field::i32([], [0]));
+    let builder = Trainer::builder(two).loss_of("a", CrossEntropy::new(), 1.0);
+    let builder = builder.loss_of("b", CrossEntropy::new(), 1.0).global_batch(8).replicas(1);
+    let notes = builder.build(&row.specs()).unwrap().notes().to_vec();
+    assert_eq!(notes.len(), 1);
+    assert!(notes[0].starts_with("the model's output \"a\" is a softmax"), "{notes:?}");
+}
+
+#[test]
+fn statistics_that_move_beside_frozen_parameters_are_noted() {
+    let model = || Sequential::new().add(Dense::new(4)).add(BatchNorm::new()).add(Dense::new(3));
+    let is_base = |name: &str| name.starts_with("0.") || name.starts_with("1.");
+    let moved = notes(model(), &[4], Sgd::new(0.1).freeze(is_base));
+    assert_eq!(moved.len(), 1);
+    assert!(moved[0].starts_with("training moves 1.running_mean, 1.running_var, though"), "{moved:?}");
+    assert_eq!(notes(model(), &[4], Sgd::new(0.1)), [""; 0]);
+    assert_eq!(notes(model(), &[4], Sgd::new(0.1).freeze(|name| name == "1.weight")), [""; 0]);
+    let fields = Loader::new(Memory::labelled(vec![0.5; 4], [4], [0]).unwrap()).fields().unwrap();
+    for kept in [true, false] {
+        let builder = Trainer::builder(model()).optimizer(Sgd::new(0.1).freeze(is_base)).global_batch(8);
+        let built = builder.freeze_statistics(move |name| kept && is_base(name)).replicas(1).build(&fields);
+        assert!(built.unwrap().notes().iter().all(|note| !note.contains("training moves")));
+    }
+}
+
+#[test]
+fn predictions_in_another_order_are_noted_once() {
+    let data = || {
+        Loader::new(Memory::labelled((0..8).map(|x| x as f32).collect::<Vec<_>>(), [1], vec![0; 8]).unwrap())
+    };
+    let notes = Notes::default();
+    let builder =
+        Trainer::builder(Dense::new(2)).global_batch(4).shards(4).replicas(1).observer(notes.clone());
+    let mut trainer = builder.build(&data().fields().unwrap()).unwrap();
+    let told = || notes.0.lock().unwrap().iter().filter(|note| note.contains("not in the source's")).count();
+    trainer.predict(&data()).unwrap();
+    assert_eq!(told(), 0);
+    trainer.predict(&data().shuffle(1)).unwrap();
+    trainer.predict_all(&data().lanes()).unwrap();
+    assert_eq!(told(), 1);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.safetensors");
+    trainer.export(&path, unisono::checkpoint::WeightPrecision::F32).unwrap();
+    let mut predictor = Predictor::builder().replicas(1).open(&path).unwrap();
+    predictor.predict(&data()).unwrap();
+    assert!(predictor.report().notes.is_empty());
+    predictor.predict(&data().shuffle(1)).unwrap();
+    assert!(predictor.report().to_string().contains("note: the loader shuffles"));
 }
 
 #[test]

@@ -201,6 +201,31 @@ fn the_best_weights_are_restored_when_a_run_stops() {
     assert!(trainer.stopped().unwrap().reason.contains("whose weights are restored"));
 }
 
+/// Where all epochs are done first the weights are those of the last one, and a note says so.
+#[test]
+fn the_best_weights_that_are_not_restored_are_noted() {
+    let (train, held_out) = data();
+    let mut told = Vec::new();
+    for epochs in 1..=12 {
+        let notes = Notes::default();
+        let stopping = EarlyStopping::lowest("loss").patience(99).restore_best();
+        let mut trainer = build(builder(1).callback(stopping).observer(notes.clone()));
+        trainer.fit(&train, Some(&held_out), epochs).unwrap();
+        let loss = |epoch: &Epoch| epoch.validation.as_ref().unwrap().loss;
+        let losses: Vec<f64> = trainer.history().iter().map(loss).collect();
+        let is_last = losses.iter().all(|loss| loss >= losses.last().unwrap());
+        let text = "the weights are those of the last one: early stopping has kept better ones";
+        assert_eq!(notes.has(text), !is_last, "{losses:?}");
+        told.push(notes.has(text));
+        if !is_last {
+            assert!(trainer.restore_kept_weights().unwrap());
+            let best = losses.iter().copied().fold(f64::INFINITY, f64::min);
+            assert_eq!(trainer.evaluate(&held_out).unwrap().loss, best);
+        }
+    }
+    assert!(told.contains(&true) && told.contains(&false));
+}
+
 /// What one callback keeps is not what another restores.
 #[test]
 fn the_best_weights_are_restored_beside_a_callback_that_keeps_others() {

@@ -252,8 +252,14 @@ fn another_way_of_working_together_is_refused_by_name() {
 
 #[test]
 fn audits_are_refused_by_name() {
-    for (audits, is_refused) in [(Audits::Every(3), true), (Audits::Every(0), false), (Audits::Never, false)]
-    {
+    // What is set is refused, also where it is what a run alone has by default.
+    let all = [
+        (Audits::Every(3), true),
+        (Audits::Share(0.015), true),
+        (Audits::Every(0), false),
+        (Audits::Never, false),
+    ];
+    for (audits, is_refused) in all {
         let ended = on_ranks(2, Script::default(), |world| {
             train(perceptron(8).replicas(1).audits(audits), world, 40).map(drop)
         });

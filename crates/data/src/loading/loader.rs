@@ -130,6 +130,11 @@ impl Loader {
         self.pipeline.order.shuffled
     }
 
+    /// Returns whether samples come in the order of the source: they are not shuffled, nor in buckets or lanes.
+    pub fn keeps_order(&self) -> bool {
+        !self.is_shuffled() && matches!(self.pipeline.order.kind, Kind::Plain | Kind::Window(_))
+    }
+
     /// Makes batches of sequences of similar length. See [`Buckets`].
     pub fn buckets(mut self, buckets: Buckets) -> Self {
         self.pipeline.order.kind = Kind::Buckets(Arc::new(buckets));

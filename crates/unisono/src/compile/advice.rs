@@ -1,8 +1,11 @@
 //! Notes about a model that would train, and most likely not to what its author wants.
 
-use crate::compile::parts::Parts;
+use unisono_graph::StateKind;
+
+use crate::compile::parts::{LossOn, Parts};
 use crate::compile::programs::Programs;
 use crate::model::context::{FrozenNames, SummaryLine};
+use crate::model::functional::OUTPUT;
 
 /// The most channels that a picture has.
 const CHANNELS: usize = 4;
@@ -15,14 +18,15 @@ const MOST_NAMES: usize = 5;
 /// Returns what a user should know of a model and its optimizer.
 pub(crate) fn advice(parts: &Parts, programs: &Programs) -> Vec<String> {
     let mut notes = Vec::new();
-    notes.extend(activation_before_the_loss(&parts.loss_name(), programs.summary.last()));
+    notes.extend(activations_before_losses(programs));
     notes.extend(channels_last(programs));
     let states = programs.train().states();
-    let names = programs.states_of(&[unisono_graph::StateKind::Parameter]);
+    let names = programs.states_of(&[StateKind::Parameter]);
     let names: Vec<&str> = names.into_iter().map(|index| &*states[index].name).collect();
     notes.extend(parts.freeze_notes(&names));
     notes.extend(out_of_reach(parts, programs, names.is_empty()));
-    let statistics = programs.states_of(&[unisono_graph::StateKind::Statistic]);
+    notes.extend(moving_statistics(parts, programs));
+    let statistics = programs.states_of(&[StateKind::Statistic]);
     let accepts = |accepts: &FrozenNames| statistics.iter().any(|&index| accepts(&states[index].name));
     if parts.frozen_statistics.as_ref().is_some_and(|names| !accepts(&**names)) {
         let names: Vec<&str> = statistics.iter().map(|&index| &*states[index].name).collect();
@@ -46,18 +50,57 @@ fn out_of_reach(parts: &Parts, programs: &Programs, has_none: bool) -> Option<St
 }
 
 /// A loss that takes logits computes softmax or sigmoid itself.
-fn activation_before_the_loss(loss: &str, last: Option<&SummaryLine>) -> Option<String> {
-    let own = match loss {
-        "cross-entropy" => "softmax",
-        "binary cross-entropy" => "sigmoid",
-        _ => return None,
+fn activations_before_losses(programs: &Programs) -> Vec<String> {
+    let last = programs.summary.last();
+    let losses = programs.losses.iter().zip(&programs.activations);
+    let note = |((loss, _), activation): (&(LossOn, _), &Option<&'static str>)| {
+        let name = loss.loss.name();
+        let own = match name {
+            "cross-entropy" => "softmax",
+            "binary cross-entropy" | "binary focal loss" => "sigmoid",
+            _ => return None,
+        };
+        let found = (*activation)?;
+        let takes = format!("the loss {name} takes logits: it computes {own} itself, so leave");
+        Some(match last.filter(|line| line.kind == found && loss.on.output == OUTPUT) {
+            Some(line) => format!("the model ends in {} ({found}), and {takes} the layer out", line.path),
+            None => format!("the model's output {:?} is a {found}, and {takes} it out", loss.on.output),
+        })
     };
-    let last = last.filter(|line| line.kind == own)?;
-    Some(format!(
-        "the model ends in {} ({own}), and the loss {loss} takes logits: it computes {own} itself, so leave \
-         the layer out",
-        last.path
-    ))
+    losses.filter_map(note).collect()
+}
+
+/// A batch norm whose parameters are frozen goes on to move its statistics, and to use those of the batch.
+fn moving_statistics(parts: &Parts, programs: &Programs) -> Option<String> {
+    if parts.frozen_statistics.is_some() {
+        return None;
+    }
+    let (states, steps) = (programs.train().states(), || programs.trains());
+    let moves = |at: &usize| steps().any(|step| step.graph().updates.contains_key(at));
+    let layer = |name: &str| name.rsplit_once('.').map_or(String::new(), |(layer, _)| format!("{layer}."));
+    let parameters = programs.states_of(&[StateKind::Parameter]);
+    let parameters: Vec<&str> = parameters.into_iter().map(|at| &*states[at].name).collect();
+    let is_frozen = |at: &usize| {
+        let layer = layer(&states[*at].name);
+        let own: Vec<&&str> = parameters.iter().filter(|name| of_layer(name, &layer)).collect();
+        !own.is_empty() && !own.iter().any(|name| parts.is_to_be_trained(name))
+    };
+    let statistics = programs.states_of(&[StateKind::Statistic]).into_iter();
+    let names: Vec<&str> = statistics.filter(moves).filter(is_frozen).map(|at| &*states[at].name).collect();
+    let more = names.len().saturating_sub(MOST_NAMES);
+    let named = names[..names.len() - more].join(", ");
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    (!names.is_empty()).then(|| {
+        format!(
+            "training moves {named}{more}, though the parameters beside them are frozen: Builder::freeze_statistics keeps \
+             them and uses them, as Keras's trainable = False does"
+        )
+    })
+}
+
+/// Returns whether a parameter is of the layer whose names begin so, and not of a layer inside of it.
+fn of_layer(name: &str, layer: &str) -> bool {
+    name.strip_prefix(layer).is_some_and(|own| !own.contains('.'))
 }
 
 /// A convolution takes `[B, C, H, W]`; sources of pictures give `[B, H, W, C]`.

@@ -114,6 +114,8 @@ pub(crate) struct Programs {
     pub outputs: Vec<(String, Type)>,
     /// The losses, each with the type of its output.
     pub losses: Vec<(LossOn, Type)>,
+    /// The activations that the outputs of the losses are, where they are one.
+    pub activations: Vec<Option<&'static str>>,
     /// The upper limits of the ids in each field, see [`Fields::ids`].
     pub ids: BTreeMap<String, Vec<usize>>,
     /// The averages that optimizers keep.
@@ -176,7 +178,10 @@ impl Programs {
         let ids = fields.iter().filter_map(limits).collect();
         let output_type = |name: &str| outputs.get(name).map(|output| output.ty().clone());
         let losses = parts.all_losses();
-        let losses = losses.filter_map(|loss| Some((loss.clone(), output_type(&loss.on.output)?))).collect();
+        let losses: Vec<(LossOn, Type)> =
+            losses.filter_map(|loss| Some((loss.clone(), output_type(&loss.on.output)?))).collect();
+        let output = |(loss, _): &(LossOn, Type)| outputs.get(&loss.on.output).and_then(Var::activation);
+        let activations = losses.iter().map(output).collect();
         let mut identity = Traced { model: of_graph(&simplify(&forward)), ..Traced::default() };
         let mut compiled: Vec<Arc<Program>> = Vec::new();
         let first = longest.map(Self::train);
@@ -215,6 +220,7 @@ impl Programs {
             input: fields.iter().next().map_or_else(|| Type::sample(&[]), |(_, ty)| ty.clone()),
             outputs: predictions,
             losses,
+            activations,
             ids,
             averages,
             kept,

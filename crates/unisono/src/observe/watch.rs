@@ -79,6 +79,10 @@ pub(crate) struct Watch {
     pub told_batch: bool,
     /// Whether observers were told that a model with carries is trained on rows that are drawn anew.
     pub told_carries: bool,
+    /// The step after which a callback kept weights last, in this process.
+    pub kept_at: Option<u64>,
+    /// Whether observers were told that rows of predictions are not in the source's order.
+    pub told_order: bool,
     /// Notes about values for which nothing was measured. Observers were told each of them once.
     pub told_unmeasured: Vec<String>,
 }

@@ -247,6 +247,7 @@ impl PredictorBuilder {
             inputs: crate::compile::feed::InputMemory::default(),
             clock: Clock::default(),
             attached: BTreeMap::new(),
+            is_reordered: false,
         })
     }
 }

@@ -66,6 +66,8 @@ pub struct Predictor {
     clock: Clock,
     /// The texts that were attached to the model.
     attached: BTreeMap<String, String>,
+    /// Whether a loader was predicted whose order is not the source's.
+    is_reordered: bool,
 }
 
 impl Predictor {
@@ -125,6 +127,7 @@ impl Predictor {
 
     fn predict_of(&mut self, loader: &Loader, outputs: Option<&[&str]>) -> Result<Predictions, Error> {
         self.carries.reset();
+        self.is_reordered |= !loader.keeps_order();
         let mut all = Predictions::default();
         let mut batches = loader.clone().batch(self.batch).epoch(0)?;
         for batch in &mut batches {

@@ -7,6 +7,7 @@ use unisono_replica::ReplicaReport;
 
 use crate::MemoryEstimate;
 use crate::predictor::Predictor;
+use crate::trainer::evaluate::OTHER_ORDER;
 
 /// The number of the last answers whose latency is kept.
 const KEPT: usize = 10_000;
@@ -52,7 +53,7 @@ impl Clock {
     }
 }
 
-/// What a [`Predictor`] did. Prints as three lines.
+/// What a [`Predictor`] did. Prints as three lines, and one for each note.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PredictorReport {
@@ -75,6 +76,8 @@ pub struct PredictorReport {
     pub memory: MemoryEstimate,
     /// The replicas, those that left too.
     pub replicas: Vec<ReplicaReport>,
+    /// What a user should know: that rows are not in the order of the source, where a loader shuffles.
+    pub notes: Vec<String>,
 }
 
 impl Predictor {
@@ -98,6 +101,7 @@ impl Predictor {
             lengths: self.programs.len(),
             memory: self.memory.clone(),
             replicas: self.replicas.reports(),
+            notes: self.is_reordered.then(|| OTHER_ORDER.to_owned()).into_iter().collect(),
         }
     }
 }
@@ -114,7 +118,8 @@ impl fmt::Display for PredictorReport {
         )?;
         let (median, p95, longest) = (ms(median), ms(p95), ms(longest));
         writeln!(f, "latency: median {median:.2} ms, 95% within {p95:.2} ms, longest {longest:.2} ms")?;
-        write!(f, "memory of a device: {memory}")
+        write!(f, "memory of a device: {memory}")?;
+        self.notes.iter().try_for_each(|note| write!(f, "\nnote: {note}"))
     }
 }
 

@@ -117,6 +117,11 @@ impl RunControl {
         at.map_or_else(Arc::default, |at| Arc::clone(&self.tensors[at]))
     }
 
+    /// Returns the callback that kept tensors last.
+    pub fn keeper(&self) -> Option<&str> {
+        self.kept_by.last().map(String::as_str)
+    }
+
     /// Returns the tensors that callbacks keep, with the names that `kept` has.
     fn named(&self) -> impl Iterator<Item = (String, &Tensor)> {
         self.tensors.iter().enumerate().flat_map(|(at, tensors)| {

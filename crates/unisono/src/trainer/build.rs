@@ -145,7 +145,7 @@ impl Builder {
             self.options.owners.map_or(0, |copies| kept_by_others(&programs.all(), replicas, copies));
         let (shards, limit) = (self.settings.shards, self.memory_limit);
         let states = programs.train().states().iter();
-        let audits = match is_audited(self.options.audits) {
+        let audits = match self.settled_audits().is_ok_and(is_audited) {
             true => states.map(|state| 4 * state.ty.count() as u64).sum(),
             false => 0,
         };

@@ -41,6 +41,8 @@ pub struct Builder {
     pub(super) replicas: Option<usize>,
     pub(super) digest_every: u64,
     pub(super) options: Options,
+    /// How often steps are audited. `None`: nothing was set.
+    pub(super) audits: Option<Audits>,
     pub(super) layout: Layout,
     pub(super) mixed: bool,
     pub(super) loss_scale: LossScale,
@@ -76,7 +78,8 @@ impl Builder {
             arithmetic: None,
             replicas: None,
             digest_every: 100,
-            options: Options::default().with(|options| options.audits = Audits::Share(AUDIT_SHARE)),
+            options: Options::default(),
+            audits: None,
             layout: Layout { f16: true, ..Layout::default() },
             mixed: false,
             loss_scale: LossScale::default(),
@@ -297,7 +300,7 @@ impl Builder {
     /// Runs on several numeric classes ([`Builder::mixed`]) and runs on several machines have no audits. On
     /// several machines, setting audits is an error.
     pub fn audits(mut self, audits: Audits) -> Self {
-        self.options.audits = audits;
+        self.audits = Some(audits);
         self
     }
 
@@ -439,6 +442,6 @@ mod tests {
     fn the_defaults_are_those_that_the_documents_give() {
         let builder = Trainer::builder(crate::Dense::new(1));
         assert_eq!((builder.digest_every, builder.replicas, builder.mixed), (100, None, false));
-        assert_eq!(builder.options.audits, Audits::Share(0.015));
+        assert_eq!(builder.settled_audits().unwrap(), Audits::Share(0.015));
     }
 }

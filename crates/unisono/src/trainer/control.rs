@@ -249,6 +249,7 @@ impl Control<'_> {
         self.trainer.check_before_leaving()?;
         let tensors = self.trainer.weights_in_use()?;
         self.trainer.state.control.keep(&self.name, tensors);
+        self.trainer.watch.kept_at = Some(self.trainer.steps());
         Ok(())
     }
 
@@ -304,6 +305,20 @@ impl Trainer {
         }
         self.take_weights(|model| Plan::new().take(&kept, model))?;
         Ok(true)
+    }
+
+    /// Tells observers that a fit which has done its last epoch, and that no callback ended, has not restored
+    /// the weights that one keeps: the next fit goes on from those of the last epoch, as one fit over all
+    /// epochs would.
+    pub(super) fn note_kept(&mut self, epochs: u32) {
+        let is_last = self.watch.kept_at == Some(self.steps());
+        let Some(by) = self.state.control.keeper().map(str::to_owned).filter(|_| !is_last) else { return };
+        if self.position().epoch >= epochs && !self.is_ended() && !self.watch.stop.is_asked() {
+            self.watch.note(&format!(
+                "note: all {epochs} epochs are done, and the weights are those of the last one: {by} has kept better ones, \
+                 which Trainer::restore_kept_weights sets"
+            ));
+        }
     }
 
     /// Writes the weights that a callback keeps to all replicas. Returns whether there are any.

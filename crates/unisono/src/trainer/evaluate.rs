@@ -79,6 +79,10 @@ impl Predictions {
     }
 }
 
+/// What a user should know of predictions of a loader that changes the order.
+pub(crate) const OTHER_ORDER: &str = "the loader shuffles, or makes buckets or lanes: rows of predictions are in the order in which it gives samples, not \
+     in the source's; Batch::indices say which samples a batch has";
+
 /// Refuses predictions that lack a sample: the rows behind it would be taken for those of other samples.
 pub(crate) fn all_predicted(batches: &Batches) -> Result<(), Error> {
     let Some(reason) = batches.skip_reasons().first() else { return Ok(()) };
@@ -173,6 +177,9 @@ impl Trainer {
     fn predict_here(&mut self, loader: &Loader, outputs: Option<&[&str]>) -> Result<Predictions, Error> {
         let mut all = Predictions::default();
         self.note_data(loader)?;
+        if !loader.keeps_order() && !std::mem::replace(&mut self.watch.told_order, true) {
+            self.watch.note(&format!("note: {OTHER_ORDER}"));
+        }
         self.same_held_out(loader, "predicted")?;
         self.prepare(ProgramId::Predict, self.samples_of(loader))?;
         self.same_categories(loader)?;

@@ -88,6 +88,7 @@ impl Trainer {
             self.watch.ended();
             return self.watch.check();
         }
+        let before = self.steps();
         let result = match self.begin(train, validation, epochs) {
             Ok(batches) => {
                 let result = self.fit_to_the_end(batches, train, validation, epochs);
@@ -99,6 +100,9 @@ impl Trainer {
             }
             Err(error) => Err(error),
         };
+        if result.is_ok() && self.steps() > before {
+            self.note_kept(epochs);
+        }
         self.watch.ended();
         match result {
             Ok(()) => {}

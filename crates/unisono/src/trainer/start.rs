@@ -8,7 +8,7 @@ use crate::compile::programs::Programs;
 use crate::run::settings::RunSettings;
 use crate::trainer::builder::Builder;
 use crate::trainer::crew::Crew;
-use crate::trainer::together::{audits, compare_ways};
+use crate::trainer::together::compare_ways;
 use crate::{Error, MemoryEstimate};
 
 impl Builder {
@@ -29,7 +29,7 @@ impl Builder {
             compare_ways(&self.world, &self.options, self.digest_every)?;
             self.options.fault_scope = format!("rank-{}:{}", self.world.rank(), self.options.fault_scope);
         }
-        self.options.audits = audits(&self.world, self.options.audits)?;
+        self.options.audits = self.settled_audits()?;
         let (mut replicas, mut memory) = self.start(programs, &mut budget, settings, mixed, weights)?;
         give_start_values(programs, &mut replicas, settings.seed)?;
         let is_audited = !mixed && is_audited(self.options.audits);

@@ -11,7 +11,7 @@ use unisono_world::{Problem, World, WorldError, pack, unpack};
 use crate::observe::machines::MachineReport;
 use crate::run::identity::RunIdentity;
 use crate::run::settings::RunSettings;
-use crate::trainer::builder::AUDIT_SHARE;
+use crate::trainer::builder::{AUDIT_SHARE, Builder};
 use crate::trainer::held_out::described;
 use crate::{Error, Trainer};
 
@@ -105,20 +105,23 @@ fn compare_classes(world: &World, adapters: &[Adapter]) -> Result<(), Error> {
     Ok(world.compare(&[("the numeric class of the adapter".to_owned(), text)])?)
 }
 
-/// Returns the audits of a run: none on several machines.
-///
-/// # Errors
-/// The caller has set some for a run on several machines. An audit there would need the rows of another
-/// machine's shards, which a machine does not read, and a way back for all of them together.
-pub(super) fn audits(world: &World, audits: Audits) -> Result<Audits, Error> {
-    match audits {
-        _ if world.is_alone() => Ok(audits),
-        Audits::Never | Audits::Every(0) => Ok(audits),
-        Audits::Share(share) if share == AUDIT_SHARE => Ok(Audits::Never),
-        _ => Err(Error::setting(
-            "audits",
-            "in a run on several machines no step is audited: their states are compared (Builder::digest_every)",
-        )),
+impl Builder {
+    /// Returns the audits of the run: by default a share of the time, and none on several machines.
+    ///
+    /// # Errors
+    /// The caller has set some for a run on several machines. An audit there would need the rows of another
+    /// machine's shards, which a machine does not read, and a way back for all of them together.
+    pub(super) fn settled_audits(&self) -> Result<Audits, Error> {
+        match (self.audits, self.world.is_alone()) {
+            (None, true) => Ok(Audits::Share(AUDIT_SHARE)),
+            (None, false) => Ok(Audits::Never),
+            (Some(audits), true) => Ok(audits),
+            (Some(audits @ (Audits::Never | Audits::Every(0))), false) => Ok(audits),
+            (Some(_), false) => Err(Error::setting(
+                "audits",
+                "in a run on several machines no step is audited: their states are compared (Builder::digest_every)",
+            )),
+        }
     }
 }
 
