@@ -135,6 +135,9 @@ fn phases_take_losses_of_the_model() {
     assert_eq!(weights(trained(all(), 1)), weights(trained(Trainer::builder(autoencoder()), 1)));
 }
 
+/// A model, more settings of the builder, and words of the error.
+type Wrong = (fn(&mut Context, &Var), fn(Builder) -> Builder, &'static str);
+
 #[test]
 fn what_cannot_be_added_says_why() {
     let problem = |add: fn(&mut Context, &Var), change: fn(Builder) -> Builder| {
@@ -148,7 +151,7 @@ fn what_cannot_be_added_says_why() {
     };
     let same = |builder| builder;
     let own: fn(&mut Context, &Var) = |cx, y| cx.loss("own", &y.square(), 1.0);
-    let cases: [(fn(&mut Context, &Var), fn(Builder) -> Builder, &str); 9] = [
+    let cases: [Wrong; 9] = [
         (own, same, "it is taken"),
         (|cx, y| (0..2).for_each(|_| cx.loss("own", y, 1.0)), same, "two outputs have the name \"own\""),
         (|cx, y| cx.loss("scores", y, 1.0), same, "two outputs have the name \"scores\""),

@@ -74,9 +74,9 @@ impl EarlyStopping {
     }
 
     /// Keeps the weights of the best epoch, in the host's memory and in checkpoints, and restores them when
-    /// this callback stops the run (Keras's `restore_best_weights`). If all epochs are done first, the weights
-    /// are those of the last epoch, and observers are told: a fit over more epochs then continues as one over
-    /// all of them would. Keras 3 restores the best ones then too; here you call
+    /// this callback stops the run (Keras's `restore_best_weights`). If all epochs are done first, the
+    /// weights are those of the last epoch, and observers are told: a fit over more epochs then continues
+    /// as one over all of them would. Keras 3 restores the best ones then too; here you call
     /// [`Trainer::restore_kept_weights`](crate::Trainer::restore_kept_weights). Default: the weights are not
     /// kept.
     #[doc(alias = "restore_best_weights")]

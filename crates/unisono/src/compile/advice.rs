@@ -2,7 +2,8 @@
 
 use unisono_graph::StateKind;
 
-use crate::compile::parts::{LossOn, Parts};
+use crate::compile::objective::LossOn;
+use crate::compile::parts::Parts;
 use crate::compile::programs::Programs;
 use crate::model::context::{FrozenNames, SummaryLine};
 use crate::model::functional::OUTPUT;
