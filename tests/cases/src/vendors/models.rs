@@ -112,7 +112,8 @@ pub fn models() -> Vec<Model> {
     all
 }
 
-/// Draws, moves, adds up and sorts the rows of sequences, and goes on from a state: `[B, 6, 8]` to `[B, 13, 8]`.
+/// Draws, moves, adds up and sorts the rows of sequences, and goes on from a state: `[B, 6, 8]` to `[B,
+/// 13, 8]`.
 fn values(cx: &mut Context, x: &Var) -> Var {
     let ids = |cx: &mut Context, n: f32| (cx.uniform(&[6]) * n).to_i32();
     let rows = x.gather_rows(&ids(cx, 6.0));
