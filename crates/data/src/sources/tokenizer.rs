@@ -39,8 +39,9 @@ impl Tokenizer {
     }
 
     /// Learns byte pairs from texts, as GPT-2's tokenizer has them: at first each byte is a token, and then
-    /// the most frequent pair of neighbours becomes one, again and again, until there are `ids` of them or no
-    /// pair comes twice. The id 0 is `[PAD]`. Any text can be encoded. The order of the texts does not matter.
+    /// the most frequent pair of neighbours becomes one, again and again, until there are `ids` of them or
+    /// no pair comes twice. The id 0 is `[PAD]`. Any text can be encoded. The order of the texts does not
+    /// matter.
     ///
     /// Learn it from the training texts alone, and [`save`](Self::save) it next to the model.
     ///
