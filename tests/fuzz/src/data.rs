@@ -5,8 +5,8 @@ use std::io::{Cursor, Write};
 use flate2::write::GzEncoder;
 use flate2::{Compression, Crc};
 use unisono_data::{
-    Array, Arrays, Cifar, Column, Csv, DataError, FieldDType, ImageFolder, Memory, Per, Source, Statistics,
-    Tokens, Width,
+    Array, Arrays, Cifar, Column, Csv, DataError, Field, FieldDType, ImageFolder, Lines, Memory, Per, Replay,
+    Sample, Source, Statistics, TarShards, Tokens, Vocabulary, WavFolder, Width,
 };
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
@@ -192,4 +192,58 @@ pub(crate) fn statistics(scratch: &Scratch, bytes: &[u8]) {
     let path = scratch.file("x", bytes);
     let statistics = Statistics::saved(&path, &source, "x", Per::Channel, 1).expect("statistics");
     assert_eq!(statistics.mean.len(), statistics.deviation.len());
+}
+
+/// Reads a tar archive. If the first byte is odd, the headers in it get the right check sums.
+pub(crate) fn tar(scratch: &Scratch, bytes: &[u8]) {
+    let (flags, rest) = flags(bytes);
+    let mut file = rest.to_vec();
+    if flags & 1 > 0 {
+        file.chunks_exact_mut(512).filter(|block| block.starts_with(b"a")).for_each(with_sum);
+    }
+    fetch(TarShards::open([scratch.file("x", &file)], |files| {
+        let lengths: Vec<i32> = files
+            .extensions()
+            .map(|extension| files.bytes(extension).map(|bytes| bytes.len() as i32))
+            .collect::<Result<_, _>>()?;
+        let sum = lengths.iter().fold(0_i32, |sum, length| sum.wrapping_add(*length));
+        Ok(Sample::new().with("x", Field::i32([], [sum])))
+    }));
+}
+
+/// Gives a header of a tar archive the right check sum.
+fn with_sum(header: &mut [u8]) {
+    header[148..156].fill(b' ');
+    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+    header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+}
+
+pub(crate) fn lines(scratch: &Scratch, bytes: &[u8]) {
+    let path = scratch.file("x", bytes);
+    fetch(Lines::open([&path, &path], |line| {
+        Ok(Sample::new().with("x", Field::i32([], [line.len() as i32])))
+    }));
+}
+
+pub(crate) fn wav(scratch: &Scratch, bytes: &[u8]) {
+    scratch.file("sounds/class/x.wav", bytes);
+    let folder = WavFolder::open(scratch.path("sounds"));
+    fetch(folder.map(|folder| folder.most_bytes(16 << 20).length(7)));
+}
+
+pub(crate) fn vocabulary(scratch: &Scratch, bytes: &[u8]) {
+    let path = scratch.file("x", bytes);
+    let Ok(vocabulary) = Vocabulary::open(&path) else { return };
+    let ids = vocabulary.encode("a text, and another");
+    assert!(ids.iter().all(|id| (1..vocabulary.len() as i32).contains(id)));
+    vocabulary.save(&path).expect("a vocabulary of the same size or less");
+    assert_eq!(Vocabulary::open(&path).expect("what was saved"), vocabulary);
+}
+
+pub(crate) fn replay(scratch: &Scratch, bytes: &[u8]) {
+    let Ok(mut replay) = Replay::open(scratch.file("x", &with_length(bytes))) else { return };
+    if let Ok(batch) = replay.draw(3) {
+        assert_eq!(batch.len(), 3);
+    }
+    let _ = replay.push(&Sample::new().with("x", Field::f32([1], [0.5])));
 }

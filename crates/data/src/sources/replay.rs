@@ -1,6 +1,5 @@
 //! A replay buffer: samples that are added while one trains, and random batches of them.
 
-use std::io::Read;
 use std::path::Path;
 
 use ::safetensors::tensor::{Dtype, SafeTensors, TensorView};
@@ -8,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use unisono_random::Draws;
 
 use crate::sample::field::elements;
-use crate::sample::regular::{open_regular, replace};
+use crate::sample::regular::replace;
 use crate::sources::budget::{Budget, DECODED_BYTES};
+use crate::sources::files::Bytes;
 use crate::{Batch, DataError, Field, FieldSpec, Position, Sample, Values};
 
 /// The newest samples of a run that makes its own data, as reinforcement learning does, and batches that are
@@ -199,16 +199,13 @@ impl Replay {
     /// Opens a buffer that was saved. It draws what the saved one would have drawn next.
     ///
     /// # Errors
-    /// The file cannot be read, is larger than [`DECODED_BYTES`], or is no replay buffer.
+    /// The file cannot be read, is larger than 1 GiB, or is no replay buffer.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
-        let io = |cause| DataError::Io { path: path.into(), cause };
-        let file = open_regular(path)?;
-        let length = file.metadata().map_err(io)?.len();
-        let budget = Budget { most: DECODED_BYTES, setting: "a smaller capacity" };
-        budget.check(path, "the replay buffer", Some(length))?;
-        let mut bytes = Vec::new();
-        file.take(length).read_to_end(&mut bytes).map_err(io)?;
+        let file = Bytes::open(path)?;
+        let budget = Budget { most: DECODED_BYTES / 2, setting: "a smaller capacity" };
+        budget.check(path, "the replay buffer", Some(file.len()))?;
+        let bytes = file.to_vec(0, file.len())?;
         Self::parse(&bytes).map_err(|what| DataError::format(path, format!("replay buffer: {what}")))
     }
 
@@ -219,14 +216,17 @@ impl Replay {
             .map_err(|error| format!("the state of the draws: {error}"))?;
         let capacity = usize::try_from(state.capacity).map_err(|error| error.to_string())?;
         let mut replay = Self::new(capacity, state.seed);
+        if [state.pushed, state.batches, state.drawn].iter().any(|&number| number > MOST) {
+            return Err(format!("more than {MOST} samples or batches"));
+        }
         (replay.pushed, replay.batches, replay.drawn) = (state.pushed, state.batches, state.drawn);
         let tensors = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
         for name in state.fields {
             let view = tensors.tensor(&name).map_err(|error| error.to_string())?;
             let words = view.data().as_chunks::<4>().0;
             let values = match view.dtype() {
-                Dtype::F32 => Values::F32(words.iter().map(|&word| f32::from_le_bytes(word)).collect()),
-                Dtype::I32 => Values::I32(words.iter().map(|&word| i32::from_le_bytes(word)).collect()),
+                Dtype::F32 => Values::F32(collected(words, f32::from_le_bytes)?),
+                Dtype::I32 => Values::I32(collected(words, i32::from_le_bytes)?),
                 other => return Err(format!("the field {name} is of {other:?}")),
             };
             match view.shape() {
@@ -242,6 +242,9 @@ impl Replay {
         if fits { Ok(replay) } else { Err("samples without fields".into()) }
     }
 }
+
+/// The most samples and batches of a file. No run gets so far, and no sum of them overflows.
+const MOST: u64 = 1 << 60;
 
 /// The key of the state in a file's metadata.
 const STATE: &str = "replay";
@@ -263,6 +266,14 @@ fn room_for(array: &mut Values, elements: usize) -> bool {
         Values::F32(values) => values.try_reserve(elements).is_ok(),
         Values::I32(values) => values.try_reserve(elements).is_ok(),
     }
+}
+
+/// Decodes values. That memory does not suffice is an error.
+fn collected<T>(words: &[[u8; 4]], decode: impl Fn([u8; 4]) -> T) -> Result<Vec<T>, String> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(words.len()).map_err(|_| format!("no memory for {} values", words.len()))?;
+    values.extend(words.iter().map(|&word| decode(word)));
+    Ok(values)
 }
 
 fn little_endian(values: &Values) -> Vec<u8> {

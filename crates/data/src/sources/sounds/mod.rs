@@ -114,8 +114,8 @@ impl WavFolder {
     fn wave(&self, index: u64) -> Result<wav::Wave, DataError> {
         let bytes = Bytes::open(&self.path(index)?.0)?;
         let budget = Budget { most: self.most, setting: "WavFolder::most_bytes" };
-        // A value of one byte becomes one of four.
-        budget.check(bytes.path(), "the waveform", bytes.len().checked_mul(5))?;
+        // A value of one byte becomes one of four, twice.
+        budget.check(bytes.path(), "the waveform", bytes.len().checked_mul(9))?;
         let file = bytes.to_vec(0, bytes.len())?;
         wav::decode(&file).map_err(|what| DataError::format(bytes.path(), what))
     }
@@ -160,8 +160,11 @@ impl Source for WavFolder {
                 (values.iter().map(|&value| f64::from(value)).sum::<f64>() / values.len() as f64) as f32
             }
         };
-        let mut x: Vec<f32> = wave.values.chunks_exact(wave.channels).map(mean).collect();
+        let wrong = |what: String| DataError::format(&path, what);
+        let mut x = wav::collected(wave.values.chunks_exact(wave.channels).map(mean)).map_err(wrong)?;
         if let Some(length) = self.length {
+            let no_memory = |_| DataError::format(&path, format!("no memory for {length} values"));
+            x.try_reserve_exact(length.saturating_sub(x.len())).map_err(no_memory)?;
             x.resize(length, 0.0);
         }
         Ok(Sample::new().with("x", Field::f32([x.len()], x)).with("y", Field::i32([], [class])))

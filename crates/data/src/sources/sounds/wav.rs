@@ -79,22 +79,23 @@ fn format_of(chunk: &[u8]) -> Result<(Coding, u32, usize), String> {
 }
 
 fn wave(data: &[u8], coding: Coding, rate: u32, channels: usize) -> Result<Wave, String> {
-    let values: Vec<f32> = match coding {
-        Coding::U8 => data.iter().map(|&x| (f32::from(x) - 128.0) / 128.0).collect(),
+    let values = match coding {
+        Coding::U8 => collected(data.iter().map(|&x| (f32::from(x) - 128.0) / 128.0)),
         Coding::I16 => {
-            data.as_chunks::<2>().0.iter().map(|&x| f32::from(i16::from_le_bytes(x)) / 32_768.0).collect()
+            let value = |&x: &[u8; 2]| f32::from(i16::from_le_bytes(x)) / 32_768.0;
+            collected(data.as_chunks::<2>().0.iter().map(value))
         }
         Coding::I24 => {
             let value = |&[a, b, c]: &[u8; 3]| i32::from_le_bytes([0, a, b, c]) as f32 / 2_147_483_648.0;
-            data.as_chunks::<3>().0.iter().map(value).collect()
+            collected(data.as_chunks::<3>().0.iter().map(value))
         }
         Coding::I32 => {
             let value = |&x: &[u8; 4]| (f64::from(i32::from_le_bytes(x)) / 2_147_483_648.0) as f32;
-            data.as_chunks::<4>().0.iter().map(value).collect()
+            collected(data.as_chunks::<4>().0.iter().map(value))
         }
-        Coding::F32 => data.as_chunks::<4>().0.iter().map(|&x| f32::from_le_bytes(x)).collect(),
-        Coding::F64 => data.as_chunks::<8>().0.iter().map(|&x| f64::from_le_bytes(x) as f32).collect(),
-    };
+        Coding::F32 => collected(data.as_chunks::<4>().0.iter().map(|&x| f32::from_le_bytes(x))),
+        Coding::F64 => collected(data.as_chunks::<8>().0.iter().map(|&x| f64::from_le_bytes(x) as f32)),
+    }?;
     let width = match coding {
         Coding::U8 => 1,
         Coding::I16 => 2,
@@ -109,6 +110,14 @@ fn wave(data: &[u8], coding: Coding, rate: u32, channels: usize) -> Result<Wave,
         return Err("no values".into());
     }
     Ok(Wave { rate, channels, values })
+}
+
+/// Collects values. That memory does not suffice is an error.
+pub(super) fn collected(values: impl ExactSizeIterator<Item = f32>) -> Result<Vec<f32>, String> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(values.len()).map_err(|_| format!("no memory for {} values", values.len()))?;
+    all.extend(values);
+    Ok(all)
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {

@@ -12,7 +12,7 @@ use crate::sample::regular::{open_regular, replace};
 
 const VERSION: u32 = 1;
 /// The most bytes of a file.
-const LONGEST: u64 = 1 << 30;
+const LONGEST: u64 = 32 << 20;
 
 /// The file's contents.
 #[derive(Deserialize, Serialize)]
@@ -50,22 +50,27 @@ impl Vocabulary {
     /// in part.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// The file cannot be written, or would be larger than 32 MiB, which is the most that is opened.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), DataError> {
-        replace(path.as_ref(), format!("{}\n", self.to_json()).as_bytes())
+        let (path, text) = (path.as_ref(), format!("{}\n", self.to_json()));
+        if text.len() as u64 > LONGEST {
+            let what = format!("vocabulary: {} bytes, more than {LONGEST}: keep fewer terms", text.len());
+            return Err(DataError::format(path, what));
+        }
+        replace(path, text.as_bytes())
     }
 
     /// Opens a vocabulary that was saved.
     ///
     /// # Errors
-    /// The file cannot be read, is larger than 1 GiB, or is no vocabulary of this version.
+    /// The file cannot be read, is larger than 32 MiB, or is no vocabulary of this version.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let mut text = String::new();
         let read = open_regular(path)?.take(LONGEST + 1).read_to_string(&mut text);
         read.map_err(|cause| DataError::Io { path: path.into(), cause })?;
         if text.len() as u64 > LONGEST {
-            return Err(DataError::format(path, "vocabulary: the file is larger than 1 GiB"));
+            return Err(DataError::format(path, "vocabulary: the file is larger than 32 MiB"));
         }
         Self::parse(&text).map_err(|what| DataError::format(path, format!("vocabulary: {what}")))
     }
