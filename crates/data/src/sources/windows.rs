@@ -9,7 +9,7 @@ use crate::{
 
 /// Windows of a series [time, features]: "x", `length` rows, and "y", the `ahead` rows that come next.
 ///
-/// A series [time] has one feature. The series is held once, however many windows overlap, and clones share
+/// A series `[time]` has one feature. The series is held once, however many windows overlap, and clones share
 /// it. A window that would reach beyond the end of the series is left out.
 ///
 /// It is Keras's `timeseries_dataset_from_array`, which takes the targets as an array of their own.
@@ -49,8 +49,8 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Takes a series [time, features] or [time] of f32 or i32, without a copy. Set [`length`](Self::length)
-    /// as well.
+    /// Takes a series `[time, features]` or `[time]` of f32 or i32, without a copy. Set
+    /// [`length`](Self::length) as well.
     pub fn new(series: Field) -> Self {
         let rows = 0..series.shape.first().copied().unwrap_or(0);
         Self {

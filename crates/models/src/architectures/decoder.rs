@@ -11,7 +11,7 @@ pub trait Decoder: Architecture {
     /// Returns the sizes of what the model keeps of each token.
     fn sizes(&self) -> DecoderSizes;
 
-    /// Returns the logits of the tokens for which the reader wants them, see [`Reader::wanted`].
+    /// Returns the logits of the tokens for which the reader wants them, see `Reader::wanted`.
     fn decode(&self, cx: &mut Context, x: &Var, reader: &mut Reader) -> Var;
 }
 
