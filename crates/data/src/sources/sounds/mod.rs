@@ -9,8 +9,8 @@ use crate::sources::budget::{Budget, DECODED_BYTES};
 use crate::sources::files::Bytes;
 use crate::{ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source};
 
-/// A folder of WAV files with one directory a class: "x", a waveform [length] of values from -1 to 1, and the
-/// class "y". It is Keras's `audio_dataset_from_directory`.
+/// A folder of WAV files with one directory a class: "x", a waveform `[length]` of values from -1 to 1, and
+/// the class "y". It is Keras's `audio_dataset_from_directory`.
 ///
 /// Classes are numbered in the order of their directories' names. Channels are averaged. Files are read when
 /// they are needed: PCM of 8, 16, 24 and 32 bits, and floats of 32 and 64. All must have one sampling rate,

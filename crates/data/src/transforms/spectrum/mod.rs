@@ -12,7 +12,7 @@ use crate::{BoxError, DataError, Field, Sample, Transform, Values};
 /// What is added to a band's power before its logarithm, as torchaudio does.
 const FLOOR: f64 = 1e-6;
 
-/// The power of frequencies over time: a waveform [length] becomes [frames, bins], torchaudio's
+/// The power of frequencies over time: a waveform `[length]` becomes `[frames, bins]`, torchaudio's
 /// `Spectrogram`, `MelSpectrogram` and `MFCC`.
 ///
 /// A frame of `frame` values, weighted by a periodic Hann window, is taken every `hop` values, the first
@@ -90,7 +90,7 @@ impl Spectrogram {
         self
     }
 
-    /// Returns the transform of a field [length] or [length, 1].
+    /// Returns the transform of a field `[length]` or `[length, 1]`.
     ///
     /// Settings that cannot work are an error of the transform: a frame or hop of 0, bands or bounds that are
     /// not within half of the rate, coefficients without bands or more than those, or logarithms of
