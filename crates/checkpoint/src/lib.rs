@@ -6,6 +6,8 @@ mod model;
 mod saver;
 mod store;
 mod tensors;
+#[cfg(feature = "torch")]
+mod torch;
 
 pub use disk::write::{check_replaceable, write_model, write_model_of_format, write_whole};
 pub use disk::{Disk, Sink, StdDisk, Syncing};
@@ -27,3 +29,5 @@ pub use tensors::info::{Info, TensorDType};
 pub use tensors::regular::{open_regular, open_to_append};
 pub use tensors::report::{LoadReport, Mismatch};
 pub use tensors::tensor::{Tensor, Tensors};
+#[cfg(feature = "torch")]
+pub use torch::{parse_torch, read_torch};

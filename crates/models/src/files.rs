@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use unisono::checkpoint::{Tensors, read_tensors};
+use unisono::checkpoint::{Tensors, read_tensors, read_torch};
 
 use crate::error::Error;
 
 pub(crate) const CONFIG: &str = "config.json";
 pub(crate) const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
+const TORCH: &str = "pytorch_model.bin";
 
 /// The part of an index that says where each tensor is.
 #[derive(Deserialize)]
@@ -23,13 +24,18 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|reason| Error::Io { path: path.to_owned(), reason })
 }
 
-/// Reads all weights of a directory: `model.safetensors`, or the shards that its index names.
+/// Reads all weights of a directory: `model.safetensors`, or the shards that its index names, or
+/// `pytorch_model.bin`.
 pub(crate) fn weights(dir: &Path) -> Result<Tensors, Error> {
     let whole = dir.join(WEIGHTS);
     if whole.exists() {
         return Ok(read_tensors(whole)?);
     }
     let path = dir.join(INDEX);
+    let torch = dir.join(TORCH);
+    if !path.exists() && torch.exists() {
+        return Ok(read_torch(torch)?);
+    }
     if !path.exists() {
         return Err(Error::broken(dir, nothing(dir)));
     }

@@ -223,3 +223,9 @@ fn files_of_other_kinds_are_named() {
     std::fs::write(dir.path().join("model.safetensors"), b"\x89HDF\r\n\x1a\n........").unwrap();
     assert!(error(dir.path()).contains("an HDF5 file"));
 }
+
+#[test]
+fn a_directory_of_older_days_has_pytorchs_file() {
+    let [new, old] = ["gpt2", "gpt2_bin"].map(|name| Pretrained::<Gpt2>::open(case(name)).unwrap());
+    assert_eq!(new.weights(), old.weights());
+}

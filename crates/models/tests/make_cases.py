@@ -132,8 +132,14 @@ def adapt(name, dir):
     base, modules = ADAPTERS[name]
     kind, config = CASES[base]
     model = kind.from_pretrained(dir / base).eval()
+    torch.manual_seed(4)
     model = get_peft_model(model, LoraConfig(r=4, lora_alpha=12, target_modules=modules,
                                              fan_in_fan_out=base == "gpt2"))
+    if base == "gpt2":
+        # The same model as older versions saved it.
+        (dir / "gpt2_bin").mkdir(exist_ok=True)
+        torch.save(kind.from_pretrained(dir / base).state_dict(), dir / "gpt2_bin" / "pytorch_model.bin")
+        (dir / "gpt2_bin" / "config.json").write_bytes((dir / base / "config.json").read_bytes())
     torch.manual_seed(5)
     with torch.no_grad():
         for key, tensor in model.named_parameters():

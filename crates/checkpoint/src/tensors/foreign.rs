@@ -8,7 +8,7 @@ pub(crate) fn name(file: &[u8]) -> Option<&'static str> {
     let holds = |text: &[u8]| head.windows(text.len()).any(|part| part == text);
     if begins(b"PK\x03\x04") || begins(b"PK\x05\x06") {
         return Some(if holds(b"/data.pkl") || holds(b"/version") || holds(b"/byteorder") {
-            "a file that PyTorch's `torch.save` wrote (.pt, .pth, .bin): convert it to safetensors in Python"
+            "a file that PyTorch's `torch.save` wrote (.pt, .pth, .bin): read it by `checkpoint::read_torch`"
         } else if holds(b"model.weights.h5") {
             "a Keras 3 model (.keras): convert its weights to safetensors in Python"
         } else if holds(b".npy") {

@@ -26,6 +26,7 @@ fn input(layer: &str) -> Type {
         "multi_head_attention" | "transformer_block" => &[5, 4],
         "gru" | "lstm" | "simple_rnn" => &[6, 4],
         "conv1d"
+        | "conv_transpose1d"
         | "avg_pool1d"
         | "max_pool1d"
         | "global_avg_pool1d"

@@ -13,7 +13,7 @@ use syn::{Attribute, Item, UseTree};
 
 /// The rooms of each crate that has some, from earlier to later.
 const ROOMS: [(&str, &[&str]); 10] = [
-    ("crates/checkpoint", &["tensors", "disk", "model", "store", "saver", "inspect"]),
+    ("crates/checkpoint", &["tensors", "torch", "disk", "model", "store", "saver", "inspect"]),
     ("crates/cpu", &["native", "compile", "run", "kernels", "options", "backend", "targets"]),
     ("crates/data", &["sample", "transforms", "sources", "compose", "order", "loading"]),
     ("crates/gpu", &["error", "adapter", "cache", "device", "execution"]),

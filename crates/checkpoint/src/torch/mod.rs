@@ -1,0 +1,225 @@
+//! PyTorch's files: what `torch.save` writes of a `state_dict`. Nothing in them is run.
+
+mod pickle;
+
+use std::collections::BTreeMap;
+use std::io::{Cursor, Read, Seek};
+use std::path::Path;
+
+use zip::ZipArchive;
+
+use crate::tensors::error::{Error, Result, broken, io};
+use crate::tensors::regular::open_regular;
+use crate::tensors::tensor::{Tensor, Tensors};
+
+use pickle::{Slice, Storage, Value};
+
+/// The most bytes of the part that names the tensors.
+const MOST_NAMES: u64 = 256 << 20;
+
+/// Reads the tensors of a file that `torch.save` wrote (`.pt`, `.pth`, `pytorch_model.bin`; PyTorch 1.6 and
+/// later). Names of nested dictionaries are joined by dots: `{"model": {"weight": ..}}` has `model.weight`,
+/// which [`Plan::strip_prefix`](crate::Plan::strip_prefix) shortens. Everything else in it is passed over.
+///
+/// The file is read by a machine that knows the opcodes and classes of tensors. It runs no code, so a file
+/// from elsewhere can do no harm. Needs the feature `torch`.
+///
+/// # Errors
+/// The file cannot be read, is no such file or broken, or has objects of other classes; there is no memory
+/// for the tensors.
+pub fn read_torch(path: impl AsRef<Path>) -> Result<Tensors> {
+    let path = path.as_ref();
+    let file = open_regular(path).map_err(io(path, "read"))?;
+    read(path, file)
+}
+
+/// Reads the bytes of a file that `torch.save` wrote. `path` is for the error message.
+///
+/// # Errors
+/// Those of [`read_torch`].
+pub fn parse_torch(path: &Path, file: &[u8]) -> Result<Tensors> {
+    read(path, Cursor::new(file))
+}
+
+fn read(path: &Path, file: impl Read + Seek) -> Result<Tensors> {
+    let wrong = |problem: String| broken(path, format!("no file of tensors by PyTorch: {problem}"));
+    let mut archive = ZipArchive::new(file).map_err(|error| wrong(error.to_string()))?;
+    let mut names = archive.file_names().filter_map(|name| Some(name.ok()?.into_owned()));
+    let pickle = names.find(|name| name.ends_with("/data.pkl"));
+    drop(names);
+    let pickle = pickle.ok_or_else(|| wrong("it has no data.pkl".into()))?;
+    let folder = pickle.trim_end_matches("data.pkl").to_owned();
+    let order = format!("{folder}byteorder");
+    if archive.index_for_name(&order).is_some() && entry(&mut archive, path, &order, 16)? != b"little" {
+        return Err(wrong("its numbers are big endian".into()));
+    }
+    let value = pickle::read(&entry(&mut archive, path, &pickle, MOST_NAMES)?).map_err(wrong)?;
+    let mut found = Vec::new();
+    flatten("", &value, &mut found);
+    if found.is_empty() {
+        return Err(wrong("it has no tensor".into()));
+    }
+    let mut storages: BTreeMap<&Storage, Vec<(&str, &Slice)>> = BTreeMap::new();
+    for (name, slice) in &found {
+        storages.entry(&slice.storage).or_default().push((name, slice));
+    }
+    let mut tensors = Tensors::new();
+    for (storage, slices) in storages {
+        let name = format!("{folder}data/{}", storage.key);
+        let bytes = storage.elements.checked_mul(storage.dtype.size());
+        let bytes = bytes.ok_or_else(|| wrong(format!("{name} has {} elements", storage.elements)))?;
+        let data = entry(&mut archive, path, &name, bytes as u64)?;
+        if data.len() != bytes {
+            return Err(wrong(format!("{name} has {} bytes, not {bytes}", data.len())));
+        }
+        for (name, slice) in slices {
+            let tensor = tensor(path, slice, &data)?;
+            if tensors.insert(name.to_owned(), tensor).is_some() {
+                return Err(wrong(format!("{name:?} is there twice")));
+            }
+        }
+    }
+    Ok(tensors)
+}
+
+/// Reads an entry of up to so many bytes.
+fn entry(archive: &mut ZipArchive<impl Read + Seek>, path: &Path, name: &str, most: u64) -> Result<Vec<u8>> {
+    let wrong = |problem: String| broken(path, format!("no file of tensors by PyTorch: {name}: {problem}"));
+    let found = archive.by_name(name).map_err(|error| wrong(error.to_string()))?;
+    if found.size() > most {
+        return Err(wrong(format!("{} bytes, more than {most}", found.size())));
+    }
+    let (mut bytes, size) = (Vec::new(), found.size());
+    let mut found = found.take(most);
+    // The size is what the archive says: memory is taken as the bytes come.
+    let mut part = vec![0; 1 << 16];
+    loop {
+        let count = found.read(&mut part).map_err(|error| wrong(error.to_string()))?;
+        if count == 0 {
+            break;
+        }
+        bytes.try_reserve(count).map_err(|error| io(path, "read")(error.into()))?;
+        bytes.extend_from_slice(&part[..count]);
+    }
+    let is_whole = bytes.len() as u64 == size;
+    if is_whole { Ok(bytes) } else { Err(wrong(format!("{} bytes, not {size}", bytes.len()))) }
+}
+
+/// Lists the tensors in a value by name.
+fn flatten<'a>(name: &str, value: &'a Value, found: &mut Vec<(String, &'a Slice)>) {
+    let inside = |key: &str| if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") };
+    match value {
+        Value::Tensor(slice) => found.push((name.to_owned(), slice)),
+        Value::Dict(pairs, _) => {
+            for (key, value) in pairs {
+                match key {
+                    Value::Text(key) => flatten(&inside(key), value, found),
+                    Value::Int(key) => flatten(&inside(&key.to_string()), value, found),
+                    _ => {}
+                }
+            }
+        }
+        Value::List(values, _) => {
+            for (at, value) in values.iter().enumerate() {
+                flatten(&inside(&at.to_string()), value, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Copies a tensor out of its storage, row by row.
+fn tensor(path: &Path, slice: &Slice, data: &[u8]) -> Result<Tensor> {
+    let Slice { storage, offset, shape, strides } = slice;
+    let (size, count) = (storage.dtype.size(), shape.iter().product::<usize>());
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(count * size).map_err(|error| io(path, "read")(error.into()))?;
+    if count == 0 {
+        // Its offset may be anything.
+    } else if is_contiguous(shape, strides) {
+        bytes.extend_from_slice(data.get(offset * size..(offset + count) * size).unwrap_or_default());
+    } else {
+        let mut place = vec![0; shape.len()];
+        for _ in 0..count {
+            let at = offset + place.iter().zip(strides).map(|(at, stride)| at * stride).sum::<usize>();
+            bytes.extend_from_slice(data.get(at * size..(at + 1) * size).unwrap_or_default());
+            for (at, extent) in place.iter_mut().zip(shape).rev() {
+                *at += 1;
+                if *at < *extent {
+                    break;
+                }
+                *at = 0;
+            }
+        }
+    }
+    Tensor::new(storage.dtype, shape.clone(), bytes).map_err(|error: Error| broken(path, error.to_string()))
+}
+
+fn is_contiguous(shape: &[usize], strides: &[usize]) -> bool {
+    let mut expected = 1;
+    shape.iter().zip(strides).rev().all(|(&extent, &stride)| {
+        let fits = extent == 1 || stride == expected;
+        expected *= extent;
+        fits
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// The check sums of an archive shield what is in it: this changes the pickle itself.
+    #[test]
+    fn changed_pickles_are_errors_or_values() {
+        for name in ["checkpoint.pt", "weights.pt"] {
+            let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/torch").join(name);
+            let mut archive = ZipArchive::new(std::fs::File::open(&path).unwrap()).unwrap();
+            let entry_name = format!("{}/data.pkl", name.trim_end_matches(".pt"));
+            let whole = entry(&mut archive, &path, &entry_name, MOST_NAMES).unwrap();
+            assert!(pickle::read(&whole).is_ok());
+            let mut state = 1_u64;
+            let mut draw = |below: usize| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 33) as usize % below
+            };
+            let (mut fine, mut wrong) = (0, 0);
+            for _ in 0..10_000 {
+                let mut changed = whole.clone();
+                for _ in 0..=draw(3) {
+                    let at = draw(changed.len());
+                    match draw(4) {
+                        0 => changed[at] = draw(256) as u8,
+                        1 => drop(changed.remove(at)),
+                        2 => changed.insert(at, draw(256) as u8),
+                        _ => changed[at] = whole[draw(whole.len())],
+                    }
+                }
+                match pickle::read(&changed) {
+                    Ok(value) => {
+                        flatten("", &value, &mut Vec::new());
+                        fine += 1;
+                    }
+                    Err(_) => wrong += 1,
+                }
+            }
+            assert!(fine > 20 && wrong > 2_000, "{name}: {fine} {wrong}");
+        }
+    }
+
+    #[test]
+    fn no_pickle_grows_or_nests_without_bound() {
+        let problem = |bytes: &[u8]| pickle::read(bytes).unwrap_err();
+        let deep = [&b"\x80\x02N"[..], &[0x85; 100_000], b"."].concat();
+        assert!(problem(&deep).contains("nested more than 64 deep"), "{}", problem(&deep));
+        assert!(problem(b"\x80\x02cposix\nsystem\n.").contains("it holds posix.system"));
+        assert!(problem(b"\x80\x02X\xff\xff\xff\x7fab.").contains("ends early"));
+        assert!(problem(b"\x80\x02}q\x00h\x00.").contains("is there twice"));
+        assert!(problem(b"\x80\x02.").contains("takes a value that is not there"));
+        // Twice itself, 60 times: shared, not copied.
+        let doubled = [&b"\x80\x02N"[..], &b"q\x00h\x00\x86".repeat(1)[..]].concat();
+        let doubled = (1..60).fold(doubled, |all, at| [&all[..], &[b'q', at, b'h', at, 0x86]].concat());
+        assert!(pickle::read(&[&doubled[..], b"."].concat()).is_ok());
+    }
+}
