@@ -218,7 +218,7 @@ mod tests {
         assert!(problem(b"\x80\x02}q\x00h\x00.").contains("is there twice"));
         assert!(problem(b"\x80\x02.").contains("takes a value that is not there"));
         // Twice itself, 60 times: shared, not copied.
-        let doubled = [&b"\x80\x02N"[..], &b"q\x00h\x00\x86".repeat(1)[..]].concat();
+        let doubled = [&b"\x80\x02N"[..], b"q\x00h\x00\x86"].concat();
         let doubled = (1..60).fold(doubled, |all, at| [&all[..], &[b'q', at, b'h', at, 0x86]].concat());
         assert!(pickle::read(&[&doubled[..], b"."].concat()).is_ok());
     }
