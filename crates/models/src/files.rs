@@ -71,8 +71,7 @@ fn shards(dir: &Path, path: &Path, index: &Index) -> Result<Tensors, Error> {
 
 /// Says what a directory without weights has instead.
 fn nothing(dir: &Path) -> String {
-    const KNOWN: [(&str, &str); 5] = [
-        (".bin", "PyTorch's format"),
+    const KNOWN: [(&str, &str); 4] = [
         (".pt", "PyTorch's format"),
         (".h5", "Keras's format"),
         (".keras", "Keras's format"),
@@ -92,5 +91,5 @@ fn nothing(dir: &Path) -> String {
             "; {name} has {kind}: save the model again by `save_pretrained(dir, safe_serialization=True)`"
         )
     });
-    format!("has neither {WEIGHTS} nor {INDEX}{}", other.unwrap_or_default())
+    format!("has neither {WEIGHTS} nor {INDEX} nor {TORCH}{}", other.unwrap_or_default())
 }

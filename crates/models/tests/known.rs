@@ -218,8 +218,10 @@ fn shards_and_bf16_are_read() {
 fn files_of_other_kinds_are_named() {
     let dir = with_config();
     assert!(error(dir.path()).contains("neither model.safetensors nor"));
+    std::fs::write(dir.path().join("tf_model.h5"), "").unwrap();
+    assert!(error(dir.path()).contains("tf_model.h5 has Keras's format"));
     std::fs::write(dir.path().join("pytorch_model.bin"), "").unwrap();
-    assert!(error(dir.path()).contains("pytorch_model.bin has PyTorch's format"));
+    assert!(error(dir.path()).contains("pytorch_model.bin: no file of tensors by PyTorch"));
     std::fs::write(dir.path().join("model.safetensors"), b"\x89HDF\r\n\x1a\n........").unwrap();
     assert!(error(dir.path()).contains("an HDF5 file"));
 }
