@@ -68,7 +68,8 @@ impl Op for ToI32 {
 
     fn lowering(&self) -> Lowering {
         Lowering::Pointwise(Expression {
-            wgsl: "i32($0)".into(),
+            // Drivers make f32(i32(x)) a truncation, which gives -0 between -1 and 0.
+            wgsl: "i32(select($0, 0.0, abs($0) < 1.0))".into(),
             snippets: &[],
             whole: &[],
             product: Product::Never,
