@@ -128,7 +128,8 @@ impl Loader {
         self.pipeline.order.shuffled
     }
 
-    /// Returns whether samples come in the order of the source: they are not shuffled, nor in buckets or lanes.
+    /// Returns whether samples come in the order of the source: they are not shuffled, nor in buckets or
+    /// lanes.
     pub fn keeps_order(&self) -> bool {
         !self.is_shuffled() && matches!(self.pipeline.order.kind, Kind::Plain | Kind::Window(_))
     }

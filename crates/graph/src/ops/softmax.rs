@@ -11,8 +11,8 @@ impl Var {
         shifted - sum.log()
     }
 
-    /// Returns the name of the activation that the value is, `softmax` or `sigmoid`, seen through views such as
-    /// reshapes. A loss that takes logits would apply it once more.
+    /// Returns the name of the activation that the value is, `softmax` or `sigmoid`, seen through views such
+    /// as reshapes. A loss that takes logits would apply it once more.
     pub fn activation(&self) -> Option<&'static str> {
         let node = self.seen_through();
         if node.op.is::<Sigmoid>() {

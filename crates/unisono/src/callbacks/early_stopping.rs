@@ -75,11 +75,10 @@ impl EarlyStopping {
     }
 
     /// Keeps the weights of the best epoch, in the host's memory and in checkpoints, and sets the model to
-    /// them when it stops the run. Where all epochs are done first, the weights are those of the last epoch, so
-    /// that a fit over more epochs goes on as one over all of them would, and observers are told: Keras 3 sets
-    /// the best ones then too, which is
-    /// [`Trainer::restore_kept_weights`](crate::Trainer::restore_kept_weights) here. Default: they are not
-    /// kept.
+    /// them when it stops the run. Where all epochs are done first, the weights are those of the last epoch,
+    /// so that a fit over more epochs goes on as one over all of them would, and observers are told.
+    /// [`Trainer::restore_kept_weights`](crate::Trainer::restore_kept_weights) then sets the best ones, which
+    /// Keras 3 does by itself. Default: they are not kept.
     #[doc(alias = "restore_best_weights")]
     pub fn restore_best(mut self) -> Self {
         self.restore_best = true;

@@ -171,8 +171,8 @@ fn run(predictor: &mut Predictor, inbox: &Receiver<Request>, wait: Duration) {
     }
 }
 
-/// Predicts rows together and answers each. A row that does not fit the model gets an error of its own, and so
-/// does one for which something panics: other clients are served on.
+/// Predicts rows together and answers each. A row that does not fit the model gets an error of its own, and
+/// so does one for which something panics: other clients are served on.
 fn answer(predictor: &mut Predictor, waiting: Vec<Waiting>) {
     let fields = predictor.fields();
     let mut fitting = Vec::new();

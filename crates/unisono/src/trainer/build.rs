@@ -273,7 +273,7 @@ fn both<A, B: Send>(here: impl FnOnce() -> A, there: impl Fn() -> B + Sync) -> (
         caught(&there).map_err(panicked)
     };
     thread::scope(|scope| {
-        let other = thread::Builder::new().name("unisono-adapters".into()).spawn_scoped(scope, &there);
+        let other = thread::Builder::new().name("unisono-adapters".into()).spawn_scoped(scope, there);
         let here = here();
         let there = match other.map(ScopedJoinHandle::join) {
             Ok(Ok(found)) => found,

@@ -333,9 +333,9 @@ impl Builder {
         self
     }
 
-    /// Remembers what each replica does with its time, for [`Trainer::write_trace`]: at most 500,000 stretches,
-    /// in some 32 MB. In a longer run the steps of the older half are summed up, many in one. Default: it is
-    /// not remembered.
+    /// Remembers what each replica does with its time, for [`Trainer::write_trace`]: at most 500,000
+    /// stretches, in some 32 MB. In a longer run the steps of the older half are summed up, many in one.
+    /// Default: it is not remembered.
     pub fn timeline(mut self) -> Self {
         self.options.timeline = true;
         self

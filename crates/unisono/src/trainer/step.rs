@@ -48,9 +48,10 @@ impl Trainer {
     /// # Errors
     /// The batch does not have the model's fields, or a sample is bad. A loss, a gradient or a carry is not
     /// finite, in mixed precision at the smallest loss scale. The learning rate or another scalar of the
-    /// optimizer is not finite at this step, or an observer panicked before. Nothing has changed then. A new value of the state is not finite
-    /// ([`Error::StateNotFinite`]): the state has changed then, and has to be resumed. Replicas were wrong
-    /// ([`Error::RolledBack`]): the trainer is back at an earlier step.
+    /// optimizer is not finite at this step. An observer or a metric panicked before. Nothing has changed
+    /// then. A new value of the state is not finite ([`Error::StateNotFinite`]): the state has changed then,
+    /// and has to be resumed. Replicas were wrong ([`Error::RolledBack`]): the trainer is back at an earlier
+    /// step.
     #[doc(alias = "train_on_batch")]
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
         self.watch.check()?;
