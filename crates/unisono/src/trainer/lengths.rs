@@ -7,6 +7,7 @@ use unisono_replica::AuditReport;
 use crate::compile::fields::Fields;
 use crate::compile::plan::OfLength;
 use crate::compile::programs::Programs;
+use crate::error::caught;
 use crate::objective::metrics::reduction;
 use crate::{Error, Trainer};
 
@@ -93,9 +94,14 @@ impl Trainer {
         // What a metric keeps of samples of all lengths is one state.
         let widths = self.plan.metric_widths_of(programs).into_iter().zip(self.plan.metric_widths());
         self.plan.parts.objective().metrics.iter().zip(widths).find_map(|(metric, widths)| {
-            let sums = |width: usize| reduction(&**metric).start(width).sums.len();
-            let (short, long) = (sums(widths.0), sums(widths.1));
             let name = metric.name();
+            let sums = |width: usize| caught(|| reduction(&**metric).start(width).sums.len());
+            let (short, long) = match (sums(widths.0), sums(widths.1)) {
+                (Ok(short), Ok(long)) => (short, long),
+                (Err(text), _) | (_, Err(text)) => {
+                    return Some(format!("the metric {name:?} panicked: {text}"));
+                }
+            };
             let problem = || format!("the metric {name:?} keeps {short} sums, and {long} of the longest");
             (short != long).then(problem)
         })

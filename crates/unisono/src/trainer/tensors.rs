@@ -16,7 +16,8 @@ impl Trainer {
     }
 
     /// Returns the values of a parameter or statistic by name (`0.weight`), or of what the optimizer keeps
-    /// for one (`0.weight/exp_avg`). `None`: there is no such tensor.
+    /// for one (`0.weight/exp_avg`). `None`: there is no such tensor. Reading compares replicas first, and
+    /// one that is found to be wrong leaves: hence `&mut self`.
     #[doc(alias = "get_weights")]
     pub fn tensor(&mut self, name: &str) -> Option<Result<Vec<f32>, Error>> {
         let index = self.plan.programs.train().states().iter().position(|s| s.name == name)?;
