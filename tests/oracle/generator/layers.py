@@ -17,6 +17,11 @@ def conv_transpose2d(x, w, b, *, stride, padding, output_padding, dilation, grou
     return F.conv_transpose2d(x, w, b, stride, padding, output_padding, groups, dilation)
 
 
+@computes("conv_transpose1d")
+def conv_transpose1d(x, w, b, *, stride, padding, output_padding, dilation, groups):
+    return F.conv_transpose1d(x, w, b, stride, padding, output_padding, groups, dilation)
+
+
 @computes("max_pool2d")
 def max_pool2d(x, *, kernel, stride, padding):
     return F.max_pool2d(x, kernel, stride, padding)
@@ -167,6 +172,23 @@ def adaptive_max_pool1d(x, *, size):
 @computes("upsample")
 def upsample(x, *, factor, mode):
     return F.interpolate(x, scale_factor=factor, mode=mode)
+
+
+@computes("resize2d")
+def resize2d(x, *, size, mode, align_corners):
+    corners = {} if mode == "nearest" else {"align_corners": align_corners}
+    return F.interpolate(x, size=size, mode=mode, **corners)
+
+
+@computes("layer_scale")
+def layer_scale(x, w):
+    return x * w
+
+
+@computes("squeeze_excite")
+def squeeze_excite(x, w1, b1, w2, b2):
+    scale = F.conv2d(F.relu(F.conv2d(F.adaptive_avg_pool2d(x, 1), w1, b1)), w2, b2)
+    return x * scale.sigmoid()
 
 
 @computes("border")
@@ -453,6 +475,41 @@ CASES = [
         for mode in ("nearest", "bilinear")
         for down, across in [(2, 2), (3, 4)]
     ],
+    *[
+        Case(
+            f"conv_transpose1d/{i}",
+            "conv_transpose1d",
+            {"x": normal(2, 4, 7), "w": normal(*w, scale=0.3), "b": normal(w[1] * groups)},
+            {
+                "stride": stride,
+                "padding": padding,
+                "output_padding": extra,
+                "dilation": dilation,
+                "groups": groups,
+                "weight_layout": "[in, out/groups, k]",
+            },
+        )
+        for i, (w, stride, padding, extra, dilation, groups) in enumerate(
+            [((4, 3, 3), 1, 0, 0, 1, 1), ((4, 2, 4), 2, 1, 1, 1, 2), ((4, 5, 3), 3, 2, 1, 2, 1)]
+        )
+    ],
+    *[
+        Case(
+            f"resize2d/{mode}{'-corners' if corners else ''}/{h}x{w}",
+            "resize2d",
+            {"x": normal(2, 3, 5, 6)},
+            {"size": [h, w], "mode": mode, "align_corners": corners},
+        )
+        for mode, corners in [("nearest", False), ("bilinear", False), ("bilinear", True), ("bicubic", False),
+                              ("bicubic", True)]
+        for h, w in [(9, 10), (3, 4), (7, 2)]
+    ],
+    Case("layer_scale", "layer_scale", {"x": normal(3, 4, 5), "w": normal(5)}),
+    Case(
+        "squeeze_excite",
+        "squeeze_excite",
+        {"x": normal(2, 6, 4, 5), "w1": normal(3, 6, 1, 1), "b1": normal(3), "w2": normal(6, 3, 1, 1), "b2": normal(6)},
+    ),
     Case("zero_pad2d", "border", {"x": normal(2, 3, 4, 5)}, {"rows": [1, 2], "columns": [0, 3]}),
     Case("cropping2d", "border", {"x": normal(2, 3, 6, 5)}, {"rows": [-1, -2], "columns": [0, -3]}),
     Case("prelu/one", "prelu", {"x": normal(4, 3, 5), "w": normal(1)}),

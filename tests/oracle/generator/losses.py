@@ -102,6 +102,39 @@ def triplet_margin(x, target, *, margin):
     return F.triplet_margin_loss(x[:, 0], x[:, 1], x[:, 2], margin=margin)
 
 
+@computes("nt_xent", constants=("target",))
+def nt_xent(x, target, *, temperature):
+    z = F.normalize(torch.cat([x[:, 0], x[:, 1]]), dim=-1)
+    rows = len(x)
+    likeness = (z @ z.T / temperature).masked_fill(torch.eye(2 * rows, dtype=torch.bool), -torch.inf)
+    return F.cross_entropy(likeness, torch.arange(2 * rows).roll(rows))
+
+
+@computes("in_batch_softmax", constants=("target",))
+def in_batch_softmax(x, target, *, temperature):
+    a, b = F.normalize(x[:, 0], dim=-1), F.normalize(x[:, 1], dim=-1)
+    logits, own = a @ b.T / temperature, torch.arange(len(x))
+    return (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
+
+
+@computes("barlow_twins", constants=("target",))
+def barlow_twins(x, target, *, off_diagonal):
+    a, b = (F.batch_norm(view, None, None, training=True) for view in (x[:, 0], x[:, 1]))
+    c = a.T @ b / len(x)
+    diagonal = torch.diagonal(c)
+    return (diagonal - 1).square().sum() + off_diagonal * (c.square().sum() - diagonal.square().sum())
+
+
+@computes("triplet_hard")
+def triplet_hard(x, labels, *, margin):
+    far = (x[:, None] - x[None] + 1e-6).norm(dim=-1)
+    same = labels[:, None] == labels[None]
+    itself = torch.eye(len(x), dtype=torch.bool)
+    positive = far.masked_fill(~same | itself, -torch.inf).amax(1)
+    negative = far.masked_fill(same, torch.inf).amin(1)
+    return (positive - negative + margin).clamp(min=0).mean()
+
+
 @computes("ctc")
 def ctc(logits, labels):
     steps, lengths = logits.shape[1], (labels > 0).sum(1)
@@ -239,6 +272,21 @@ CASES = [
         ]
         for margin in margins
     ],
+    *[
+        Case(name, name, {"x": normal(8, 2, 5), "target": normal(8)}, MEAN | settings, tolerance=2e-5)
+        for name, settings in [
+            ("nt_xent", {"temperature": 0.5}),
+            ("in_batch_softmax", {"temperature": 0.2}),
+            ("barlow_twins", {"off_diagonal": 0.05}),
+        ]
+    ],
+    Case(
+        "triplet_hard",
+        "triplet_hard",
+        {"x": normal(8, 5), "labels": given([0, 1, 0, 2, 1, 2, 0, 1], numpy.int32)},
+        MEAN | {"margin": 1.0},
+        tolerance=2e-5,
+    ),
     Case(
         "ctc/short",
         "ctc",

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use unisono::{
     AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AvgPool1d, Context, Conv1d,
-    Cropping2d, DepthwiseConv2d, Description, GlobalAvgPool1d, GlobalMaxPool1d, GlobalMaxPool2d, HardTanh,
-    InstanceNorm, Layer, MaxPool1d, Mode, MultiHeadAttention, PRelu, SeparableConv2d, TransformerBlock,
-    Upsample2d, ZeroPad2d,
+    ConvTranspose1d, Cropping2d, DepthwiseConv2d, Description, GlobalAvgPool1d, GlobalMaxPool1d,
+    GlobalMaxPool2d, HardTanh, InstanceNorm, Layer, LayerScale, MaxPool1d, Mode, MultiHeadAttention, PRelu,
+    Resize2d, SeparableConv2d, SqueezeExcite, TransformerBlock, Upsample2d, ZeroPad2d,
 };
 use unisono_graph::Tape;
 
@@ -29,6 +29,10 @@ pub fn layer(case: &Case) -> Option<Recipe> {
             ("out_b", "out_proj.bias"),
         ],
         "transformer_block" => &BLOCK,
+        "layer_scale" => &[("w", "gamma")],
+        "squeeze_excite" => {
+            &[("w1", "fc1.weight"), ("b1", "fc1.bias"), ("w2", "fc2.weight"), ("b2", "fc2.bias")]
+        }
         _ => &[("w", "weight"), ("b", "bias")],
     };
     let build = move |tape: &Tape, x: &Vars| {
@@ -137,6 +141,25 @@ fn built(case: &Case) -> Option<Box<dyn Layer>> {
             let layer = Upsample2d::new(case.pair("factor")?);
             Box::new(if case.text("mode") == Some("bilinear") { layer.bilinear() } else { layer })
         }
+        "conv_transpose1d" => {
+            let kernel = case.dims("w")[2];
+            let groups = number("groups")?;
+            let layer = ConvTranspose1d::new(case.dims("w")[1] * groups, kernel).groups(groups);
+            let layer =
+                layer.stride(number("stride")?).padding(number("padding")?).dilation(number("dilation")?);
+            Box::new(layer.output_padding(number("output_padding")?))
+        }
+        "resize2d" => {
+            let layer = Resize2d::new(case.pair("size")?);
+            let layer = match case.text("mode")? {
+                "bilinear" => layer.bilinear(),
+                "bicubic" => layer.bicubic(),
+                _ => layer,
+            };
+            Box::new(if case.flag("align_corners") { layer.align_corners() } else { layer })
+        }
+        "layer_scale" => Box::new(LayerScale::new(1.0)),
+        "squeeze_excite" => Box::new(SqueezeExcite::new(case.dims("b1")[0])),
         "border" => border(case)?,
         "prelu" => Box::new(if case.dims("w") == [1] { PRelu::new() } else { PRelu::new().per_channel() }),
         "instance_norm" => {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use unisono::{
-    BinaryCrossEntropyWithLogits, BinaryFocal, Contrastive, CosineDistance, CosineEmbedding, CrossEntropy,
-    Ctc, Dice, Hinge, Huber, KlDivergence, LogCosh, Loss, MeanAbsoluteError, MeanSquaredError, MultiMargin,
-    PoissonNll, TripletMargin,
+    BarlowTwins, BinaryCrossEntropyWithLogits, BinaryFocal, Contrastive, CosineDistance, CosineEmbedding,
+    CrossEntropy, Ctc, Dice, Hinge, Huber, InBatchSoftmax, KlDivergence, LogCosh, Loss, MeanAbsoluteError,
+    MeanSquaredError, MultiMargin, NtXent, PoissonNll, TripletHard, TripletMargin,
 };
 use unisono_graph::{DType, Lead};
 
@@ -93,6 +93,10 @@ fn with_settings(case: &Case) -> Option<Box<dyn Loss>> {
         }
         "cosine_embedding" => Box::new(CosineEmbedding::new(margin)),
         "contrastive" => Box::new(Contrastive::new(margin)),
+        "nt_xent" => Box::new(NtXent::new(number("temperature", 1.0), case.dims("x")[0])),
+        "in_batch_softmax" => Box::new(InBatchSoftmax::new(number("temperature", 1.0), case.dims("x")[0])),
+        "barlow_twins" => Box::new(BarlowTwins::new(number("off_diagonal", 1.0))),
+        "triplet_hard" => Box::new(TripletHard::new(margin, case.dims("x")[0])),
         "triplet_margin" => Box::new(TripletMargin::new(margin)),
         _ => return None,
     })
