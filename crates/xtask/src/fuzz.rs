@@ -18,7 +18,7 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1";
 
 /// The readers of files and directories, which need no wgpu.
-const FILES: [&str; 21] = [
+const FILES: [&str; 22] = [
     "csv",
     "idx",
     "npy",
@@ -35,6 +35,7 @@ const FILES: [&str; 21] = [
     "vocabulary",
     "replay",
     "tensors",
+    "torch",
     "manifest",
     "checkpoint",
     "directory",

@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Cursor, Write};
 use std::path::{Path, PathBuf};
 
 use flate2::Crc;
 use sha2::{Digest, Sha256};
 use unisono_checkpoint::{
     Export, Info, Keras, Plan, Store, Tensor, TensorDType, Tensors, export_model, inspect, list, load,
-    newest, parse_tensors, read_export, read_tensors,
+    newest, parse_tensors, parse_torch, read_export, read_tensors, read_torch,
 };
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
 
 use crate::data::with_length;
 use crate::scratch::{Scratch, flags};
@@ -37,6 +40,26 @@ pub(crate) fn tensors(scratch: &Scratch, bytes: &[u8]) {
     if export_model(&again, &read, &Export::default()).is_ok() {
         assert_eq!(read_tensors(&again).map(|again| again.len()).ok(), Some(read.len()));
     }
+}
+
+/// Reads a file of PyTorch, or one whose pickle the bytes are: the archive's check sums fit it.
+pub(crate) fn torch(scratch: &Scratch, bytes: &[u8]) {
+    let (flags, rest) = flags(bytes);
+    let file = if flags & 1 == 0 { rest.to_vec() } else { archive(rest) };
+    let path = scratch.file("x", &file);
+    let read = parse_torch(&path, &file);
+    assert_eq!(read.is_ok(), read_torch(&path).is_ok());
+}
+
+/// Returns an archive of a pickle and two storages.
+fn archive(pickle: &[u8]) -> Vec<u8> {
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, bytes) in [("data.pkl", pickle), ("data/0", &[0; 96]), ("data/1", &[1; 4])] {
+        let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+        zip.start_file(format!("x/{name}"), options).expect("memory");
+        zip.write_all(bytes).expect("memory");
+    }
+    zip.finish().expect("memory").into_inner()
 }
 
 fn sha256(bytes: &[u8]) -> String {
