@@ -1,5 +1,5 @@
-//! Other CPUs than this one, so that tests can compile kernels for them, and run those of which this
-//! CPU has all instructions. It is there with the feature `targets`.
+//! Other CPUs, for tests that compile kernels for them. A test can also run such a kernel, if this CPU has all
+//! of its instructions. Needs the feature `targets`.
 
 use cranelift_codegen::settings;
 
@@ -26,7 +26,7 @@ const X86: &[&str; 14] = &[
     "has_avx512vl",
 ];
 
-/// Returns a CPU of x86-64 that has so many of these.
+/// Returns an x86-64 CPU with the first `count` of the instruction sets in `X86`.
 const fn x86(name: &'static str, count: usize) -> Target {
     Target { name, triple: "x86_64-unknown-linux-gnu", has: X86.split_at(count).0 }
 }

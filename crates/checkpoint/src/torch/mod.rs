@@ -82,7 +82,7 @@ fn read(path: &Path, file: impl Read + Seek) -> Result<Tensors> {
     Ok(tensors)
 }
 
-/// Reads an entry of up to so many bytes.
+/// Reads an entry. One of more than `most` bytes is an error.
 fn entry(archive: &mut ZipArchive<impl Read + Seek>, path: &Path, name: &str, most: u64) -> Result<Vec<u8>> {
     let wrong = |problem: String| broken(path, format!("no file of tensors by PyTorch: {name}: {problem}"));
     let found = archive.by_name(name).map_err(|error| wrong(error.to_string()))?;

@@ -381,7 +381,8 @@ impl Slice {
     /// Checks that all elements are in the storage, and no more than it has.
     fn check(&self) -> Result<(), String> {
         let Self { storage, offset, shape, strides } = self;
-        let wrong = || format!("a tensor {shape:?} does not lie in its storage of {}", storage.elements);
+        let wrong =
+            || format!("a tensor {shape:?} reaches beyond its storage of {} elements", storage.elements);
         let elements = shape.iter().try_fold(1_usize, |count, &extent| count.checked_mul(extent));
         let mut steps =
             shape.iter().zip(strides).map(|(&extent, &stride)| extent.saturating_sub(1).checked_mul(stride));

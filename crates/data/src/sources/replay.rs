@@ -249,7 +249,7 @@ const MOST: u64 = 1 << 60;
 /// The key of the state in a file's metadata.
 const STATE: &str = "replay";
 
-/// What a file has beside the samples.
+/// The fields of a saved buffer, without its samples.
 #[derive(Deserialize, Serialize)]
 struct State {
     capacity: u64,

@@ -62,7 +62,7 @@ pub(crate) fn enumerate(instance: &wgpu::Instance, backends: &[Backend]) -> Vec<
     found
 }
 
-/// Returns the CPU as an adapter that computes on so many threads, with these kernels.
+/// Returns the CPU as an adapter with this number of threads and these compiled kernels.
 #[cfg(feature = "cpu")]
 pub(crate) fn raw_cpu(
     threads: usize,

@@ -1,5 +1,5 @@
-//! Kernels of reductions for CPUs, of which an invocation computes four results that lie side by side:
-//! it loads elements of all four as one vector.
+//! Kernels of reductions for CPUs. One invocation computes four neighbouring results, so it loads elements of
+//! all four as one vector.
 
 use unisono_shaders::{ReduceParams, snippets};
 

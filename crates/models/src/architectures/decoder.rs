@@ -8,7 +8,7 @@ use super::Architecture;
 
 /// A decoder, which [`Generator`](crate::Generator) writes with.
 pub trait Decoder: Architecture {
-    /// Returns the sizes of what the model keeps of each token.
+    /// Returns the sizes of the keys and values that the model computes for each token.
     fn sizes(&self) -> DecoderSizes;
 
     /// Returns the logits of the tokens for which the reader wants them, see `Reader::wanted`.
@@ -42,7 +42,7 @@ enum Read {
     /// All tokens. Those whose mask is 0 are padding. With a length, only its last token's logits are
     /// wanted.
     Whole { mask: Option<Var>, length: Option<Var> },
-    /// One token at a position, and the keys and values of each layer, of which those before it count.
+    /// One token at a position, with the keys and values of each layer. Only those before the position count.
     Next { position: Var, before: Vec<[Var; 2]> },
 }
 

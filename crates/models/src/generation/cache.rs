@@ -20,7 +20,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Makes room for so many tokens of each of the `rows` sequences.
+    /// Makes room for `rows` sequences of up to `length` tokens.
     pub fn new(sizes: DecoderSizes, rows: usize, length: usize) -> Self {
         let bytes = 4 * rows * sizes.heads * length * sizes.width;
         let names = (0..sizes.layers).flat_map(names);

@@ -46,9 +46,9 @@ pub struct Generator<M> {
 /// What a program reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Program {
-    /// Prompts of up to so many tokens.
+    /// Reads prompts of up to this number of tokens.
     Prompt(usize),
-    /// One token behind up to so many.
+    /// Reads one token, with the keys and values of up to this number of tokens before it.
     Next(usize),
 }
 
@@ -176,7 +176,7 @@ impl<M: Decoder> Generator<M> {
     }
 }
 
-/// Returns the length of the programs for so many tokens.
+/// Returns the length of the program that reads this number of tokens.
 fn bucket(tokens: usize, context: usize) -> usize {
     tokens.next_power_of_two().max(SHORTEST).min(context)
 }

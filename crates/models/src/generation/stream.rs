@@ -29,7 +29,8 @@ struct Text {
     has_ended: bool,
 }
 
-/// Returns what each prompt draws from: by its own tokens, and how many of the same came before it.
+/// Returns the random numbers of each prompt. They depend on its tokens, and on how many equal prompts came
+/// before it.
 pub(super) fn streams(prompts: &[Vec<i32>], settings: &Generate) -> Vec<unisono_random::Stream> {
     let mut before: BTreeMap<&[i32], usize> = BTreeMap::new();
     let own = |prompt| {

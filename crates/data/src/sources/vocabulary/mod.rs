@@ -72,8 +72,8 @@ pub enum Bag {
     MultiHot,
     /// The number of times that the term is in the text.
     Count,
-    /// That number times ln(1 + n / (1 + d)), for n texts learned from, d of which have the term: rare terms
-    /// weigh more. Terms that are not known weigh the mean of all. (As Keras; scikit-learn has another
+    /// The count times ln(1 + n / (1 + d)): n texts were learned from, and d of them contain the term. Rare
+    /// terms weigh more. Terms that are not known weigh the mean of all. (As Keras; scikit-learn has another
     /// formula.)
     TfIdf,
 }
