@@ -1,5 +1,5 @@
-//! Other CPUs, for tests that compile kernels for them. A test can also run such a kernel, if this CPU has all
-//! of its instructions. Needs the feature `targets`.
+//! Other CPUs, for tests that compile kernels for them. A test can also run such a kernel if this CPU has
+//! all of its instructions. Needs the feature `targets`.
 
 use cranelift_codegen::settings;
 
