@@ -85,7 +85,9 @@ pub fn load_plan(
     device.create_state(program.state_layout())?;
     for (index, state) in feed.states.iter().enumerate() {
         let bytes = bytes(&program.states()[index].ty, &state.data);
-        device.write_state(index, &tree::canonical_bytes(&bytes).unwrap())?;
+        let what = || format!("the state {}", program.states()[index].name);
+        let refused = |_| GpuError::OutOfMemory { what: what(), bytes: bytes.len() as u64 };
+        device.write_state(index, &tree::canonical_bytes(&bytes).map_err(refused)?)?;
     }
     device.load(plan)
 }

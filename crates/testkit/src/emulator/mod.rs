@@ -59,7 +59,9 @@ pub fn emulate(program: &Program, plan: &Plan, feed: &Feed, subgroup: u32, choic
     };
     let mut ran = Ran::default();
     for (state, values) in feed.states.iter().enumerate() {
-        let first = tree::canonical_bytes(&bytes(&program.states()[state].ty, &values.data)).unwrap();
+        let given = bytes(&program.states()[state].ty, &values.data);
+        let first: Vec<u8> =
+            floats(&given).into_iter().flat_map(|x| tree::canonical(x).to_le_bytes()).collect();
         match place(state) {
             Some((buffer, range)) => emulator.buffers[buffer].bytes[range].copy_from_slice(&first),
             // No kernel of this plan touches the state.
