@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use unisono::Class;
-use unisono::gpu::{Adapter, Arithmetic, Backend, adapters};
+use unisono::gpu::{Adapter, Arithmetic, Backend, MatrixSize, adapters};
 use unisono_examples::{Error, bytes, program, table};
 
 #[derive(Parser)]
@@ -47,7 +47,8 @@ fn list(flags: Flags) -> Result<(), Error> {
     let mut drivers: Vec<Vec<String>> = vec![head("adapter, kind, driver")];
     drivers.extend(found.iter().map(driver));
     let mut all: Vec<Vec<String>> = vec![head(
-        "adapter, largest buffer, binding, bindings, workgroups, invocations, shared, subgroup, f16",
+        "adapter, largest buffer, binding, bindings, workgroups, invocations, shared, subgroup, f16, \
+         matrix units",
     )];
     all.extend(found.iter().map(limits));
     writeln!(stdout(), "{}\n\n{}", table(&drivers), table(&all))?;
@@ -108,7 +109,17 @@ fn limits(adapter: &Adapter) -> Vec<String> {
         bytes(u64::from(l.workgroup_bytes)),
         subgroup,
         if adapter.features.f16 { "yes" } else { "no" }.to_owned(),
+        matrix_sizes(adapter),
     ]
+}
+
+/// Returns the sizes of the matrix unit that an adapter lists, with a star at those that kernels can use.
+fn matrix_sizes(adapter: &Adapter) -> String {
+    let size = |size: &MatrixSize| format!("{size}{}", if size.is_used() { "*" } else { "" });
+    match adapter.matrix_sizes.iter().map(size).collect::<Vec<_>>() {
+        sizes if sizes.is_empty() => "none".to_owned(),
+        sizes => sizes.join(" "),
+    }
 }
 
 impl Wanted {

@@ -117,6 +117,11 @@ snippets! {
     ROOT = "root";
     /// Rounds to the nearest number that f16 holds.
     ROUND_HALF = "round_half";
+    /// Slabs of f32 and their multiply-adds, for [`MATMUL_TILES`](crate::MATMUL_TILES).
+    SLABS = "slabs";
+    /// Slabs of f16 for matrix units, for [`MATMUL_TILES`](crate::MATMUL_TILES). A generator replaces three
+    /// of its lines.
+    UNITS = "units";
     /// The positions of each shard, for [`ROW_SUMS`](crate::ROW_SUMS).
     SHARD_RANGE = "shard_range";
     /// [`SHARD_RANGE`] where values have no samples.

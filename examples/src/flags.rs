@@ -72,6 +72,10 @@ pub struct RunFlags {
     /// support) [default: f32]
     #[arg(long, value_name = "PRECISION")]
     pub precision: Option<Precision>,
+    /// Multiply by the adapter's matrix unit (tensor cores), with `--precision mixed`. The result then
+    /// depends on the kind of unit
+    #[arg(long, requires = "precision")]
+    pub matrix_units: bool,
     /// Threads that prepare batches [default: adapts to the pace of training, up to one for each core]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
     pub loader_threads: Option<usize>,
@@ -167,6 +171,16 @@ impl Defaults {
     }
 }
 
+/// Returns the precision that the flags ask for.
+fn precision(&self) -> Result<Option<Precision>, Error> {
+    match self.precision {
+        Some(Precision::F32) if self.matrix_units => {
+            Err("--matrix-units: needs --precision mixed, because no unit multiplies f32".into())
+        }
+        wanted => Ok(wanted.map(|wanted| if self.matrix_units { wanted.matrix_units() } else { wanted })),
+    }
+}
+
 impl RunFlags {
     /// Returns the settings of a run: of each the flag, or else the checkpoint's value if a run is resumed,
     /// or else the program's default.
@@ -201,7 +215,7 @@ impl RunFlags {
             seed: settle("--seed", self.seed, saved.map(|s| s.seed), defaults.seed, self.force)?,
             precision: settle(
                 "--precision",
-                self.precision,
+                self.precision()?,
                 saved.map(|s| s.precision),
                 Precision::F32,
                 self.force,

@@ -63,6 +63,8 @@ fn adapters() -> Vec<Adapter> {
                 int64: kind == Kind::Cpu,
                 mappable: kind == Kind::Cpu,
             },
+            matrix_sizes: Vec::new(),
+            unit: None,
         }
     };
     lines.map(adapter).collect()

@@ -25,6 +25,16 @@ pub enum GpuError {
         /// The features of this crate, one for each backend that is asked for and not compiled in.
         missing: Vec<&'static str>,
     },
+    /// The adapter has no matrix unit that kernels can use.
+    #[error(
+        "{adapter}: matrix units are not available: {why}; leave out --matrix-units, or `matrix_units()`"
+    )]
+    NoMatrixUnit {
+        /// The adapter's label.
+        adapter: String,
+        /// What it lacks.
+        why: String,
+    },
     /// The adapter is no longer there, or its driver refuses to open a device.
     #[error("{adapter}: could not be opened: {reason}")]
     Open {

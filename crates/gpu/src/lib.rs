@@ -8,6 +8,7 @@ mod execution;
 
 pub use adapter::arithmetic::Arithmetic;
 pub use adapter::environment::prepare_environment;
+pub use adapter::matrix::{MatrixNumbers, MatrixSize};
 pub use adapter::select::{select, select_in};
 pub use adapter::shared::SharedKernels;
 pub use adapter::{Adapter, Backend, Features, Kind, Limits, adapters};

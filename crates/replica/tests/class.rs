@@ -35,3 +35,15 @@ fn software_adapters_of_all_backends_are_of_one_class() {
         assert_eq!(probe(adapter).unwrap().rounding, Rounding::Split, "{adapter}");
     }
 }
+
+/// Whoever asks for matrix units gets a class of its own, which products of halves show.
+#[test]
+fn a_matrix_unit_is_a_class_of_its_own() {
+    let plain = probe_now(&adapter()).unwrap();
+    let adapter = adapter().with_matrix_units().unwrap();
+    let class = probe_now(&adapter).unwrap();
+    assert!(class.to_string().starts_with("matrix:") && class.by_unit && !plain.by_unit, "{class}");
+    assert!(class.machine != plain.machine && !class.is_same(&plain));
+    assert_eq!(probe_now(&adapter).unwrap(), class);
+    assert!(!is_one_class(&[common::adapter(), adapter]).unwrap());
+}

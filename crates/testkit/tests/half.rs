@@ -95,3 +95,98 @@ fn mixed_precision_equals_its_reference_on_every_adapter_with_f16() {
         }
     }
 }
+
+/// The sizes of a product `[m, k] x [k, n]` of a sample: none divides, chunks of 1,024 steps, and tiles of
+/// all sides.
+const SIZES: [[usize; 3]; 5] = [[1, 1, 1], [5, 7, 3], [33, 1030, 41], [70, 100, 130], [16, 16, 16]];
+
+/// Returns products of halves whose results are f32: rows of all samples with a weight, products of a sample
+/// with itself, an image's windows, and the gradients of weights and samples.
+fn halves([m, k, n]: [usize; 3]) -> unisono_graph::Graph {
+    let tape = Tape::new();
+    let half = |name: &str, ty| tape.input(name, ty).round_half();
+    let (x, w) = (half("x", Type::sample(&[m, k])), half("w", Type::global(&[n, k])));
+    let (image, filters) =
+        (half("image", Type::sample(&[3, 7, 6])), half("filters", Type::global(&[5, 3, 3, 3])));
+    let weights = half("weights", Type::sample(&[m, n]));
+    let y = x.matmul_t(&w);
+    let window = unisono_graph::ops::Window { padding: [1, 1], ..unisono_graph::ops::Window::new([3, 3]) };
+    let seen = image.conv2d(&filters, &window, 1);
+    let pairs = x.matmul_t(&x);
+    for (name, value) in [("y", &y), ("seen", &seen), ("pairs", &pairs)] {
+        tape.output(name, value);
+    }
+    let loss = (&y * &weights).sum(&[1, 2]).sum_shards();
+    for (name, gradient) in ["dx", "dw"].iter().zip(tape.gradients(&loss, &[x.clone(), w.clone()])) {
+        tape.output(name, &gradient);
+    }
+    tape.finish().unwrap()
+}
+
+fn feed_of(program: &Program, shards: &[usize]) -> Feed {
+    let rows = shards.iter().sum();
+    let mut draws = Draws::of(3, "half", "units", 0, 0);
+    let inputs = program.inputs().iter().map(|input| {
+        let lead = (input.ty.lead == Lead::Sample).then_some(rows);
+        let dims: Vec<usize> = lead.into_iter().chain(input.ty.dims.iter().copied()).collect();
+        // Of very different sizes, so that every order of a sum has bits of its own.
+        Array::generate(&dims, |i| {
+            f64::from(draws.range(-1.0, 1.0)) * [1.0, 0.01, 100.0, 1e-5][i.iter().sum::<usize>() % 4]
+        })
+    });
+    Feed { frame: Frame { shards: shards.to_vec() }, inputs: inputs.collect(), states: vec![] }
+}
+
+/// Every adapter with a matrix unit, real ones and the CPU: products are within the bound of sums in f32, and
+/// lavapipe's are those of the CPU to the byte. The sizes of tiles, which the CPU and lavapipe share, are
+/// those of the emitted plan; other tests vary them.
+#[test]
+fn products_by_matrix_units_are_near_the_reference_and_lavapipes_are_the_cpus() {
+    let of = |adapter: &Adapter| adapter.with_matrix_units().ok();
+    let units: Vec<Adapter> = adapters().iter().filter_map(of).collect();
+    for sizes in SIZES {
+        let program = Program::compile(&halves(sizes)).unwrap();
+        let feed = feed_of(&program, &[2, 1, 3]);
+        let magnitudes = Feed {
+            inputs: feed
+                .inputs
+                .iter()
+                .map(|a| Array::new(&a.dims, a.data.iter().map(|x| x.abs()).collect()))
+                .collect(),
+            ..feed.clone()
+        };
+        let [exact, most] = [&feed, &magnitudes].map(|feed| interpret(program.graph(), feed).outputs);
+        let mut found = Vec::new();
+        for adapter in &units {
+            let mut device = opened(adapter);
+            let plan = unisono_testkit::plan_for(&device.target(), &program, &feed).unwrap();
+            let by_unit = plan.kernels.iter().filter(|kernel| kernel.name.contains("_unit")).count();
+            assert!(by_unit >= 4, "{:?}", plan.kernels.iter().map(|kernel| &kernel.name).collect::<Vec<_>>());
+            let outputs = run(&mut device, &program, &feed).unwrap().outputs;
+            for (name, values) in &outputs {
+                let (exact, most) = (&exact[name].data, &most[name].data);
+                for (i, (&x, (&exact, &most))) in values.iter().zip(exact.iter().zip(most)).enumerate() {
+                    // A sum of n numbers is off by at most n units of the sum of their magnitudes; sums have
+                    // up to 1,500 steps, and are mostly far nearer.
+                    let off = (f64::from(x) - exact).abs();
+                    let bound = most * 64.0 * f64::from(f32::EPSILON) + 1e-37;
+                    assert!(off <= bound, "{name}[{i}] of {sizes:?} on {}: {x} {exact}", adapter.label());
+                }
+            }
+            found.push((adapter, outputs));
+        }
+        let is_lavapipe = |adapter: &Adapter| adapter.name.contains("llvmpipe");
+        let cpu = found.iter().find(|(adapter, _)| adapter.arithmetic.is_some());
+        for (adapter, outputs) in found.iter().filter(|(adapter, _)| is_lavapipe(adapter)) {
+            let Some((_, cpu)) = cpu else { continue };
+            let bits = |tensors: &unisono_testkit::Tensors, name: &str| -> Vec<u32> {
+                tensors[name].iter().map(|x| x.to_bits()).collect()
+            };
+            for name in outputs.keys() {
+                let [a, b] = [bits(outputs, name), bits(cpu, name)];
+                let other = a.iter().zip(&b).filter(|(a, b)| a != b).count();
+                assert_eq!(other, 0, "{name} of {sizes:?} on {}: of {}", adapter.label(), a.len());
+            }
+        }
+    }
+}

@@ -34,7 +34,7 @@ struct Flags {
     /// Number of replicas. The plan is that of the replica with the most shards
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     replicas: u16,
-    /// Numeric precision of matrix products: f32 or mixed
+    /// Numeric precision of matrix products: f32, mixed, or mixed+units, by the matrix unit of a `--chip`
     #[arg(long, default_value = "f32")]
     precision: Precision,
     /// AMD GPU whose machine code is shown, by RADV's name: gfx1100, navi21, vega10, ...; `none` shows none
@@ -91,9 +91,12 @@ fn show(flags: &Flags, compiles: bool) -> Result<(), Error> {
         Some(chip) => {
             let found =
                 gpu::adapters(&[gpu::Backend::Vulkan]).into_iter().find(|own| own.kind != gpu::Kind::Cpu);
-            found
-                .ok_or_else(|| format!("{chip}: no driver lists it here: start this by cargo xtask isa"))?
-                .target()
+            let found = found
+                .ok_or_else(|| format!("{chip}: no driver lists it here: start this by cargo xtask isa"))?;
+            match flags.precision {
+                Precision::MatrixUnits => found.with_matrix_units()?.target(),
+                Precision::F32 | Precision::Mixed => found.target(),
+            }
         }
         None => target(),
     };

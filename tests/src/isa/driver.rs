@@ -275,15 +275,22 @@ fn open(instance: &ash::Instance, gpu: vk::PhysicalDevice) -> Result<(ash::Devic
             storage_buffer16_bit_access: v11.storage_buffer16_bit_access,
             ..Default::default()
         };
-        let mut own12 =
-            vk::PhysicalDeviceVulkan12Features { shader_float16: v12.shader_float16, ..Default::default() };
+        let has_matrices =
+            extensions.iter().any(|own| own.extension_name_as_c_str() == Ok(khr::cooperative_matrix::NAME));
+        let mut own12 = vk::PhysicalDeviceVulkan12Features {
+            shader_float16: v12.shader_float16,
+            vulkan_memory_model: v12.vulkan_memory_model,
+            ..Default::default()
+        };
+        let mut matrices = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default().cooperative_matrix(true);
         let mut own13 = vk::PhysicalDeviceVulkan13Features {
             subgroup_size_control: v13.subgroup_size_control,
             ..Default::default()
         };
         let mut own_shows = vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default()
             .pipeline_executable_info(true);
-        let names = if shows { vec![name.as_ptr()] } else { vec![] };
+        let mut names = if shows { vec![name.as_ptr()] } else { vec![] };
+        names.extend(has_matrices.then_some(khr::cooperative_matrix::NAME.as_ptr()));
         let mut info = vk::DeviceCreateInfo::default()
             .queue_create_infos(std::slice::from_ref(&queue))
             .enabled_extension_names(&names)
@@ -293,6 +300,9 @@ fn open(instance: &ash::Instance, gpu: vk::PhysicalDevice) -> Result<(ash::Devic
             .push_next(&mut own13);
         if shows {
             info = info.push_next(&mut own_shows);
+        }
+        if has_matrices {
+            info = info.push_next(&mut matrices);
         }
         let device = instance.create_device(gpu, &info, None).map_err(failed("opening the GPU"))?;
         Ok((device, shows))

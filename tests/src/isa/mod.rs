@@ -90,6 +90,8 @@ pub fn target() -> Target {
             subgroup: (32, 64),
         },
         features: Features { f16: true, timestamps: true, subgroups: true, int64: true, mappable: false },
+        matrix_sizes: Vec::new(),
+        unit: None,
     };
     adapter.target()
 }

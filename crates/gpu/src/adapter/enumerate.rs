@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use crate::adapter::arithmetic::Arithmetic;
 use crate::adapter::environment::apple_system;
+use crate::adapter::matrix::MatrixSize;
 use crate::adapter::shared::SharedKernels;
 use crate::adapter::{Adapter, Backend, Features, Kind, Limits};
 
@@ -160,6 +161,8 @@ fn describe(raw: &wgpu::Adapter) -> Option<Adapter> {
             int64: features.contains(wgpu::Features::SHADER_INT64),
             mappable: features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS),
         },
+        matrix_sizes: MatrixSize::listed(raw),
+        unit: None,
     })
 }
 

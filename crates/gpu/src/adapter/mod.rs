@@ -4,17 +4,19 @@ pub(crate) mod arithmetic;
 pub(crate) mod enumerate;
 pub(crate) mod environment;
 pub(crate) mod float_mode;
+pub(crate) mod matrix;
 pub(crate) mod select;
 pub(crate) mod shared;
 
 use std::fmt;
 
-use unisono_graph::target::{Machine, Target};
+use unisono_graph::target::{Machine, MatrixUnit, Target};
 
 use arithmetic::Arithmetic;
 use enumerate::{cpu, enumerate, instance, raw_backends};
 pub(crate) use environment::cores;
 use environment::host_memory;
+use matrix::MatrixSize;
 
 /// An adapter as it was listed: plain data that can be shown, compared, sent to a thread and opened there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +45,10 @@ pub struct Adapter {
     pub limits: Limits,
     /// The optional features that it has.
     pub features: Features,
+    /// The products that its matrix unit computes, as the driver lists them.
+    pub matrix_sizes: Vec<MatrixSize>,
+    /// The matrix unit that kernels are asked to use. Default: none ([`Adapter::with_matrix_units`]).
+    pub unit: Option<MatrixUnit>,
 }
 
 /// The graphics interface through which an adapter is reached, or the CPU without one.
@@ -237,6 +243,7 @@ impl Adapter {
             own_quotients: self.divides_exactly(),
             masks: !matches!(self.backend, Backend::Vulkan | Backend::Cpu),
             shares_memory: self.shares_memory(),
+            unit: self.unit,
         }
     }
 
@@ -374,6 +381,8 @@ pub(in crate::adapter) mod tests {
                 int64: true,
                 mappable: true,
             },
+            matrix_sizes: Vec::new(),
+            unit: None,
         }
     }
 

@@ -7,6 +7,7 @@ mod halves;
 pub(crate) mod interface;
 pub(crate) mod mapped;
 pub(crate) mod marks;
+mod memory_model;
 pub(crate) mod options;
 pub(crate) mod pipeline;
 pub(crate) mod pool;
@@ -23,7 +24,7 @@ mod wait;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use unisono_graph::target::Target;
+use unisono_graph::target::{Target, UnitWay};
 
 use crate::adapter::enumerate::{instance, keep, raw_cpu};
 use crate::adapter::float_mode;
@@ -132,13 +133,25 @@ impl Device {
         let found = found.ok_or_else(|| failed("it is no longer there".to_owned()))?;
         let mut wanted = wgpu::Features::SUBGROUP;
         wanted.set(wgpu::Features::TIMESTAMP_QUERY, options.clock);
-        wanted.set(wgpu::Features::SHADER_F16, options.f16);
+        let uses_f16 = options.f16 || adapter.unit.is_some();
+        wanted.set(wgpu::Features::SHADER_F16, uses_f16);
         let plain = options.checked;
         wanted.set(wgpu::Features::SHADER_INT64, adapter.loads_pairs() && !plain);
         wanted.set(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, adapter.shares_memory() && !plain);
         let decorates = options.decorate && !plain && adapter.backend == Backend::Vulkan;
         wanted.set(wgpu::Features::PASSTHROUGH_SHADERS, decorates);
+        let is_cooperative = adapter.unit.is_some_and(|unit| unit.way == UnitWay::Cooperative);
+        wanted.set(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX, is_cooperative);
         let enabled = found.features() & wanted;
+        if is_cooperative && !(decorates && enabled.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX))
+        {
+            return Err(GpuError::NoMatrixUnit {
+                adapter: adapter.label(),
+                why:
+                    "a device that is checked or not protected, or whose driver has taken them back, has none"
+                        .to_owned(),
+            });
+        }
         let descriptor = wgpu::DeviceDescriptor {
             label: None,
             required_features: enabled,
@@ -208,7 +221,7 @@ impl Device {
     pub fn target(&self) -> Target {
         let target = self.adapter.target();
         Target {
-            f16: target.f16 && self.options.f16,
+            f16: target.f16 && (self.options.f16 || self.adapter.unit.is_some()),
             pairs: self.pairs,
             masks: self.adapter.backend != Backend::Cpu
                 && self.options.decorate
@@ -403,17 +416,23 @@ fn way(checked: bool, enabled: wgpu::Features) -> Way {
     } else if enabled.contains(wgpu::Features::PASSTHROUGH_SHADERS) {
         // Subgroup operations need 1.3. Whoever has them has Vulkan 1.1, which takes it.
         let minor = if enabled.contains(wgpu::Features::SUBGROUP) { 3 } else { 0 };
-        Way::Decorated { version: (1, minor), f16: enabled.contains(wgpu::Features::SHADER_F16) }
+        Way::Decorated {
+            version: (1, minor),
+            f16: enabled.contains(wgpu::Features::SHADER_F16),
+            matrices: enabled.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
+        }
     } else {
         Way::Trusted
     }
 }
 
 /// Returns leave to use what wgpu counts as experimental, if the features need it.
-#[expect(unsafe_code, reason = "handing over SPIR-V counts as experimental")]
+#[expect(unsafe_code, reason = "handing over SPIR-V and cooperative matrices count as experimental")]
 fn experiments(enabled: wgpu::Features) -> wgpu::ExperimentalFeatures {
     if enabled.contains(wgpu::Features::PASSTHROUGH_SHADERS) {
-        // SAFETY: no other experimental feature is asked for, and `pipeline` says why the SPIR-V is sound.
+        // SAFETY: `pipeline` says why the SPIR-V is sound. Of the other experimental features only
+        // cooperative matrices are asked for: kernels load and store them within workgroup memory, with all
+        // invocations of a subgroup.
         unsafe { wgpu::ExperimentalFeatures::enabled() }
     } else {
         wgpu::ExperimentalFeatures::disabled()

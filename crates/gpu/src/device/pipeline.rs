@@ -46,6 +46,8 @@ pub(crate) enum Way {
         version: (u8, u8),
         /// Whether kernels may use 16-bit floats.
         f16: bool,
+        /// Whether kernels may use cooperative matrices.
+        matrices: bool,
     },
 }
 
@@ -217,9 +219,10 @@ fn module(
         Way::Trusted => known(unsafe {
             device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked())
         }),
-        Way::Decorated { version, f16 } => {
+        Way::Decorated { version, f16, matrices } => {
             let mut capabilities = Capabilities::all();
             capabilities.set(Capabilities::SHADER_FLOAT16, f16);
+            capabilities.set(Capabilities::COOPERATIVE_MATRIX, matrices);
             let main = wgpu::PassthroughShaderEntryPoint { name: "main".into(), workgroup_size: (0, 0, 0) };
             let (words, interface) = translate(kernel, version, capabilities)?;
             let module = unsafe {

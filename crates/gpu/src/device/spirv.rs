@@ -8,6 +8,7 @@ use unisono_graph::plan::Kernel;
 
 use crate::GpuError;
 use crate::device::interface::Interface;
+use crate::device::memory_model::ordered;
 
 /// Returns the SPIR-V of a kernel as devices ship it to Vulkan drivers. The options are those of wgpu-hal
 /// 30's Vulkan backend for `ShaderRuntimeChecks::unchecked()` and workgroup memory that is not cleared: no
@@ -15,7 +16,9 @@ use crate::device::interface::Interface;
 /// descriptor set 0.
 ///
 /// Beyond these, every float operation is decorated with `NoContraction`: a driver may neither contract a
-/// product and a sum, nor factor, reorder or merge operations.
+/// product and a sum, nor factor, reorder or merge operations. In a module with cooperative matrices,
+/// accesses to memory that invocations share are marked as shared, because such a module is under Vulkan's
+/// memory model.
 ///
 /// The version is SPIR-V's. wgpu-hal takes the highest one that the device's Vulkan allows: (1, 0) for Vulkan
 /// 1.0, (1, 3) for 1.1, (1, 5) for 1.2 and (1, 6) from 1.3 on. Subgroup operations need (1, 3).
@@ -50,11 +53,11 @@ pub(crate) fn translate(
         spv::PipelineOptions { shader_stage: naga::ShaderStage::Compute, entry_point: "main".to_owned() };
     let words = spv::write_vec(&module, &info, &options(version), Some(&entry))
         .map_err(|error| refused(error.to_string()))?;
-    Ok((decorated(&words), interface))
+    Ok((ordered(decorated(&words)), interface))
 }
 
 /// The number of words in front of a module's first instruction.
-const HEADER: usize = 5;
+pub(super) const HEADER: usize = 5;
 /// The opcodes with a float result that compilers may change: OpExtInst (Fma among others), OpFNegate,
 /// OpFAdd, OpFSub, OpFMul, OpFDiv, OpFRem, OpFMod, OpVectorTimesScalar, OpMatrixTimesScalar to
 /// OpMatrixTimesMatrix, OpDot.
@@ -77,7 +80,7 @@ fn decorated(words: &[u32]) -> Vec<u32> {
 }
 
 /// Returns each instruction of a module: its first word's index, and its opcode.
-fn instructions(words: &[u32]) -> impl Iterator<Item = (usize, u32)> {
+pub(super) fn instructions(words: &[u32]) -> impl Iterator<Item = (usize, u32)> {
     let mut at = HEADER;
     std::iter::from_fn(move || {
         let first = *words.get(at)?;

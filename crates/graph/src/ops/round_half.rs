@@ -49,7 +49,7 @@ impl Tape {
     pub fn with_precision(precision: Precision) -> Self {
         match precision {
             Precision::F32 => Self::new(),
-            Precision::Mixed => Self::with_rounding(Arc::new(RoundHalf)),
+            Precision::Mixed | Precision::MatrixUnits => Self::with_rounding(Arc::new(RoundHalf)),
         }
     }
 }

@@ -41,6 +41,31 @@ pub struct Target {
     /// Whether the host shares the device's memory, so that it reads and writes the buffers of kernels
     /// instead of copies of them ([`crate::plan::Role::Shared`]). Default: no.
     pub shares_memory: bool,
+    /// The matrix unit by which products of numbers that f16 holds are computed, if they are. The results
+    /// have bits of their own then. Default: none.
+    pub unit: Option<MatrixUnit>,
+}
+
+/// A matrix unit: it multiplies square matrices of f16 and adds the product to one of f32.
+///
+/// The order in which a unit adds is not specified, so each kind of unit has bits of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MatrixUnit {
+    /// The rows, and the columns, of its matrices: 8 or 16.
+    pub size: u32,
+    /// The most lanes of a subgroup, whose invocations use the unit together.
+    pub lanes: u32,
+    /// How it is reached.
+    pub way: UnitWay,
+}
+
+/// How a matrix unit is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UnitWay {
+    /// Kernels use the cooperative matrices of the device.
+    Cooperative,
+    /// Kernels compute what lavapipe's unit does (Mesa 26.1, matrices of 8 x 8), by plain operations.
+    Plain,
 }
 
 impl Target {
@@ -89,6 +114,7 @@ impl Default for Target {
             own_quotients: false,
             masks: true,
             shares_memory: false,
+            unit: None,
         }
     }
 }

@@ -36,14 +36,39 @@ pub enum Precision {
     /// The operands of products are rounded to numbers that f16 holds. Sums, parameters and everything that
     /// is no product stay f32 (Micikevicius et al. 2018).
     Mixed,
+    /// The operands are as in [`Precision::Mixed`], and the adapter's matrix unit multiplies them (NVIDIA's
+    /// tensor cores, AMD's WMMA). Results have bits of their own, which depend on the kind of unit.
+    MatrixUnits,
+}
+
+impl Precision {
+    /// Returns [`Precision::Mixed`], PyTorch's `autocast`.
+    pub const fn mixed() -> Self {
+        Self::Mixed
+    }
+
+    /// Returns mixed precision by the adapter's matrix unit: `Precision::mixed().matrix_units()`. f32 stays
+    /// as it is, because no unit multiplies f32.
+    #[must_use]
+    pub const fn matrix_units(self) -> Self {
+        match self {
+            Self::F32 => Self::F32,
+            Self::Mixed | Self::MatrixUnits => Self::MatrixUnits,
+        }
+    }
+
+    /// Returns whether the operands of products are rounded to f16, by whatever they are multiplied.
+    pub const fn is_mixed(self) -> bool {
+        matches!(self, Self::Mixed | Self::MatrixUnits)
+    }
 }
 
 impl FromStr for Precision {
     type Err = String;
 
-    /// Reads `f32` or `mixed`.
+    /// Reads `f32`, `mixed` or `mixed+units`.
     fn from_str(text: &str) -> Result<Self, String> {
-        [Self::F32, Self::Mixed]
+        [Self::F32, Self::Mixed, Self::MatrixUnits]
             .into_iter()
             .find(|precision| precision.to_string() == text)
             .ok_or_else(|| "it is f32 or mixed".into())
@@ -55,6 +80,7 @@ impl fmt::Display for Precision {
         f.write_str(match self {
             Self::F32 => "f32",
             Self::Mixed => "mixed",
+            Self::MatrixUnits => "mixed+units",
         })
     }
 }

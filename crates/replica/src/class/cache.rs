@@ -20,7 +20,7 @@ pub(super) fn read(cache: &Cache, adapter: &Adapter) -> Option<Class> {
     let (rounding, digest) = text.trim_end().split_once('\n')?;
     let rounding = Rounding::ALL.into_iter().find(|known| known.name() == rounding)?;
     let digest = Digest::parse(digest)?;
-    Some(Class { machine, rounding, is_portable: !is_unprotected(), digest })
+    Some(Class { machine, rounding, is_portable: !is_unprotected(), by_unit: adapter.unit.is_some(), digest })
 }
 
 /// Keeps what a probe found.
@@ -48,7 +48,13 @@ mod tests {
     fn class(adapter: &Adapter) -> Class {
         let mut digest = Digest::default();
         digest.update(b"bits");
-        Class { machine: machine(adapter), rounding: Rounding::Split, is_portable: true, digest }
+        Class {
+            machine: machine(adapter),
+            rounding: Rounding::Split,
+            is_portable: true,
+            by_unit: false,
+            digest,
+        }
     }
 
     #[test]

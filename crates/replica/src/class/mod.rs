@@ -3,6 +3,7 @@
 mod cache;
 mod exact;
 mod probe;
+mod unit;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,6 +15,7 @@ use unisono_graph::GraphError;
 
 use crate::worker::fault;
 use exact::Exact;
+use unit::UnitProbe;
 
 use crate::{Digest, Feed, Options, ReplicaError, Replicas, Verdict};
 
@@ -37,6 +39,9 @@ pub struct Class {
     /// class. Otherwise kernels that the probe does not contain may be compiled differently, so the class is
     /// that of this machine only.
     pub is_portable: bool,
+    /// Whether products were computed by a matrix unit ([`Adapter::with_matrix_units`]). The class is then
+    /// that of the unit too, and equal to none without it.
+    pub by_unit: bool,
     /// The digest of what the probe's kernels computed from hard inputs, see [`probe`]. Equal digests are one
     /// class.
     pub digest: Digest,
@@ -63,6 +68,9 @@ impl Rounding {
     }
 }
 
+/// What the names of classes with a matrix unit begin with.
+const OF_UNIT: &str = "matrix:";
+
 impl Class {
     /// Returns whether another machine gives the same bits.
     pub fn is_same(&self, other: &Self) -> bool {
@@ -71,10 +79,12 @@ impl Class {
     }
 }
 
-/// Prints the first 16 digits of the digest, and for a class that is not portable the machine.
+/// Prints the first 16 digits of the digest, after `matrix:` if a matrix unit took part, and for a class that
+/// is not portable the machine.
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.16}", self.digest.to_string())?;
+        let unit = if self.by_unit { OF_UNIT } else { "" };
+        write!(f, "{unit}{:.16}", self.digest.to_string())?;
         match self.is_portable {
             true => Ok(()),
             false => write!(f, ", not portable: of {} alone", self.machine),
@@ -82,13 +92,15 @@ impl fmt::Display for Class {
     }
 }
 
-/// Returns the backend, device and driver of an adapter as text. Adapters whose machines are equal are of
-/// one class. Those whose machines differ may be, which a probe tells. A machine whose compiler nothing
-/// keeps from changing float operations ([`unisono_gpu::is_unprotected`]) is another one.
+/// Returns the backend, device and driver of an adapter as text. Adapters whose machines are equal are of one
+/// class. Those whose machines differ may be, which a probe tells. A machine whose compiler nothing keeps
+/// from changing float operations ([`unisono_gpu::is_unprotected`]) is another one, and so is one with its
+/// matrix unit in use.
 pub fn machine(adapter: &Adapter) -> String {
     let Adapter { backend, name, driver, driver_info, .. } = adapter;
     let protection = if is_unprotected() { " unprotected" } else { "" };
-    format!("{}{protection}", format!("{backend} {name} {driver} {driver_info}").trim())
+    let unit = adapter.unit.map(|unit| format!(" matrix units of {}", unit.size)).unwrap_or_default();
+    format!("{}{unit}{protection}", format!("{backend} {name} {driver} {driver_info}").trim())
 }
 
 /// Returns whether all adapters are the same machine, so that they are of one class without a probe. Several
@@ -106,7 +118,10 @@ fn has_version(adapter: &Adapter) -> bool {
 /// CPU in each.
 pub fn cpus_of(digest: &str) -> Vec<Arithmetic> {
     let is_of = |arithmetic: &Arithmetic| {
-        let class = Adapter::cpu(*arithmetic).map(|cpu| probe(&cpu));
+        let cpu = Adapter::cpu(*arithmetic);
+        let cpu =
+            if digest.starts_with(OF_UNIT) { cpu.and_then(|cpu| cpu.with_matrix_units().ok()) } else { cpu };
+        let class = cpu.map(|cpu| probe(&cpu));
         matches!(class, Some(Ok(class)) if class.is_portable && class.to_string() == digest)
     };
     Arithmetic::ALL.into_iter().filter(is_of).collect()
@@ -199,7 +214,7 @@ impl Classes {
 /// # Errors
 /// The adapter does not open, or does not run the probe.
 pub fn probe(adapter: &Adapter) -> Result<Class, ReplicaError> {
-    if fault::at_probe(adapter.backend) {
+    if fault::at_probe(adapter.backend) || fault::at_unit() {
         return probe_now(adapter);
     }
     let cache = cache::of_user();
@@ -217,7 +232,9 @@ pub fn probe(adapter: &Adapter) -> Result<Class, ReplicaError> {
 /// are known to rewrite.
 ///
 /// Before that it runs the same families on small whole numbers, where nothing is rounded, and compares them
-/// with what the host knows: an adapter that does not compute is of no class.
+/// with what the host knows: an adapter that does not compute is of no class. If the adapter's matrix unit is
+/// in use, its products of hard operands are compared with the exact results, within the bounds of sums in
+/// f32.
 ///
 /// # Errors
 /// The adapter does not open, or does not run the probe; [`ReplicaError::Wrong`] if it does not compute.
@@ -229,7 +246,9 @@ pub fn probe_now(adapter: &Adapter) -> Result<Class, ReplicaError> {
     let fault_scope = "probe:".to_owned();
     let options =
         Options { global_batch: probe::ROWS, shards: probe::SHARDS, fault_scope, ..Options::default() };
-    let programs = vec![Arc::clone(&program), Arc::clone(&exact.program)];
+    let unit = adapter.unit.map(|_| UnitProbe::new()).transpose().map_err(untraced)?;
+    let mut programs = vec![Arc::clone(&program), Arc::clone(&exact.program)];
+    programs.extend(unit.iter().map(|unit| Arc::clone(&unit.program)));
     let mut replicas = Replicas::start(std::slice::from_ref(adapter), programs, options)?;
     let feed = Feed { rows: probe::ROWS, inputs: exact.feed(), ..Feed::default() };
     let outcome = replicas.step(1, &feed, &mut |_| Verdict::Commit)?;
@@ -253,5 +272,22 @@ pub fn probe_now(adapter: &Adapter) -> Result<Class, ReplicaError> {
             rounding = Rounding::Fused;
         }
     }
-    Ok(Class { machine: machine(adapter), rounding, is_portable: !is_unprotected(), digest })
+    if let Some(unit) = &unit {
+        let feed = Feed { rows: probe::ROWS, inputs: unit.feed(), ..Feed::default() };
+        let mut outputs = replicas.step(2, &feed, &mut |_| Verdict::Commit)?.outputs;
+        if let Some(words) = outputs.words(0).filter(|_| fault::at_unit()) {
+            let mut words = words.to_vec();
+            words.iter_mut().take(1).for_each(|word| *word ^= 1 << 20);
+            outputs.set(0, &words);
+        }
+        if let Some(what) = unit.wrong(&outputs) {
+            return Err(ReplicaError::Wrong { adapter: adapter.label(), what });
+        }
+        digest.update(b"matrix unit");
+        (0..unit.program.outputs().len())
+            .filter_map(|index| outputs.bytes(index))
+            .for_each(|bytes| digest.update(bytes));
+    }
+    let (machine, is_portable, by_unit) = (machine(adapter), !is_unprotected(), unit.is_some());
+    Ok(Class { machine, rounding, is_portable, by_unit, digest })
 }

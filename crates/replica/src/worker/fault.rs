@@ -6,6 +6,7 @@
 //! | `replica-1:step-3` | when it runs the first segments of step 3 (of [`crate::Replicas::step`], from 0) |
 //! | `replica-1:step-3:segment-2` | when it runs segment 2 of step 3 |
 //! | `probe-gl` | when an adapter of this backend is probed; whatever the fault, its class is another |
+//! | `probe-unit` | when a matrix unit is probed; whatever the fault, a bit of its first product flips |
 //! | `exchange:step-3` | in a run on several machines, when blocks of step 3 are sent and no sum has come |
 //! | `agree:step-3` | when this machine is about to agree on step 3 with the others |
 //! | `agreed:step-3` | when all have agreed on step 3, before it commits |
@@ -118,6 +119,12 @@ pub(crate) fn at_load(scope: &str, replica: usize) -> Option<Fault> {
     at(&format!("{scope}replica-{replica}:load"))
 }
 
+/// Returns whether a bit of what a matrix unit computed in the probe flips, as with a unit that is wrong.
+#[cfg(feature = "faults")]
+pub(crate) fn at_unit() -> bool {
+    at("probe-unit").is_some()
+}
+
 /// Returns whether the adapters of a backend count as of another class.
 #[cfg(feature = "faults")]
 pub(crate) fn at_probe(backend: Backend) -> bool {
@@ -131,6 +138,11 @@ fn at(name: &str) -> Option<Fault> {
         None
     }
     Fault::parse(&action(name)?)
+}
+
+#[cfg(not(feature = "faults"))]
+pub(crate) fn at_unit() -> bool {
+    false
 }
 
 #[cfg(not(feature = "faults"))]

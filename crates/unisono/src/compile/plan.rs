@@ -165,13 +165,34 @@ pub(crate) fn selected(names: &[String], arithmetic: Option<Arithmetic>) -> Resu
     })
 }
 
-/// Checks that an adapter computes in a precision.
+/// Returns an adapter as it computes in a precision: with its matrix unit in use, if the precision asks for
+/// that.
 ///
 /// # Errors
-/// [`Error::NoF16`].
-pub(crate) fn supports(adapter: &Adapter, precision: Precision) -> Result<(), Error> {
-    if precision == Precision::Mixed && !adapter.features.f16 {
+/// [`Error::NoF16`], or the adapter has no matrix unit.
+pub(crate) fn in_precision(adapter: &Adapter, precision: Precision) -> Result<Adapter, Error> {
+    if precision.is_mixed() && !adapter.features.f16 {
         return Err(Error::NoF16 { adapter: adapter.label() });
+    }
+    match precision {
+        Precision::MatrixUnits => Ok(adapter.with_matrix_units()?),
+        Precision::F32 | Precision::Mixed => Ok(adapter.clone()),
+    }
+}
+
+/// Probes the matrix units of adapters that use them, each kind once: no step is taken by a unit that is
+/// wrong.
+///
+/// # Errors
+/// A unit's results are further from the exact ones than rounding explains, or an adapter cannot be probed.
+pub(crate) fn check_units(adapters: &[Adapter]) -> Result<(), Error> {
+    let mut checked: Vec<String> = Vec::new();
+    for adapter in adapters.iter().filter(|adapter| adapter.unit.is_some()) {
+        let machine = unisono_replica::machine(adapter);
+        if !checked.contains(&machine) {
+            unisono_replica::probe(adapter)?;
+            checked.push(machine);
+        }
     }
     Ok(())
 }

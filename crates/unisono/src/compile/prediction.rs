@@ -45,7 +45,7 @@ impl PredictionProgram {
         if outputs.is_empty() {
             return Err(Error::setting("predictor", "the model has no output"));
         }
-        let layout = Layout { f16: precision == Precision::Mixed, ..Layout::default() };
+        let layout = Layout { f16: precision.is_mixed(), ..Layout::default() };
         let program = Arc::new(Program::compile_with(&graph, layout)?);
         Ok(Self { program, graph, fields: own, outputs })
     }

@@ -13,7 +13,7 @@ use unisono_replica::{Options, Replicas, describe_classes, is_one_class};
 
 use crate::compile::fields::Fields;
 use crate::compile::memory::Budget;
-use crate::compile::plan::{selected, supports};
+use crate::compile::plan::{check_units, in_precision, selected};
 use crate::compile::prediction::PredictionProgram;
 use crate::model::Model;
 use crate::model::functional::INPUT;
@@ -213,7 +213,10 @@ impl PredictorBuilder {
         let (tensors, _) = weights(&self.weights, &wanted)?;
         let mut chosen = selected(&self.adapters, self.arithmetic)?;
         chosen.truncate(self.replicas.unwrap_or(usize::MAX));
-        chosen.iter().try_for_each(|adapter| supports(adapter, precision))?;
+        let chosen: Result<Vec<Adapter>, Error> =
+            chosen.iter().map(|adapter| in_precision(adapter, precision)).collect();
+        let chosen = chosen?;
+        check_units(&chosen)?;
         if !self.mixed && !is_one_class(&chosen)? {
             return Err(Error::Mixture { classes: describe_classes(&chosen) });
         }

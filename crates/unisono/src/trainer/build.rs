@@ -6,7 +6,7 @@ use std::thread::{self, ScopedJoinHandle};
 
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Backend, Kind};
-use unisono_graph::{Layout, MAX_SHARDS, Precision, Program, StateKind};
+use unisono_graph::{Layout, MAX_SHARDS, Program, StateKind};
 use unisono_replica::{AuditReport, describe_classes, is_one_class};
 
 use crate::compile::advice::advice;
@@ -14,7 +14,7 @@ use crate::compile::feed::InputMemory;
 use crate::compile::fields::Fields;
 use crate::compile::memory::{Budget, kept_by_others};
 use crate::compile::parts::Parts;
-use crate::compile::plan::{Plan, selected, supports};
+use crate::compile::plan::{Plan, check_units, in_precision, selected};
 use crate::compile::programs::{ProgramId, Programs, Traced};
 use crate::error::caught;
 use crate::identity::part::Part;
@@ -38,7 +38,7 @@ use crate::{Epoch, Error, MemoryEstimate, Reduction, Scaling};
 impl Builder {
     /// Returns how values are laid out in memory: f16 storage is for mixed precision only.
     fn layout(&self) -> Layout {
-        Layout { f16: self.layout.f16 && self.parts.precision == Precision::Mixed, ..self.layout }
+        Layout { f16: self.layout.f16 && self.parts.precision.is_mixed(), ..self.layout }
     }
 
     /// Checks the settings that no other part of the trainer checks.
@@ -125,7 +125,10 @@ impl Builder {
             chosen = chosen.into_iter().skip(place).step_by(here).collect();
         }
         chosen.truncate(self.replicas.unwrap_or(usize::MAX));
-        chosen.iter().try_for_each(|adapter| supports(adapter, self.parts.precision))?;
+        let chosen: Result<Vec<Adapter>, Error> =
+            chosen.iter().map(|adapter| in_precision(adapter, self.parts.precision)).collect();
+        let chosen = chosen?;
+        check_units(&chosen)?;
         Ok(chosen)
     }
 
@@ -186,7 +189,7 @@ impl Builder {
         if self.most_lengths == 0 {
             return Err(Error::setting("lengths", "one length of samples at least must be ready"));
         }
-        let is_mixed = settings.precision == Precision::Mixed;
+        let is_mixed = settings.precision.is_mixed();
         let loss_scale = is_mixed.then(|| Scaling::new(self.loss_scale));
         let mut notes = self.notes(&programs, &settings, weights.iter().sum());
         notes.extend(unoptimized_note(&chosen));

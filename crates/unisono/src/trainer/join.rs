@@ -2,7 +2,7 @@
 
 use unisono_replica::{ReplicaError, describe_classes, is_one_class};
 
-use crate::compile::plan::supports;
+use crate::compile::plan::{check_units, in_precision};
 use crate::{Error, Trainer};
 
 impl Trainer {
@@ -24,7 +24,8 @@ impl Trainer {
         let adapter = unisono_gpu::select(names)?.into_iter().next();
         let nobody = || Error::setting("adapter", "there is none");
         let adapter = adapter.ok_or_else(nobody)?;
-        supports(&adapter, self.plan.parts.precision)?;
+        let adapter = in_precision(&adapter, self.plan.parts.precision)?;
+        check_units(std::slice::from_ref(&adapter))?;
         let all = self.crew.classes.with(&adapter);
         if !self.crew.mixed && !is_one_class(&all)? {
             return Err(Error::JoinsOtherClass { classes: describe_classes(&all) });

@@ -79,21 +79,24 @@ impl Witness {
     /// There is none that gives the same bits.
     fn adapter(&self, chosen: &[Adapter]) -> Result<Adapter, Error> {
         let with = |adapter: &Adapter| [chosen, std::slice::from_ref(adapter)].concat();
+        let has_unit = chosen.iter().any(|adapter| adapter.unit.is_some());
+        let used = |adapter: Adapter| if has_unit { adapter.with_matrix_units() } else { Ok(adapter) };
         if let Some(name) = &self.name {
             let found = unisono_gpu::select(&[name])?.into_iter().next();
-            let found = found.ok_or_else(|| Error::setting("witness", "there is no such adapter"))?;
+            let found = used(found.ok_or_else(|| Error::setting("witness", "there is no such adapter"))?)?;
             return match is_one_class(&with(&found))? {
                 true => Ok(found),
                 false => Err(other_class(&with(&found))),
             };
         }
         for cpu in Arithmetic::ALL.into_iter().filter_map(Adapter::cpu) {
+            let cpu = used(cpu)?;
             if is_one_class(&with(&cpu))? {
                 return Ok(cpu);
             }
         }
         match Adapter::cpu(Arithmetic::default()) {
-            Some(cpu) => Err(other_class(&with(&cpu))),
+            Some(cpu) => Err(other_class(&with(&used(cpu)?))),
             None => Err(Error::setting("witness", "this build has no CPU adapter: turn on its feature cpu")),
         }
     }

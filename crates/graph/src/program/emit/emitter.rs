@@ -7,6 +7,7 @@ use std::ops::Range;
 use super::beside::Kept;
 use crate::codegen::{Binding, WORKGROUP};
 use crate::fuse::{Extent, Store};
+use crate::passes::halves;
 use crate::plan::{Kernel, Target, Work, WorkKind, Workgroup};
 use crate::program::work::UnitWork;
 use crate::program::{Program, Run, Slot};
@@ -54,6 +55,8 @@ pub(super) struct Emitter<'a> {
     /// The values that are computed a second time, each with the segment and the number of the step from
     /// which on the second one is used.
     pub again: Vec<(NodeId, usize, usize)>,
+    /// For each node whether f16 holds its values, if the target has a matrix unit.
+    halves: Vec<bool>,
     /// The constants of each table.
     pub tables: Vec<Vec<u32>>,
     /// The bytes of each memory.
@@ -138,10 +141,16 @@ impl<'a> Emitter<'a> {
             apart: BTreeMap::new(),
             alone: BTreeSet::new(),
             again: vec![],
+            halves: target.unit.map(|_| halves(&program.graph)).unwrap_or_default(),
             tables: vec![],
             sizes: BTreeMap::new(),
             lives: BTreeMap::new(),
         }
+    }
+
+    /// Returns whether f16 holds the values of all these nodes, on a target with a matrix unit.
+    pub fn are_halves(&self, nodes: [NodeId; 2]) -> bool {
+        nodes.iter().all(|&node| self.halves.get(node).copied().unwrap_or(false))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The training step behind the forward pass: gradients and the optimizer, for the whole model or for a
 //! phase.
 
-use unisono_graph::{Graph, Lead, Precision, StateDecl, Type, Var, simplify};
+use unisono_graph::{Graph, Lead, StateDecl, Type, Var, simplify};
 
 use super::{INVERSE, PENALTY, PENALTY_GRADIENT, Programs, SCALE, Trace, WEIGHT_SUM, trace_losses};
 use crate::Error;
@@ -36,7 +36,7 @@ impl Trace {
         let parameters: Vec<Parameter> = self.cx.parameters().iter().filter(is_trained).cloned().collect();
         let vars: Vec<Var> = parameters.iter().map(|p| p.var.clone()).collect();
         let scalar = |name| tape.input(name, Type::global(&[]));
-        let scales = (parts.precision == Precision::Mixed).then(|| [SCALE, INVERSE].map(scalar));
+        let scales = (parts.precision.is_mixed()).then(|| [SCALE, INVERSE].map(scalar));
         let total = scales.as_ref().map_or(total.clone(), |[scale, _]| &total * scale);
         let mean = |sum: Var| match &scales {
             Some([_, inverse]) => sum * inverse / &weight_sum,

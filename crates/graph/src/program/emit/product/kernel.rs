@@ -4,8 +4,9 @@ use unisono_shaders::{Params, ProductParams, STARTS, Snippet, module, snippets};
 
 use super::shape::{All, Shape};
 use super::tile::{side, tile};
+use super::unit;
 use crate::codegen::{Epilogue, ImplicitOperand};
-use crate::plan::target::{Machine, Target};
+use crate::plan::target::{Machine, MatrixUnit, Target};
 use crate::plan::{Access, Kernel};
 use crate::values::tree::PRODUCT_CHUNK;
 
@@ -52,7 +53,7 @@ pub(super) fn family(target: &Target, [m, n, k]: [usize; 3], batch: usize) -> Fa
         Machine::Cpu if m < 8 || n < 8 || m * n * k * batch < FEW_STEPS / 16 => small,
         Machine::Cpu => Family::Panels(rows(target.busy_workgroups, [m, n], batch)),
         Machine::Gpu if m < 32 || n < 32 => small,
-        Machine::Gpu => tile(target, [m, n], batch).map_or(small, Family::Tiles),
+        Machine::Gpu => tile(target, [m, n], batch, None).map_or(small, Family::Tiles),
     }
 }
 
@@ -199,13 +200,19 @@ pub(super) struct ProductKernel<'a> {
     /// Whether shards are computed in turn, and not chunks.
     pub(super) shards: bool,
     pub(super) epilogue: Option<&'a Epilogue>,
+    /// The matrix unit that multiplies, which the family [`Family::Tiles`] has.
+    pub(super) unit: Option<MatrixUnit>,
 }
 
 impl ProductKernel<'_> {
     /// Returns the kernel: the family's file with everything that it leaves open.
     pub(super) fn build(&self) -> Kernel {
         let (sizes, file) = self.file();
-        let enable = if self.uses_f16() { "enable f16;\n" } else { "" };
+        let enable = match self.unit {
+            Some(unit) => unit::extensions(unit),
+            None if self.uses_f16() => "enable f16;\n",
+            None => "",
+        };
         let constants = self.constants(&sizes);
         let declaration = ProductParams::declaration(STARTS);
         let wgsl = format!("{enable}{}", module(&declaration, &self.snippets(), &constants, file));
@@ -238,7 +245,8 @@ impl ProductKernel<'_> {
                 let side = side(tile);
                 let in_turns = self.epilogue.is_some();
                 let sizes = format!(
-                    "const TILE: u32 = {tile}u;\nconst SIDE: u32 = {side}u;\nconst IN_TURNS: bool = {in_turns};\n"
+                    "const TILE: u32 = {tile}u;\nconst SIDE: u32 = {side}u;\nconst IN_TURNS: bool = {in_turns};\n{}",
+                    self.unit.map(|unit| unit::text(tile, unit)).unwrap_or_default()
                 );
                 (sizes, unisono_shaders::MATMUL_TILES)
             }
@@ -299,6 +307,7 @@ impl ProductKernel<'_> {
         }
         if matches!(self.family, Family::Tiles(_)) {
             shared.push(if self.levels > 0 { CHUNKS_IN_TURN } else { CHUNKS_APART });
+            shared.extend(self.unit.is_none().then_some(SLABS));
         }
         if self.epilogue.is_none() {
             shared.push(FINISH_NONE);
@@ -379,6 +388,7 @@ impl ProductKernel<'_> {
     fn name(&self) -> String {
         let [a, b] = &self.sides;
         let letters = a.letter(self.shape.transpose_a).to_owned() + b.letter(self.shape.transpose_b);
+        let unit = if self.unit.is_some() { "_unit" } else { "" };
         if self.shape.contract {
             let shards = match (self.join, self.levels) {
                 (true, _) => "_shards",
@@ -387,8 +397,8 @@ impl ProductKernel<'_> {
                 (false, _) => "_chunks",
             };
             return match &letters[..] {
-                "tn" => format!("contract{shards}"),
-                _ => format!("contract{shards}_{letters}"),
+                "tn" => format!("contract{unit}{shards}"),
+                _ => format!("contract{unit}{shards}_{letters}"),
             };
         }
         let half = match (self.shape.rounds, self.levels) {
@@ -397,7 +407,7 @@ impl ProductKernel<'_> {
             (false, _) => "_chunks",
         };
         let behind = self.epilogue.map_or("", |epilogue| &epilogue.name);
-        format!("matmul_{letters}{half}{behind}")
+        format!("matmul{unit}_{letters}{half}{behind}")
     }
 }
 

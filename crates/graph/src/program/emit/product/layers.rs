@@ -5,9 +5,10 @@ use unisono_shaders::{Params, ProductParams, STARTS};
 
 use super::kernel::{Family, Outcome, ProductKernel, Side, are_fours, family};
 use super::shape::All;
+use super::tile::tile;
 use super::{Operand, Operands, Shape};
 use crate::fuse::Store;
-use crate::plan::target::Machine;
+use crate::plan::target::{Machine, MatrixUnit};
 use crate::program::emit::emitter::{Emitter, Part};
 use crate::trace::{GraphError, NodeId};
 
@@ -119,6 +120,7 @@ impl Emitter<'_> {
             levels: c.levels(),
             shards: c.shards.is_some(),
             epilogue: *epilogue,
+            unit: self.unit(shape),
         };
         let kernel = self.kernel(&kernel.build());
         let face = self.face(family, c, *root)?;
@@ -140,6 +142,12 @@ impl Emitter<'_> {
     pub(super) fn family(&self, shape: &Shape, c: &Layers) -> Family {
         let (chunks, products) = c.chunks_and_products(shape);
         let batch = if self.target.machine == Machine::Gpu { products * chunks } else { products };
+        if let Some(unit) = self.unit(shape) {
+            let has_sums_in_registers = c.shards.is_some() && c.turns == 0;
+            let is_gpu = self.target.machine == Machine::Gpu;
+            let tile = tile(self.target, [c.m, c.n], batch, Some(unit));
+            return Family::Tiles(tile.filter(|_| is_gpu && !has_sums_in_registers).unwrap_or(32));
+        }
         match family(self.target, [c.m, c.n, shape.longest], batch) {
             // The sums of several shards fit into registers with those of the smallest tile alone.
             Family::Tiles(_) if c.shards.is_some() && c.turns == 0 => Family::Tiles(32),
@@ -149,6 +157,12 @@ impl Emitter<'_> {
             }
             family => family,
         }
+    }
+
+    /// Returns the matrix unit that computes a product, if one does. No size decides it, since the result's
+    /// bits depend on it.
+    pub(super) fn unit(&self, shape: &Shape) -> Option<MatrixUnit> {
+        self.target.unit.filter(|_| shape.halves)
     }
 
     /// Returns how many entries a launch of a product may have, for the grid to have room for their tiles

@@ -4,6 +4,7 @@ mod kernel;
 mod layers;
 mod shape;
 mod tile;
+mod unit;
 
 use self::kernel::{Family, are_fours};
 pub(super) use self::layers::Span;
@@ -95,6 +96,7 @@ impl Emitter<'_> {
             }
             _ => Shape::contract(ta, &node.ty, self.run.sizes.iter().max().copied().unwrap_or(0)),
         };
+        let shape = Shape { halves: self.are_halves([a, b]), ..shape };
         let place = |id| program.stores.place(in_order(graph, &program.fusion, id));
         let operand = |side: usize| {
             let (id, ty) = [(a, ta), (b, tb)][side];
@@ -280,7 +282,8 @@ impl Emitter<'_> {
         let layers = Layers::new(shape.m, shape.n, self.extent.shards);
         let allowed = self.target.max_binding_bytes.min(self.target.max_buffer_bytes);
         let fits = self.apart_bytes(bucket) <= allowed;
-        let is_tiled = matches!(self.family(shape, &layers), Family::Tiles(_));
+        let is_tiled =
+            self.target.machine == Machine::Gpu && matches!(self.family(shape, &layers), Family::Tiles(_));
         self.extent.shards > 1 && fits && shape.longest >= LONG && is_tiled
     }
 

@@ -32,6 +32,8 @@ pub(super) struct Shape {
     pub transpose_b: bool,
     /// Whether the result is rounded to f16.
     pub rounds: bool,
+    /// Whether f16 holds all numbers of both operands.
+    pub halves: bool,
 }
 
 /// What one product holds of all samples.
@@ -87,6 +89,7 @@ impl Shape {
             transpose_a: product.transpose_a,
             transpose_b: product.transpose_b,
             rounds: false,
+            halves: false,
         }
     }
 
@@ -109,6 +112,7 @@ impl Shape {
             transpose_a: true,
             transpose_b: false,
             rounds: false,
+            halves: false,
         }
     }
 }

@@ -1,11 +1,19 @@
 //! The tiles of `matmul_tiles.wgsl`: how large they are, and what a workgroup takes for them.
 
+use super::unit;
+use crate::plan::target::MatrixUnit;
 use crate::plan::{Target, Workgroup};
 
 /// Returns the side of the tiles for `batch` results of `[m, n]`, or `None` if the device has not even the
-/// workgroup memory of the smallest ones.
-pub(super) fn tile(target: &Target, [m, n]: [usize; 2], batch: usize) -> Option<usize> {
-    let has_room = |side: &usize| target.has_room_for(workgroup(*side));
+/// workgroup memory of the smallest ones. Tiles of a matrix unit are as large as without it.
+pub(super) fn tile(
+    target: &Target,
+    [m, n]: [usize; 2],
+    batch: usize,
+    unit: Option<MatrixUnit>,
+) -> Option<usize> {
+    let taken = |side| unit.map_or_else(|| workgroup(side), |unit| unit::workgroup(side, unit));
+    let has_room = |side: &usize| target.has_room_for(taken(*side));
     let is_enough = |side: &usize| {
         let workgroups = m.div_ceil(*side) * n.div_ceil(*side) * batch;
         2 * m.min(n) >= *side && workgroups >= target.busy_workgroups as usize && has_room(side)
@@ -28,6 +36,7 @@ fn workgroup(tile: usize) -> Workgroup {
 #[cfg(test)]
 mod tests {
     use unisono_shaders::module;
+    use unisono_shaders::snippets::SLABS;
 
     use super::*;
 
@@ -36,7 +45,7 @@ mod tests {
     fn tiles_are_those_that_a_workgroup_has_room_for() {
         let gpu = |max_invocations, max_workgroup_bytes| {
             let target = Target { max_invocations, max_workgroup_bytes, ..Target::default() };
-            tile(&target, [8192, 768], 1)
+            tile(&target, [8192, 768], 1, None)
         };
         assert_eq!(gpu(256, 16_384), Some(128));
         assert_eq!([gpu(255, 16_384), gpu(256, 16_383)], [Some(64); 2]);
@@ -45,7 +54,7 @@ mod tests {
         for tile in [128, 64, 32] {
             let side = side(tile);
             let constants = format!("const TILE: u32 = {tile}u;\nconst SIDE: u32 = {side}u;\n");
-            let text = module("", &[], &constants, unisono_shaders::MATMUL_TILES);
+            let text = module("", &[SLABS], &constants, unisono_shaders::MATMUL_TILES);
             assert_eq!(Workgroup::of(&text), Some(workgroup(tile)));
         }
     }
