@@ -33,7 +33,7 @@ use unisono::Trainer;
 
 pub use flags::{Defaults, RunFlags};
 pub use interrupt::{Interrupted, signals};
-pub use machines::{WorldFlag, print_line};
+pub use machines::{ClusterFlag, print_line};
 pub use model::Model;
 pub use pictures::pictures;
 pub use published::{ids, numbers, published};

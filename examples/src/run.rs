@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use unisono::checkpoint::check_replaceable;
 use unisono::data::{Loader, Source};
 use unisono::{
-    BestBy, Builder, CsvLog, EarlyStopping, Identity, JsonLines, Precision, Progress, Saving, TensorBoard,
-    Trainer, Witness, World,
+    BestBy, Builder, Cluster, CsvLog, EarlyStopping, Identity, JsonLines, Precision, Progress, Saving,
+    TensorBoard, Trainer, Witness,
 };
 
 use crate::interrupt::{self, Interrupted};
@@ -30,7 +30,7 @@ pub struct Run {
     /// The precision of products.
     pub precision: Precision,
     /// The machines of the run.
-    pub world: World,
+    pub cluster: Cluster,
     pub(crate) flags: RunFlags,
 }
 
@@ -84,13 +84,13 @@ impl Run {
                 return Err(error);
             }
         };
-        crate::machines::follow(trainer.world());
+        crate::machines::follow(trainer.cluster());
         say!("{}", trainer.report());
         let traced = self.trace(&mut trainer);
         say!("{} steps, state {sha256}", trainer.steps());
         print_identity(&trainer.identity());
         let mut told = Ok(());
-        if self.flags.json && self.world.is_first() {
+        if self.flags.json && self.cluster.is_first() {
             let done = JsonLines::new(stdout()).done(trainer.steps(), trainer.history().last(), &sha256);
             told = done.map_err(|error| format!("standard output: {error}").into());
         }
@@ -115,7 +115,7 @@ impl Run {
         trainer.fit(train, Some(held_out), self.epochs)?;
         // A run that was asked to stop during its last step is complete.
         // Of several machines another one may have been asked.
-        let asked = interrupt::stop()?.is_asked() || !self.world.is_alone() && trainer.stopped().is_none();
+        let asked = interrupt::stop()?.is_asked() || !self.cluster.is_alone() && trainer.stopped().is_none();
         if asked && trainer.position().epoch < self.epochs {
             let (step, out) = (trainer.steps(), self.flags.out.clone());
             let unsaved = trainer.saved_step().filter(|saved| *saved < step);
@@ -130,7 +130,7 @@ impl Run {
     /// two files would have one place. A run learns of it before it starts, not when it is done.
     fn try_places(&self) -> Result<(), Error> {
         let RunFlags { trace, onnx, csv, .. } = &self.flags;
-        if !self.world.is_first() {
+        if !self.cluster.is_first() {
             return Ok(());
         }
         for (flag, path) in [("--trace", trace), ("--csv", csv)] {
@@ -188,7 +188,7 @@ impl Run {
             return;
         }
         // The trace of several machines takes all of them, which an error may have parted.
-        if !self.world.is_alone() && !error.is::<Interrupted>() {
+        if !self.cluster.is_alone() && !error.is::<Interrupted>() {
             say!("note: there is no trace: on several machines a run that failed writes none");
         } else if let Err(problem) = self.trace(trainer) {
             say!("warning: {problem}");
@@ -202,7 +202,7 @@ impl Run {
             .shards(self.shards)
             .seed(self.seed)
             .precision(self.precision)
-            .world(self.world.clone());
+            .cluster(self.cluster.clone());
         builder = adapter.iter().fold(builder, |builder, name| builder.adapter(name));
         if let Some(arithmetic) = arithmetic {
             builder = builder.arithmetic(*arithmetic);

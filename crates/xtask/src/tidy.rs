@@ -2,8 +2,8 @@
 
 mod dependencies;
 mod metadata;
+pub mod modules;
 mod paths;
-pub mod rooms;
 mod source;
 
 use std::fs;
@@ -30,7 +30,7 @@ pub fn run(root: &Path) -> Result<(), String> {
     let shown = |path: &PathBuf| path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace('\\', "/");
     let names: Vec<String> = files.iter().map(shown).collect();
     let mut violations = unformatted(root)?;
-    violations.extend(rooms::check(root)?);
+    violations.extend(modules::check(root)?);
     for (path, name) in files.iter().zip(&names) {
         let text = || fs::read_to_string(path).map_err(|error| format!("{name}: {error}"));
         let found = match check_of(name) {

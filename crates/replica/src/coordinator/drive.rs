@@ -175,7 +175,7 @@ impl Replicas {
         let late = !self.is_empty();
         new.iter().for_each(|&worker| self.tell(Event::Joined { worker, late }));
         let devices = self.scheduler.present().len() * self.options.cores_divided_by.max(1);
-        let sharing = [devices, self.world.local().1];
+        let sharing = [devices, self.cluster.local().1];
         let within = self.options.deadline.max(OPENING);
         self.tell(Event::Ask { workers: new.clone(), within });
         self.settle(&mut |replicas, worker, ticket| {

@@ -56,7 +56,7 @@ impl Replicas {
     pub(crate) fn job(&self, program: usize, rows: usize) -> Result<Job, ReplicaError> {
         self.ready(program)?;
         let mut job = self.job_of(program, rows);
-        if !self.world.is_alone() {
+        if !self.cluster.is_alone() {
             (job.sizes, job.share) = self.share_of(&job.sizes);
         }
         Ok(job)

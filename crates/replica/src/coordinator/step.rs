@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
+use unisono_cluster::ClusterError;
 use unisono_graph::Program;
-use unisono_world::WorldError;
 
 use crate::batch::feed::Feed;
 use crate::batch::outputs::Outputs;
@@ -82,8 +82,8 @@ impl Replicas {
         self.none_in_flight()?;
         let ready = self.ready(program)?;
         feed.check(&ready.program, self.options.global_batch)?;
-        if !self.world.is_alone() {
-            self.world.begin()?;
+        if !self.cluster.is_alone() {
+            self.cluster.begin()?;
         }
         let ready = self.ready(program)?;
         let task = Task { index: program, program: Arc::clone(&ready.program), feed: Arc::new(feed.clone()) };
@@ -108,7 +108,7 @@ impl Replicas {
             return self.audited_step(task, job, given, decide);
         }
         let began = Instant::now();
-        match self.once_in_world(task, &job, decide) {
+        match self.once_in_cluster(task, &job, decide) {
             Ok(outcome) => {
                 self.audits.stepped(task.index, began.elapsed());
                 Ok(outcome)
@@ -123,15 +123,15 @@ impl Replicas {
     }
 
     /// Makes a step. Where machines are lost at the end of one that changes nothing, it starts again.
-    fn once_in_world(
+    fn once_in_cluster(
         &mut self,
         task: &Task,
         job: &Job,
         decide: &mut dyn FnMut(&Outputs) -> Verdict,
     ) -> Result<Outcome, ReplicaError> {
         let mut outcome = self.once(task, job.clone(), decide);
-        while outcome == Err(ReplicaError::World(WorldError::Changed)) {
-            self.world.begin()?;
+        while outcome == Err(ReplicaError::Cluster(ClusterError::Changed)) {
+            self.cluster.begin()?;
             let job = self.job(task.index, task.feed.rows)?;
             hold(&task.feed, Self::rows_of(&job))?;
             outcome = self.once(task, job, decide);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Instant;
 
-use unisono_world::WorldError;
+use unisono_cluster::ClusterError;
 
 use crate::batch::outputs::Outputs;
 use crate::error::ReplicaError;
@@ -184,7 +184,7 @@ impl<'a> Transaction<'a> {
 
     /// Starts again if ranks were lost, and gives the step up otherwise.
     fn not_together(&mut self, error: ReplicaError) {
-        if error == ReplicaError::World(WorldError::Changed) {
+        if error == ReplicaError::Cluster(ClusterError::Changed) {
             (self.sizes, self.share) = self.replicas.share_of(&self.all);
             self.replicas.start_exchange(&self.task.program, self.share);
             let (sizes, share) = (self.sizes.clone(), self.share);

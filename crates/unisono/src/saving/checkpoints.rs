@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use unisono_checkpoint::{Contents, Loaded, Reopened, Report, Saver, SaverOptions, Store, load_with};
-use unisono_world::World;
+use unisono_cluster::Cluster;
 
 use crate::observe::watch::Watch;
 use crate::saving::machines::{beside, dir_of_rank, has_name, share_newest_on};
@@ -37,21 +37,21 @@ impl Checkpoints {
     ///
     /// # Errors
     /// The directory cannot be written, or another run uses it. On several machines it has no name.
-    pub fn open(mut saving: Saving, world: &World) -> Result<Self, Error> {
+    pub fn open(mut saving: Saving, cluster: &Cluster) -> Result<Self, Error> {
         let base = saving.dir.clone();
-        if !world.is_alone() && !has_name(&base) {
+        if !cluster.is_alone() && !has_name(&base) {
             let dir = base.display();
             let problem = format!("{dir} has no name beside which the directories of other ranks could be");
             return Err(Error::setting("checkpoints", problem));
         }
-        saving.dir = dir_of_rank(&base, world.rank());
+        saving.dir = dir_of_rank(&base, cluster.rank());
         let store = Store::open_with(&saving.dir, saving.retention(), saving.disk())?;
         let saver = Saver::new(store, SaverOptions::default().require(saving.require))?;
         Ok(Self {
             saver,
             saving,
             base,
-            is_alone: world.is_alone(),
+            is_alone: cluster.is_alone(),
             saved: None,
             durable: None,
             confirmed: 0,
@@ -75,8 +75,8 @@ impl Checkpoints {
     ///
     /// # Errors
     /// A checkpoint cannot be read or written, on any rank.
-    pub fn share_newest(&self, world: &World) -> Result<(), Error> {
-        share_newest_on(&*self.saving.disk(), world, &self.base).map(drop)
+    pub fn share_newest(&self, cluster: &Cluster) -> Result<(), Error> {
+        share_newest_on(&*self.saving.disk(), cluster, &self.base).map(drop)
     }
 
     /// Loads the newest complete checkpoint.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use unisono_cluster::{Cluster, ClusterError, pack, unpack};
 use unisono_data::{Content, DataError, Hashing, Loader, Source};
-use unisono_world::{World, WorldError, pack, unpack};
 
 use crate::run::content::DataContent;
 use crate::{Error, Trainer};
@@ -31,11 +31,11 @@ pub(super) fn is_hashed_by(place: usize, ranks: usize, block: u64, blocks: u64) 
 impl Trainer {
     /// Starts to hash the data, or the blocks of them that are this rank's.
     pub(super) fn start_hashing(&self, source: Arc<dyn Source>) -> Result<Hashing, DataError> {
-        let world = self.world();
-        if world.is_alone() {
+        let cluster = self.cluster();
+        if cluster.is_alone() {
             return Hashing::start(source);
         }
-        let (place, ranks) = (world.place(), world.present().len());
+        let (place, ranks) = (cluster.place(), cluster.present().len());
         Hashing::start_some(source, move |block, blocks| is_hashed_by(place, ranks, block, blocks))
     }
 
@@ -45,26 +45,28 @@ impl Trainer {
     /// Two ranks have other samples in a block; the error is the same on all ranks. The run was on other
     /// data. The data of a resumed run cannot be read.
     pub(super) fn content_together(&mut self, train: &Loader) -> Result<(), Error> {
-        let world = self.world().clone();
+        let cluster = self.cluster().clone();
         // All ranks are in the same state of this: they have called the same functions.
         if !self.data_hash.pending {
             return Ok(());
         }
         let own = self.own_blocks();
-        let records = world.gather("the hashes of the data", &record_of(&own))?;
+        let records = cluster.gather("the hashes of the data", &record_of(&own))?;
         let mut all = Vec::new();
         for (rank, record) in &records {
             match read(record) {
                 Some(Ok(blocks)) => all.push((*rank, blocks)),
                 Some(Err(why)) if why.is_empty() => return self.stopped_before(),
-                Some(Err(why)) => return self.unreadable(&world, *rank, why),
-                None => return Err(WorldError::Link(format!("rank {rank} sent hashes that are none")).into()),
+                Some(Err(why)) => return self.unreadable(&cluster, *rank, why),
+                None => {
+                    return Err(ClusterError::Link(format!("rank {rank} sent hashes that are none")).into());
+                }
             }
         }
         let source = train.source();
-        let blocks = joined(&world, &all, "the data's")?;
+        let blocks = joined(&cluster, &all, "the data's")?;
         let content = Content::of_blocks(source, blocks);
-        let missing = || WorldError::Link("the hashes of the ranks are not those of all data".into());
+        let missing = || ClusterError::Link("the hashes of the ranks are not those of all data".into());
         let content = content.ok_or_else(missing)?;
         self.data_hash.pending = false;
         self.take_content(DataContent::Hashed((&content).into()))
@@ -90,13 +92,13 @@ impl Trainer {
     }
 
     /// Goes on, or not, where a rank cannot read its part of the data.
-    fn unreadable(&mut self, world: &World, rank: usize, why: String) -> Result<(), Error> {
+    fn unreadable(&mut self, cluster: &Cluster, rank: usize, why: String) -> Result<(), Error> {
         self.data_hash.pending = false;
         if self.data_hash.expected {
-            return Err(WorldError::Other { rank: world.name(rank), why, is_refusal: false }.into());
+            return Err(ClusterError::Other { rank: cluster.name(rank), why, is_refusal: false }.into());
         }
         let what = "the content of the data is not covered by the run's identity";
-        self.watch.note(&format!("warning: {what}: {}: {why}", world.name(rank)));
+        self.watch.note(&format!("warning: {what}: {}: {why}", cluster.name(rank)));
         self.take_content(DataContent::NotCovered)
     }
 }
@@ -104,10 +106,10 @@ impl Trainer {
 /// Joins the hashes that ranks have of the data called `whose_data`. A block that two ranks have must be the
 /// same.
 pub(super) fn joined(
-    world: &World,
+    cluster: &Cluster,
     all: &[(usize, Vec<Option<Hash>>)],
     whose_data: &str,
-) -> Result<Vec<Option<Hash>>, WorldError> {
+) -> Result<Vec<Option<Hash>>, ClusterError> {
     let count = all.iter().map(|(_, blocks)| blocks.len()).max().unwrap_or_default();
     let mut joined: Vec<Option<Hash>> = vec![None; count];
     let mut whose = vec![0; count];
@@ -119,8 +121,8 @@ pub(super) fn joined(
                 Some(other) => {
                     let [hash, other] = [hash, other].map(|hash| crate::identity::part::hex(&hash[..8]));
                     let what = format!("the hash of {whose_data} block {at} of {count}");
-                    let text = format!("{}: {what} {hash}, rank {}: {other}", world.name(*rank), whose[at]);
-                    return Err(WorldError::Differs(text));
+                    let text = format!("{}: {what} {hash}, rank {}: {other}", cluster.name(*rank), whose[at]);
+                    return Err(ClusterError::Differs(text));
                 }
             }
         }

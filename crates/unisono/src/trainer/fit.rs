@@ -69,7 +69,7 @@ impl Trainer {
         }
         let fitted = self.together(fitted);
         // What machines have agreed on ends this fit; the next one asks each machine's own stop again.
-        if !self.world().is_alone() {
+        if !self.cluster().is_alone() {
             self.watch.stop.reset();
         }
         fitted?;

@@ -59,7 +59,7 @@ impl Trainer {
             audits,
             witness: self.witness().cloned(),
             machines,
-            rank: self.world().rank(),
+            rank: self.cluster().rank(),
             shards_at_once,
             ..Report::new(self.reports(), self.watch.input.clone())
         }
@@ -115,7 +115,7 @@ impl Trainer {
     /// Evaluations and predictions run to their end. [`Stop::reset`] on that machine lets the next fit
     /// continue.
     pub fn stop_on(&mut self, stop: &Stop) {
-        match self.world().is_alone() {
+        match self.cluster().is_alone() {
             true => self.watch.stop = stop.clone(),
             false => self.watch.asked = stop.clone(),
         }
@@ -137,12 +137,12 @@ impl Trainer {
     }
 
     fn write_trace_here(&self, path: &Path) -> Result<(), Error> {
-        let (world, replicas) = (self.world(), &self.crew.replicas);
-        let name = (!world.is_alone()).then(|| world.name(world.rank()));
-        let own = trace::events(world.rank(), name, &replicas.reports(), replicas.timeline());
-        let machines = world.gather("the trace", &own)?;
+        let (cluster, replicas) = (self.cluster(), &self.crew.replicas);
+        let name = (!cluster.is_alone()).then(|| cluster.name(cluster.rank()));
+        let own = trace::events(cluster.rank(), name, &replicas.reports(), replicas.timeline());
+        let machines = cluster.gather("the trace", &own)?;
         let machines: Vec<Vec<u8>> = machines.into_iter().map(|(_, events)| events).collect();
-        if !world.is_first() {
+        if !cluster.is_first() {
             return Ok(());
         }
         trace::write(path, &machines).map_err(|source| Error::Trace { path: path.into(), source })

@@ -17,7 +17,7 @@ impl Trainer {
     /// does not open, or does not accept the state. In these cases the run continues without it.
     /// [`Error::RolledBack`]: the present replicas differ, and the trainer is back at an earlier step.
     pub fn join(&mut self, name: &str) -> Result<usize, Error> {
-        if !self.world().is_alone() {
+        if !self.cluster().is_alone() {
             return Err(Error::setting("join", "in a run on several machines no replica joins"));
         }
         let names: &[&str] = if name.is_empty() { &[] } else { &[name] };
@@ -65,7 +65,7 @@ impl Trainer {
         answer.map_err(|error| match error {
             left @ ReplicaError::NoneLeft { .. } => Error::NoneLeft { left, checkpoint: self.durable() },
             wrong @ (ReplicaError::Audit { .. } | ReplicaError::Digests { .. }) => self.go_back(wrong),
-            ReplicaError::World(error) => error.into(),
+            ReplicaError::Cluster(error) => error.into(),
             error => error.into(),
         })
     }

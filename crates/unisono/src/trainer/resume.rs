@@ -56,7 +56,7 @@ impl Trainer {
         let Some(saver) = &self.saver else {
             return Err(Error::setting("resume", "no checkpoint directory is set"));
         };
-        saver.share_newest(self.world())?;
+        saver.share_newest(self.cluster())?;
         let Some(mut loaded) = saver.newest()? else { return Ok(None) };
         let run = SavedRun::load(&loaded.path, loaded.step, &loaded.contents)?;
         // The run has all tensors of the file. Those that remain are for the state's digest.

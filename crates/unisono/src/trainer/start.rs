@@ -25,9 +25,9 @@ impl Builder {
         mixed: bool,
         weights: &[usize],
     ) -> Result<(Crew, MemoryEstimate), Error> {
-        if !self.world.is_alone() {
-            compare_ways(&self.world, &self.options, self.digest_every)?;
-            self.options.fault_scope = format!("rank-{}:{}", self.world.rank(), self.options.fault_scope);
+        if !self.cluster.is_alone() {
+            compare_ways(&self.cluster, &self.options, self.digest_every)?;
+            self.options.fault_scope = format!("rank-{}:{}", self.cluster.rank(), self.options.fault_scope);
         }
         self.options.audits = self.settled_audits()?;
         let (mut replicas, mut memory) = self.start(programs, &mut budget, settings, mixed, weights)?;
@@ -70,8 +70,9 @@ impl Builder {
         loop {
             let (memory, shards_at_once, largest) = largest_step(programs, budget, global_batch)?;
             let options = options.clone().with(|o| o.shards_at_once = shards_at_once);
-            let (world, weights) = (self.world.clone(), weights.to_vec());
-            let mut replicas = Replicas::start_in(world, weights, &budget.adapters, programs.all(), options)?;
+            let (cluster, weights) = (self.cluster.clone(), weights.to_vec());
+            let mut replicas =
+                Replicas::start_in(cluster, weights, &budget.adapters, programs.all(), options)?;
             let numbers = (0..programs.trains().count()).map(Programs::number_in);
             let prepared =
                 numbers.into_iter().try_for_each(|number| replicas.prepare(number, &[global_batch]));

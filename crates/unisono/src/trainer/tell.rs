@@ -116,7 +116,7 @@ impl Trainer {
             self.watch.replicas(step, &reports);
         }
         let wanted = self.watch.wants_weights(ended.epoch);
-        if self.world().any("who shows the weights", wanted)? {
+        if self.cluster().any("who shows the weights", wanted)? {
             self.check_before_leaving()?;
             let tensors = self.tensors_of(&[StateKind::Parameter])?;
             let float = |b: &[u8]| f32::from_le_bytes([b[0], b[1], b[2], b[3]]);

@@ -3,10 +3,10 @@
 //!
 //! A process that is alone does nothing here.
 
+use unisono_cluster::{Cluster, ClusterError, Problem, pack, unpack};
 use unisono_data::{Loader, Position};
 use unisono_gpu::Adapter;
 use unisono_replica::{Audits, Class, Classes, Options, machine};
-use unisono_world::{Problem, World, WorldError, pack, unpack};
 
 use crate::observe::machines::MachineReport;
 use crate::run::identity::RunIdentity;
@@ -17,33 +17,33 @@ use crate::{Error, Trainer};
 
 /// Ends a part of the run on all ranks. Returns the result if it is the same error or none everywhere, and
 /// otherwise the error of this rank, or else that of the first rank that has one.
-pub(super) fn together<T>(world: &World, result: Result<T, Error>) -> Result<T, Error> {
-    if world.is_alone() {
+pub(super) fn together<T>(cluster: &Cluster, result: Result<T, Error>) -> Result<T, Error> {
+    if cluster.is_alone() {
         return result;
     }
     let problem_of = |error: &Error| Problem { why: error.to_string(), is_refusal: error.is_refusal() };
     let problem = result.as_ref().err().map(problem_of);
-    let all = world.conclude(problem.as_ref());
+    let all = cluster.conclude(problem.as_ref());
     match (result, all) {
         (Err(error), Ok(all)) if all.iter().all(|(_, other)| *other == problem) => Err(error),
         (Err(error), Err(_)) => Err(error),
         (Err(error), Ok(_)) => Err(Error::Here(Box::new(error))),
         (Ok(_), Err(error)) => Err(error.into()),
         (Ok(value), Ok(all)) => match all.into_iter().find_map(|(rank, problem)| Some((rank, problem?))) {
-            Some((rank, problem)) => Err(problem.of(world.name(rank)).into()),
+            Some((rank, problem)) => Err(problem.of(cluster.name(rank)).into()),
             None => Ok(value),
         },
     }
 }
 
 /// Returns the number of replicas of each rank, by its number: 0 for one that is lost.
-pub(super) fn replicas_of_ranks(world: &World, own: usize) -> Result<Vec<usize>, Error> {
-    if world.is_alone() {
+pub(super) fn replicas_of_ranks(cluster: &Cluster, own: usize) -> Result<Vec<usize>, Error> {
+    if cluster.is_alone() {
         return Ok(vec![own]);
     }
     let count = |record: Vec<u8>| record.try_into().map_or(1, |bytes| u64::from_le_bytes(bytes) as usize);
-    let mut all = vec![0; world.size()];
-    for (rank, record) in world.gather("the numbers of replicas", &(own as u64).to_le_bytes())? {
+    let mut all = vec![0; cluster.size()];
+    for (rank, record) in cluster.gather("the numbers of replicas", &(own as u64).to_le_bytes())? {
         all[rank] = count(record);
     }
     Ok(all)
@@ -54,7 +54,7 @@ pub(super) fn replicas_of_ranks(world: &World, own: usize) -> Result<Vec<usize>,
 /// # Errors
 /// The first difference, which names the rank.
 pub(super) fn compare_start(
-    world: &World,
+    cluster: &Cluster,
     settings: &RunSettings,
     identity: &RunIdentity,
     adapters: &[Adapter],
@@ -72,8 +72,8 @@ pub(super) fn compare_start(
     ];
     let parts = identity.parts().into_iter();
     own.extend(parts.map(|(name, hash)| (format!("the hash of {name}"), hash.unwrap_or_default())));
-    world.compare(&own)?;
-    compare_classes(world, adapters)
+    cluster.compare(&own)?;
+    compare_classes(cluster, adapters)
 }
 
 /// Compares what decides what the ranks of a run do together: which of them has which shards, what they hand
@@ -81,20 +81,20 @@ pub(super) fn compare_start(
 ///
 /// # Errors
 /// The first difference, which names the rank.
-pub(super) fn compare_ways(world: &World, options: &Options, digest_every: u64) -> Result<(), Error> {
+pub(super) fn compare_ways(cluster: &Cluster, options: &Options, digest_every: u64) -> Result<(), Error> {
     let owners = options.owners.map_or_else(|| "none".to_owned(), |owners| owners.to_string());
     let own = [
         ("--shard-optimizer", owners),
         ("the assignment of shards", format!("{:?}", options.assignment)),
         ("the interval at which states are compared", digest_every.to_string()),
     ];
-    Ok(world.compare(&own.map(|(name, value)| (name.to_owned(), value)))?)
+    Ok(cluster.compare(&own.map(|(name, value)| (name.to_owned(), value)))?)
 }
 
 /// Compares the numeric classes of all ranks, which are probed if their adapters differ.
-fn compare_classes(world: &World, adapters: &[Adapter]) -> Result<(), Error> {
+fn compare_classes(cluster: &Cluster, adapters: &[Adapter]) -> Result<(), Error> {
     let own = adapters.first().map(machine).unwrap_or_default();
-    let all = world.gather("the adapters", own.as_bytes())?;
+    let all = cluster.gather("the adapters", own.as_bytes())?;
     if all.iter().all(|(_, other)| other == own.as_bytes()) {
         return Ok(());
     }
@@ -102,7 +102,7 @@ fn compare_classes(world: &World, adapters: &[Adapter]) -> Result<(), Error> {
     let classes = Classes::new(adapters.iter().take(1).cloned().collect()).probed()?;
     let class = |class: &Class| format!("{} {class}", class.rounding.name());
     let text = classes.first().map(class).unwrap_or_default();
-    Ok(world.compare(&[("the numeric class of the adapter".to_owned(), text)])?)
+    Ok(cluster.compare(&[("the numeric class of the adapter".to_owned(), text)])?)
 }
 
 impl Builder {
@@ -112,7 +112,7 @@ impl Builder {
     /// The caller has set some for a run on several machines. An audit there would need the rows of another
     /// machine's shards, which a machine does not read, and a way back for all of them together.
     pub(super) fn settled_audits(&self) -> Result<Audits, Error> {
-        match (self.audits, self.world.is_alone()) {
+        match (self.audits, self.cluster.is_alone()) {
             (None, true) => Ok(Audits::Share(AUDIT_SHARE)),
             (None, false) => Ok(Audits::Never),
             (Some(audits), true) => Ok(audits),
@@ -127,13 +127,13 @@ impl Builder {
 
 impl Trainer {
     /// Returns the machines of the run.
-    pub fn world(&self) -> &World {
-        self.crew.replicas.world()
+    pub fn cluster(&self) -> &Cluster {
+        self.crew.replicas.cluster()
     }
 
     /// Ends a part of the run on all ranks, see [`together`].
     pub(super) fn together<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
-        together(self.world(), result)
+        together(self.cluster(), result)
     }
 
     /// Compares the data of all ranks before a fit, those held out as well, and their order, once they are
@@ -144,10 +144,10 @@ impl Trainer {
         validation: Option<&Loader>,
         epochs: u32,
     ) -> Result<(), Error> {
-        if self.world().is_alone() {
+        if self.cluster().is_alone() {
             return Ok(());
         }
-        let world = self.world().clone();
+        let cluster = self.cluster().clone();
         let fingerprint = train.ask_source("fingerprint", |source| source.fingerprint())?;
         let mut own = vec![
             ("--epochs".to_owned(), epochs.to_string()),
@@ -157,7 +157,7 @@ impl Trainer {
         ];
         own.extend(described("training", Some(train))?);
         own.extend(described("validation", validation)?);
-        world.compare(&own)?;
+        cluster.compare(&own)?;
         self.content_together(train)?;
         self.same_transforms(train, "training")?;
         if let Some(validation) = validation {
@@ -168,7 +168,7 @@ impl Trainer {
         let part = |(name, hash): (String, Option<String>)| {
             (format!("the hash of {name}"), hash.unwrap_or_default())
         };
-        world.compare(&parts.map(part).collect::<Vec<_>>())?;
+        cluster.compare(&parts.map(part).collect::<Vec<_>>())?;
         self.agree_on_saving(false, Ok(())).map(drop)
     }
 
@@ -176,7 +176,7 @@ impl Trainer {
     /// error. Each rank has an error: its own, or that of another one.
     pub(super) fn are_whole(&self, error: &Error) -> bool {
         let whole = error.leaves_state_whole();
-        if self.world().is_alone() {
+        if self.cluster().is_alone() {
             return whole;
         }
         let Position { epoch, sample } = self.position();
@@ -184,27 +184,27 @@ impl Trainer {
             [self.steps(), u64::from(epoch), sample, self.history().len() as u64].map(u64::to_le_bytes);
         let own = [&[u8::from(whole)], place.as_flattened()].concat();
         // What ends the run may have been that there is no answer.
-        self.world()
+        self.cluster()
             .gather("the place of the run", &own)
             .is_ok_and(|all| whole && all.iter().all(|(_, other)| *other == own))
     }
 
     /// Collects what each machine did, for the report.
     pub(super) fn report_together(&mut self) -> Result<(), Error> {
-        let world = self.world().clone();
-        if world.is_alone() {
+        let cluster = self.cluster().clone();
+        if cluster.is_alone() {
             return Ok(());
         }
         let records =
-            world.gather("the report", &MachineReport::numbers(&world, &self.crew.replicas.reports()))?;
-        let report = |(rank, numbers): &(usize, Vec<u8>)| MachineReport::of(&world, *rank, numbers);
+            cluster.gather("the report", &MachineReport::numbers(&cluster, &self.crew.replicas.reports()))?;
+        let report = |(rank, numbers): &(usize, Vec<u8>)| MachineReport::of(&cluster, *rank, numbers);
         self.watch.machines = records.iter().filter_map(report).collect();
         Ok(())
     }
 
     /// Calls this rank's observers from now on, if those before it are lost.
     fn take_observers_over(&mut self) {
-        if self.watch.forwards && self.world().is_first() {
+        if self.watch.forwards && self.cluster().is_first() {
             self.watch.forwards = false;
             self.tell_start_at(self.state.position.step);
         }
@@ -217,8 +217,8 @@ impl Trainer {
     /// # Errors
     /// Saves failed on a rank: the same error on all.
     pub(super) fn agree_on_saving(&mut self, due: bool, saves: Result<(), Error>) -> Result<bool, Error> {
-        let world = self.world().clone();
-        if world.is_alone() {
+        let cluster = self.cluster().clone();
+        if cluster.is_alone() {
             return saves.map(|()| due);
         }
         let problem = saves.err().map(|error| error.to_string());
@@ -231,7 +231,7 @@ impl Trainer {
         let unheard = std::mem::take(&mut self.watch.unheard);
         let mut own: Vec<&[u8]> = vec![&flags, problem.as_bytes(), &stopped, pause.as_bytes()];
         own.extend(unheard.iter().map(String::as_bytes));
-        let records = world.gather("the agreement on saving", &pack(&own))?;
+        let records = cluster.gather("the agreement on saving", &pack(&own))?;
         self.take_observers_over();
         // Ranks whose callbacks look at a clock have decided differently: the first one counts.
         (self.callbacks.pause, self.state.control.stopped) = (None, None);
@@ -239,7 +239,7 @@ impl Trainer {
             let parts = unpack(&record).unwrap_or_default();
             let [flags, problem, stopped, pause, unheard @ ..] = &parts[..] else { continue };
             for text in unheard {
-                let text = format!("{}: {}", world.name(rank), String::from_utf8_lossy(text));
+                let text = format!("{}: {}", cluster.name(rank), String::from_utf8_lossy(text));
                 self.watch.note(&text);
             }
             any_due |= flags.first() == Some(&1);
@@ -248,7 +248,7 @@ impl Trainer {
             }
             if flags.get(2) == Some(&1) && failed.is_none() {
                 let why = String::from_utf8_lossy(problem).into_owned();
-                failed = Some(WorldError::Other { rank: world.name(rank), why, is_refusal: false });
+                failed = Some(ClusterError::Other { rank: cluster.name(rank), why, is_refusal: false });
             }
             if let Ok(stopped) = serde_json::from_slice(stopped) {
                 self.state.control.stopped.get_or_insert(stopped);
@@ -258,9 +258,9 @@ impl Trainer {
                 self.callbacks.pause.get_or_insert_with(why);
             }
         }
-        let lost = world.lost();
+        let lost = cluster.lost();
         for (rank, why) in lost.iter().skip(self.watch.lost_told) {
-            self.watch.note(&format!("{} was lost: {why}; the others go on without it", world.name(*rank)));
+            self.watch.note(&format!("{} was lost: {why}; the others go on without it", cluster.name(*rank)));
         }
         self.watch.lost_told = lost.len();
         failed.map_or(Ok(any_due), |error| Err(error.into()))

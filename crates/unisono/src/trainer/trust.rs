@@ -203,7 +203,7 @@ impl Trainer {
     /// was wrong. Returns whether the steps may be made again: with the same replicas they may once.
     fn restore(&mut self, nobody: bool) -> Result<bool, String> {
         // The others would wait for this machine, and keep the checkpoints that it sets aside.
-        if !self.world().is_alone() {
+        if !self.cluster().is_alone() {
             return Err("a run on several machines does not go back by itself: resume it".into());
         }
         let trusted = match std::mem::take(&mut self.trust) {

@@ -54,11 +54,6 @@ impl Witness {
         Self { name: None, share: None }
     }
 
-    /// The same as [`Witness::cpu`].
-    pub fn processor() -> Self {
-        Self::cpu()
-    }
-
     /// The first adapter that `name` selects ([`unisono_gpu::select`]). It must give the same bits as the
     /// adapters of the run.
     pub fn on(name: &str) -> Self {
@@ -130,7 +125,7 @@ impl Builder {
     pub(super) fn start_witness(&self, crew: &mut Crew, chosen: &[Adapter]) -> Result<(), Error> {
         let Some(witness) = &self.witness else { return Ok(()) };
         let refused = |problem: &str| Err(Error::setting("witness", problem));
-        if !self.world.is_alone() {
+        if !self.cluster.is_alone() {
             return refused("a run on several machines takes none");
         }
         if crew.mixed {

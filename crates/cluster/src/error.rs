@@ -3,7 +3,7 @@
 /// Why a collective operation of several ranks failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum WorldError {
+pub enum ClusterError {
     /// Ranks were lost, and those that are left have agreed on who is left. The operation has happened on no
     /// rank: it is done again by those that are left.
     #[error("the ranks of the run have changed")]
@@ -61,7 +61,7 @@ pub enum WorldError {
     Link(String),
 }
 
-impl WorldError {
+impl ClusterError {
     /// Returns whether nothing can be done together after this error.
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Silent { .. } | Self::Link(_) | Self::Excluded | Self::Minority { .. })
@@ -98,7 +98,7 @@ impl Problem {
     }
 
     /// Returns the error of the ranks to which another one gives this reason.
-    pub fn of(self, rank: String) -> WorldError {
-        WorldError::Other { rank, why: self.why, is_refusal: self.is_refusal }
+    pub fn of(self, rank: String) -> ClusterError {
+        ClusterError::Other { rank, why: self.why, is_refusal: self.is_refusal }
     }
 }

@@ -52,7 +52,7 @@ struct Worker {
     plans: Plans,
 }
 
-pub(super) struct World {
+pub(super) struct Simulation {
     pub draw: Draw,
     pub lost: usize,
     pub late: usize,
@@ -74,7 +74,7 @@ pub(super) struct World {
     state: u64,
 }
 
-impl World {
+impl Simulation {
     pub fn new(workers: usize, policy: Policy, fate: Fate, mut draw: Draw) -> Self {
         let fixed = 1e-3 * draw.below(2) as f64;
         let worker = |_| {

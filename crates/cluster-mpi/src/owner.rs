@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
-use unisono_world::Received;
+use unisono_cluster::Received;
 
 use crate::error::MpiError;
 use crate::library::{Mpi, Request};

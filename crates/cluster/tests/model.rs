@@ -1,8 +1,8 @@
 //! The model of what sums over machines cost, which docs/BENCHMARKS.md shows as a table: volumes are those
 //! that `bytes_sent` computes, times are not measured.
 
+use unisono_cluster::{bytes_sent, cuts};
 use unisono_graph::tree;
-use unisono_world::{bytes_sent, cuts};
 
 /// Bytes a second: 100 Gb/s.
 const BANDWIDTH: f64 = 12.5e9;

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod cluster;
 mod cuts;
 mod error;
 mod link;
@@ -7,12 +8,11 @@ mod message;
 mod packed;
 mod session;
 mod threads;
-mod world;
 
+pub use cluster::{Cluster, Records};
 pub use cuts::{bytes_sent, cuts};
-pub use error::{Problem, WorldError};
+pub use error::{ClusterError, Problem};
 pub use link::{Link, Received};
 pub use packed::{pack, unpack};
 pub use session::exchange::Sum;
 pub use threads::{Fault, Script, threads};
-pub use world::{Records, World};

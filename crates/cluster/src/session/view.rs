@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Session, pack_records};
-use crate::error::WorldError;
+use crate::error::ClusterError;
 use crate::message::{Kind, Message};
 use crate::packed::{pack, unpack};
 
@@ -62,8 +62,8 @@ impl Session {
     }
 
     /// Takes the report of a rank.
-    pub(super) fn reported(&mut self, from: usize, message: &Message<'_>) -> Result<(), WorldError> {
-        let wrong = || WorldError::Link(format!("rank {from} sent a report that is none"));
+    pub(super) fn reported(&mut self, from: usize, message: &Message<'_>) -> Result<(), ClusterError> {
+        let wrong = || ClusterError::Link(format!("rank {from} sent a report that is none"));
         let parts = unpack(message.body).ok_or_else(wrong)?;
         let mut lost = Vec::new();
         for [rank, why] in parts.as_chunks::<2>().0 {
@@ -71,7 +71,7 @@ impl Session {
             lost.push((rank, String::from_utf8_lossy(why).into_owned()));
         }
         if lost.iter().any(|(rank, _)| *rank == self.me) {
-            return Err(WorldError::Excluded);
+            return Err(ClusterError::Excluded);
         }
         self.lose(&lost);
         // One with fewer losses will report again when it hears of the others.
@@ -92,14 +92,14 @@ impl Session {
     /// Tells the caller of a change that it does not know of, once.
     ///
     /// # Errors
-    /// [`WorldError::Changed`].
-    pub(super) fn take_change(&mut self) -> Result<(), WorldError> {
+    /// [`ClusterError::Changed`].
+    pub(super) fn take_change(&mut self) -> Result<(), ClusterError> {
         self.go_through_change()?;
-        if std::mem::take(&mut self.changed) { Err(WorldError::Changed) } else { Ok(()) }
+        if std::mem::take(&mut self.changed) { Err(ClusterError::Changed) } else { Ok(()) }
     }
 
     /// Begins something new, for which it does not matter that the view has changed before.
-    pub fn begin(&mut self) -> Result<(), WorldError> {
+    pub fn begin(&mut self) -> Result<(), ClusterError> {
         self.poll()?;
         self.go_through_change()?;
         self.changed = false;
@@ -107,7 +107,7 @@ impl Session {
     }
 
     /// Goes through the change of the view that is under way, until all that are left know of it.
-    pub(super) fn go_through_change(&mut self) -> Result<(), WorldError> {
+    pub(super) fn go_through_change(&mut self) -> Result<(), ClusterError> {
         let mut waited = Duration::ZERO;
         loop {
             let Some(change) = &self.change else { return Ok(()) };
@@ -149,7 +149,7 @@ impl Session {
     /// those on the other side see this one as lost, and go on. Both parts compare with the ranks that were
     /// there at the last agreement, so at most one of them goes on. A rank that has said goodbye counts for
     /// both: the run is over then.
-    fn minority(&self) -> Option<WorldError> {
+    fn minority(&self) -> Option<ClusterError> {
         let is_ours = |rank: &usize| self.present.contains(rank) || self.gone.contains_key(rank);
         let (ours, away): (Vec<usize>, Vec<usize>) = self.agreed.iter().partition(|rank| is_ours(rank));
         let goes_on = match away.len().cmp(&ours.len()) {
@@ -158,7 +158,7 @@ impl Session {
             Ordering::Greater => false,
         };
         let names: Vec<String> = away.iter().map(|&rank| self.name(rank)).collect();
-        (!goes_on).then(|| WorldError::Minority { lost: names.join(", ") })
+        (!goes_on).then(|| ClusterError::Minority { lost: names.join(", ") })
     }
 
     /// Returns the most gathers that a rank has completed, and the first such rank.

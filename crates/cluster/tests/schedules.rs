@@ -5,14 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use unisono_cluster::{Cluster, ClusterError, Fault, Problem, Script, Sum, threads};
 use unisono_graph::tree;
-use unisono_world::{Fault, Problem, Script, Sum, World, WorldError, threads};
 
 const STEPS: usize = 3;
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// How a rank ended, and the sums of the steps that it committed.
-type Ended = (Vec<Vec<f32>>, Result<(), WorldError>);
+type Ended = (Vec<Vec<f32>>, Result<(), ClusterError>);
 
 /// The lengths of the two buckets of a step.
 const BUCKETS: [usize; 2] = [5, 1];
@@ -35,10 +35,10 @@ fn expected(step: usize, shards: usize) -> Vec<f32> {
 }
 
 /// Makes a step up to its commit. Returns its sums.
-fn attempt(world: &World, step: usize, shards: usize) -> Result<Vec<f32>, WorldError> {
-    let runs: Arc<Vec<Range<usize>>> = Arc::new(world.runs(shards, &[]));
+fn attempt(cluster: &Cluster, step: usize, shards: usize) -> Result<Vec<f32>, ClusterError> {
+    let runs: Arc<Vec<Range<usize>>> = Arc::new(cluster.runs(shards, &[]));
     for (bucket, &len) in BUCKETS.iter().enumerate() {
-        let blocks: Vec<f32> = tree::blocks(runs[world.place()].clone(), shards)
+        let blocks: Vec<f32> = tree::blocks(runs[cluster.place()].clone(), shards)
             .into_iter()
             .flat_map(|block| {
                 (0..len).map(move |element| {
@@ -48,50 +48,50 @@ fn attempt(world: &World, step: usize, shards: usize) -> Result<Vec<f32>, WorldE
                 })
             })
             .collect();
-        world
+        cluster
             .begin_exchange(Sum { bucket, len, leaves: shards, shards, runs: Arc::clone(&runs) }, &blocks)?;
     }
     let mut sums = Vec::new();
     for bucket in 0..BUCKETS.len() {
-        sums.extend(world.finish_exchange(bucket)?);
+        sums.extend(cluster.finish_exchange(bucket)?);
     }
-    let outputs = world.gather_once("outputs", &[world.rank() as u8])?;
+    let outputs = cluster.gather_once("outputs", &[cluster.rank() as u8])?;
     assert!(outputs.iter().all(|(rank, record)| record == &[*rank as u8]));
-    world.gather_once("agreement", b"ready")?;
+    cluster.gather_once("agreement", b"ready")?;
     Ok(sums)
 }
 
-fn run(world: &World, shards: usize, committed: &mut Vec<Vec<f32>>) -> Result<(), WorldError> {
+fn run(cluster: &Cluster, shards: usize, committed: &mut Vec<Vec<f32>>) -> Result<(), ClusterError> {
     for step in 0..STEPS {
-        world.begin()?;
+        cluster.begin()?;
         let sums = loop {
-            match attempt(world, step, shards) {
-                Err(WorldError::Changed) => {}
+            match attempt(cluster, step, shards) {
+                Err(ClusterError::Changed) => {}
                 other => break other?,
             }
         };
         committed.push(sums);
-        let all = world.gather("steps", &(step as u64).to_le_bytes())?;
+        let all = cluster.gather("steps", &(step as u64).to_le_bytes())?;
         assert!(
             all.iter().all(|(_, record)| record == &(step as u64).to_le_bytes()),
             "ranks are at different steps"
         );
     }
-    world.conclude(None).map(drop)
+    cluster.conclude(None).map(drop)
 }
 
 fn play(ranks: usize, shards: usize, script: Script) -> Vec<Ended> {
-    let worlds = threads(ranks, script);
+    let clusters = threads(ranks, script);
     std::thread::scope(|scope| {
-        let one = |world: World| {
+        let one = |cluster: Cluster| {
             move || {
-                world.set_deadline(DEADLINE);
+                cluster.set_deadline(DEADLINE);
                 let mut committed = Vec::new();
-                let ended = run(&world, shards, &mut committed);
+                let ended = run(&cluster, shards, &mut committed);
                 (committed, ended)
             }
         };
-        let running: Vec<_> = worlds.into_iter().map(|world| scope.spawn(one(world))).collect();
+        let running: Vec<_> = clusters.into_iter().map(|cluster| scope.spawn(one(cluster))).collect();
         running.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
     })
 }
@@ -141,7 +141,7 @@ fn check(seed: u64) {
     // those that are left may then be the part that is cut off.
     let lost = (0..ranks).filter(|rank| was_lost(*rank)).count();
     for (_, (_, end)) in staying.filter(|_| !is_silent) {
-        let stops = 2 * lost >= ranks && matches!(end, Err(WorldError::Minority { .. }));
+        let stops = 2 * lost >= ranks && matches!(end, Err(ClusterError::Minority { .. }));
         assert!(end == &Ok(()) || stops, "{told}");
     }
     // A rank that ends because another was silent is lost for the others, which may go on without both. That
@@ -177,12 +177,12 @@ fn of_two_parts_of_a_network_only_one_goes_on() {
                 }
                 match end {
                     Ok(()) => assert!(wins(rank) || committed.len() == STEPS, "{told}"),
-                    Err(WorldError::Minority { .. }) => {
+                    Err(ClusterError::Minority { .. }) => {
                         assert!(!wins(rank), "{told}");
                         stopped += 1;
                     }
                     // It hears of another one's end before it hears of the cut.
-                    Err(WorldError::Other { why, .. }) if why.contains("may go on without") => {
+                    Err(ClusterError::Other { why, .. }) if why.contains("may go on without") => {
                         assert!(!wins(rank), "{told}");
                     }
                     Err(error) => panic!("{error}: {told}"),
@@ -215,17 +215,17 @@ fn many_machines_lose_some() {
 fn the_same_bytes_for_any_number_of_ranks_and_the_bytes_sent_are_as_computed() {
     for ranks in 2..6 {
         for shards in [1, 3, 8, 13] {
-            let worlds = threads(ranks, Script::default());
+            let clusters = threads(ranks, Script::default());
             std::thread::scope(|scope| {
-                for world in worlds {
+                for cluster in clusters {
                     scope.spawn(move || {
-                        assert_eq!(attempt(&world, 2, shards), Ok(expected(2, shards)));
-                        let runs = world.runs(shards, &[]);
+                        assert_eq!(attempt(&cluster, 2, shards), Ok(expected(2, shards)));
+                        let runs = cluster.runs(shards, &[]);
                         let wanted: u64 = BUCKETS
                             .iter()
-                            .map(|&len| unisono_world::bytes_sent(len, shards, &runs, world.place()))
+                            .map(|&len| unisono_cluster::bytes_sent(len, shards, &runs, cluster.place()))
                             .sum();
-                        assert_eq!(world.bytes_sent(), wanted, "{ranks} ranks, {shards} shards");
+                        assert_eq!(cluster.bytes_sent(), wanted, "{ranks} ranks, {shards} shards");
                     });
                 }
             });
@@ -247,17 +247,17 @@ fn a_silent_rank_is_named_by_all_others() {
 /// Two ranks that add up different buckets wait for each other.
 #[test]
 fn ranks_that_wait_for_each_other_name_each_other() {
-    let worlds = threads(2, Script::default());
+    let clusters = threads(2, Script::default());
     std::thread::scope(|scope| {
-        for world in worlds {
+        for cluster in clusters {
             scope.spawn(move || {
-                world.set_deadline(DEADLINE);
-                let (bucket, other) = (world.rank(), 1 - world.rank());
+                cluster.set_deadline(DEADLINE);
+                let (bucket, other) = (cluster.rank(), 1 - cluster.rank());
                 let runs = Arc::new(vec![0..1, 1..2]);
-                world
+                cluster
                     .begin_exchange(Sum { bucket, len: 2, leaves: 2, shards: 2, runs }, &[1.0, 2.0])
                     .unwrap();
-                let text = world.finish_exchange(bucket).unwrap_err().to_string();
+                let text = cluster.finish_exchange(bucket).unwrap_err().to_string();
                 let wanted = format!("no answer from rank {other} (thread{other}) for ");
                 assert!(text.starts_with(&wanted), "{text}");
             });
@@ -269,22 +269,22 @@ fn ranks_that_wait_for_each_other_name_each_other() {
 #[test]
 fn ranks_that_do_different_things_say_which() {
     for seed in 0..20 {
-        let worlds = threads(3, Script { seed, ..Script::default() });
+        let clusters = threads(3, Script { seed, ..Script::default() });
         std::thread::scope(|scope| {
-            for world in worlds {
+            for cluster in clusters {
                 scope.spawn(move || {
-                    let what = if world.rank() == 1 { "the trace" } else { "the report" };
-                    let text = world.gather(what, b"x").unwrap_err().to_string();
+                    let what = if cluster.rank() == 1 { "the trace" } else { "the report" };
+                    let text = cluster.gather(what, b"x").unwrap_err().to_string();
                     let wanted = "rank 1 (thread1) is at the trace, rank 0 (thread0) at the report: ";
                     assert!(text.starts_with(wanted), "{text}");
-                    world.conclude(Some(&text.as_str().into())).unwrap();
-                    let error = match world.rank() {
-                        2 => world.gather("the trace", b"x").unwrap_err(),
-                        _ => attempt(&world, 0, 7).unwrap_err(),
+                    cluster.conclude(Some(&text.as_str().into())).unwrap();
+                    let error = match cluster.rank() {
+                        2 => cluster.gather("the trace", b"x").unwrap_err(),
+                        _ => attempt(&cluster, 0, 7).unwrap_err(),
                     };
                     let text = error.to_string();
                     assert!(text.contains("rank 2 (thread2) is at the trace, rank "), "{text}");
-                    world.conclude(Some(&text.as_str().into())).unwrap();
+                    cluster.conclude(Some(&text.as_str().into())).unwrap();
                 });
             }
         });
@@ -293,16 +293,16 @@ fn ranks_that_do_different_things_say_which() {
 
 #[test]
 fn what_differs_is_named_on_all_ranks() {
-    let worlds = threads(3, Script::default());
+    let clusters = threads(3, Script::default());
     let wanted = "rank 2 (thread2): --global-batch 64, rank 0: 128";
     std::thread::scope(|scope| {
-        for world in worlds {
+        for cluster in clusters {
             scope.spawn(move || {
-                let batch = if world.rank() == 2 { "64" } else { "128" };
+                let batch = if cluster.rank() == 2 { "64" } else { "128" };
                 let own =
                     [("--seed", "1"), ("--global-batch", batch)].map(|(a, b)| (a.to_owned(), b.to_owned()));
-                assert_eq!(world.compare(&own), Err(WorldError::Differs(wanted.into())));
-                assert_eq!(world.compare(&own[..1]), Ok(()));
+                assert_eq!(cluster.compare(&own), Err(ClusterError::Differs(wanted.into())));
+                assert_eq!(cluster.compare(&own[..1]), Ok(()));
             });
         }
     });
@@ -312,17 +312,17 @@ fn what_differs_is_named_on_all_ranks() {
 #[test]
 fn a_step_after_an_error_is_right() {
     for seed in 0..20 {
-        let worlds = threads(3, Script { seed, ..Script::default() });
+        let clusters = threads(3, Script { seed, ..Script::default() });
         std::thread::scope(|scope| {
-            for world in worlds {
+            for cluster in clusters {
                 scope.spawn(move || {
-                    if world.rank() == 1 {
-                        world.conclude(Some(&"not now".into())).unwrap();
+                    if cluster.rank() == 1 {
+                        cluster.conclude(Some(&"not now".into())).unwrap();
                     } else {
-                        assert!(attempt(&world, 0, 7).is_err());
-                        world.conclude(None).unwrap();
+                        assert!(attempt(&cluster, 0, 7).is_err());
+                        cluster.conclude(None).unwrap();
                     }
-                    assert_eq!(attempt(&world, 1, 7), Ok(expected(1, 7)), "seed {seed}");
+                    assert_eq!(attempt(&cluster, 1, 7), Ok(expected(1, 7)), "seed {seed}");
                 });
             }
         });
@@ -331,20 +331,20 @@ fn a_step_after_an_error_is_right() {
 
 #[test]
 fn an_error_of_one_rank_ends_what_the_others_do() {
-    let worlds = threads(3, Script::default());
+    let clusters = threads(3, Script::default());
     std::thread::scope(|scope| {
-        for world in worlds {
+        for cluster in clusters {
             scope.spawn(move || {
-                let problem: Option<Problem> = if world.rank() == 1 {
+                let problem: Option<Problem> = if cluster.rank() == 1 {
                     Some("no such file".into())
                 } else {
-                    let error = world.gather("x", b"x").unwrap_err();
+                    let error = cluster.gather("x", b"x").unwrap_err();
                     assert_eq!(error.to_string(), "rank 1 (thread1): no such file");
                     None
                 };
-                let all = world.conclude(problem.as_ref()).unwrap();
+                let all = cluster.conclude(problem.as_ref()).unwrap();
                 assert_eq!(all, [(0, None), (1, Some("no such file".into())), (2, None)]);
-                assert_eq!(world.gather("y", b"y").unwrap().len(), 3);
+                assert_eq!(cluster.gather("y", b"y").unwrap().len(), 3);
             });
         }
     });
@@ -355,22 +355,22 @@ fn an_error_of_one_rank_ends_what_the_others_do() {
 fn a_refusal_of_one_rank_is_known_to_the_others() {
     let refusal = || Problem { why: "--seed 3".into(), is_refusal: true };
     for leaves in [true, false] {
-        let worlds = threads(3, Script::default());
+        let clusters = threads(3, Script::default());
         std::thread::scope(|scope| {
-            for world in worlds {
-                scope.spawn(move || match world.rank() {
-                    1 if leaves => world.leave(refusal()),
-                    1 => drop(world.conclude(Some(&refusal()))),
+            for cluster in clusters {
+                scope.spawn(move || match cluster.rank() {
+                    1 if leaves => cluster.leave(refusal()),
+                    1 => drop(cluster.conclude(Some(&refusal()))),
                     _ => {
-                        let error = world.gather("x", b"x").unwrap_err();
-                        let wanted = WorldError::Other {
-                            rank: world.name(1),
+                        let error = cluster.gather("x", b"x").unwrap_err();
+                        let wanted = ClusterError::Other {
+                            rank: cluster.name(1),
                             why: "--seed 3".into(),
                             is_refusal: true,
                         };
                         assert_eq!(error, wanted);
                         if !leaves {
-                            world.conclude(None).unwrap();
+                            cluster.conclude(None).unwrap();
                         }
                     }
                 });

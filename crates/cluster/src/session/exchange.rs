@@ -9,7 +9,7 @@ use unisono_graph::tree;
 
 use super::Session;
 use crate::cuts::slice;
-use crate::error::WorldError;
+use crate::error::ClusterError;
 use crate::message::Kind;
 
 /// The number of elements that are added at once: they fit the nearest cache together with the tree.
@@ -79,7 +79,7 @@ impl Exchanges {
 impl Session {
     /// Begins to add up a bucket. `blocks` has this rank's blocks one after another, each of the bucket's
     /// length.
-    pub fn begin_exchange(&mut self, sum: Sum, blocks: &[f32]) -> Result<(), WorldError> {
+    pub fn begin_exchange(&mut self, sum: Sum, blocks: &[f32]) -> Result<(), ClusterError> {
         self.poll()?;
         // Whoever does not know of a change yet hears of it when it waits for the sums.
         if self.changed {
@@ -88,7 +88,7 @@ impl Session {
         let ranks = self.present.clone();
         let place = ranks.iter().position(|&rank| rank == self.me).unwrap_or_default();
         let count = sum.blocks(place);
-        let wrong = || WorldError::Link(format!("bucket {}: blocks of another size", sum.bucket));
+        let wrong = || ClusterError::Link(format!("bucket {}: blocks of another size", sum.bucket));
         if blocks.len() != count * sum.len || sum.runs.len() != ranks.len() {
             return Err(wrong());
         }
@@ -117,8 +117,8 @@ impl Session {
     /// Waits for the sums of a bucket.
     ///
     /// # Errors
-    /// [`WorldError::Changed`], after which those that are left begin again; others end the run.
-    pub fn finish_exchange(&mut self, bucket: usize) -> Result<Vec<f32>, WorldError> {
+    /// [`ClusterError::Changed`], after which those that are left begin again; others end the run.
+    pub fn finish_exchange(&mut self, bucket: usize) -> Result<Vec<f32>, ClusterError> {
         self.take_change()?;
         if self.last_summed.replace(self.sequence) != Some(self.sequence) {
             self.in_a_row += 2;
@@ -137,10 +137,10 @@ impl Session {
             None => {
                 self.go_through_change()?;
                 self.changed = false;
-                return Err(WorldError::Changed);
+                return Err(ClusterError::Changed);
             }
         }
-        let none = || WorldError::Link(format!("bucket {bucket}: its exchange was not begun"));
+        let none = || ClusterError::Link(format!("bucket {bucket}: its exchange was not begun"));
         self.exchanges.begun.remove(&bucket).map(|begun| begun.sums).ok_or_else(none)
     }
 
@@ -171,7 +171,7 @@ impl Session {
         sequence: u64,
         bucket: usize,
         body: &[u8],
-    ) -> Result<(), WorldError> {
+    ) -> Result<(), ClusterError> {
         let Some(place) = self.present.iter().position(|&rank| rank == from) else { return Ok(()) };
         self.exchanges.blocks.entry((sequence, bucket)).or_default().insert(place, body.to_vec());
         self.advance_exchange(bucket)
@@ -183,20 +183,20 @@ impl Session {
         sequence: u64,
         bucket: usize,
         body: &[u8],
-    ) -> Result<(), WorldError> {
+    ) -> Result<(), ClusterError> {
         let Some(place) = self.present.iter().position(|&rank| rank == from) else { return Ok(()) };
         self.exchanges.sums.entry((sequence, bucket)).or_default().insert(place, body.to_vec());
         self.advance_exchange(bucket)
     }
 
     /// Adds up this rank's slice of a bucket if all blocks of it are here, and takes the sums that have come.
-    fn advance_exchange(&mut self, bucket: usize) -> Result<(), WorldError> {
+    fn advance_exchange(&mut self, bucket: usize) -> Result<(), ClusterError> {
         let (place, ranks, key) = (self.place(), self.present.len(), (self.sequence, bucket));
         let Some(mut begun) = self.exchanges.begun.remove(&bucket) else { return Ok(()) };
         for (from, part) in self.exchanges.sums.remove(&key).unwrap_or_default() {
             let slice = &mut begun.sums[slice(begun.sum.len, from, ranks)];
             if part.len() != 4 * slice.len() {
-                return Err(WorldError::Link(format!("bucket {bucket}: sums of another size")));
+                return Err(ClusterError::Link(format!("bucket {bucket}: sums of another size")));
             }
             bytemuck::cast_slice_mut::<f32, u8>(slice).copy_from_slice(&part);
             begun.has[from] = true;
@@ -208,7 +208,7 @@ impl Session {
             parts.insert(place, std::mem::take(&mut begun.own));
             let own = slice(begun.sum.len, place, ranks);
             let added = add(&begun.sum, &parts, &mut begun.sums[own.clone()]);
-            added.ok_or_else(|| WorldError::Link(format!("bucket {bucket}: blocks of another size")))?;
+            added.ok_or_else(|| ClusterError::Link(format!("bucket {bucket}: blocks of another size")))?;
             begun.has[place] = true;
             self.send_all(Kind::Sums, bucket, bytemuck::cast_slice(&begun.sums[own]));
         }

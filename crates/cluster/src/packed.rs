@@ -3,8 +3,8 @@
 /// Packs byte strings into one.
 ///
 /// ```
-/// let packed = unisono_world::pack(&[b"one", b""]);
-/// assert_eq!(unisono_world::unpack(&packed), Some(vec![&b"one"[..], b""]));
+/// let packed = unisono_cluster::pack(&[b"one", b""]);
+/// assert_eq!(unisono_cluster::unpack(&packed), Some(vec![&b"one"[..], b""]));
 /// ```
 pub fn pack(parts: &[&[u8]]) -> Vec<u8> {
     let mut packed = Vec::with_capacity(parts.iter().map(|part| part.len() + 8).sum());

@@ -7,15 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::cuts::cuts;
-use crate::error::{Problem, WorldError};
+use crate::error::{ClusterError, Problem};
 use crate::link::Link;
 use crate::packed::{pack, unpack};
 use crate::session::Session;
 use crate::session::exchange::Sum;
 
-/// How long the last clone of a world waits for the others to end too, where the run ends with an error.
-/// Otherwise it waits until the deadline, since its end may end their processes: another rank may have a
-/// model to write.
+/// How long the last clone of a cluster waits for the others to end too, if the run ends with an error.
+/// Otherwise it waits until the deadline: its end may end their processes, and they may have files to write.
 const GOODBYE: Duration = Duration::from_secs(5);
 /// The default deadline: longer than the time that a machine has to compile its kernels.
 const DEADLINE: Duration = Duration::from_secs(900);
@@ -24,29 +23,29 @@ const DEADLINE: Duration = Duration::from_secs(900);
 pub type Records = Vec<(usize, Vec<u8>)>;
 
 /// The ranks of a run (PyTorch's process group, MPI's communicator): one for each process. All ranks call the
-/// same functions in the same order. Clones are the same world.
+/// same functions in the same order. Clones are the same cluster.
 ///
 /// In a process that is alone, every function returns its own input and costs nothing.
 #[derive(Clone, Default)]
-pub struct World(Option<Arc<Shared>>);
+pub struct Cluster(Option<Arc<Shared>>);
 
 struct Shared {
     session: Mutex<Session>,
     /// The error that ended everything.
-    broken: Mutex<Option<WorldError>>,
+    broken: Mutex<Option<ClusterError>>,
     /// Whether the last part of the run ended with an error on any rank.
     failed: AtomicBool,
     /// The reason for which this rank ends before the others.
     leaves: Mutex<Option<Problem>>,
 }
 
-impl World {
-    /// Returns the world of a single process.
+impl Cluster {
+    /// Returns the cluster of a single process.
     pub fn alone() -> Self {
         Self(None)
     }
 
-    /// Returns the world of the ranks that a link connects. A single rank is alone.
+    /// Returns the cluster of the ranks that a link connects. A single rank is alone.
     pub fn new(mut link: Box<dyn Link>) -> Self {
         if link.hosts().len() < 2 {
             link.end(true);
@@ -126,8 +125,8 @@ impl World {
         self.read(|session| session.waited)
     }
 
-    /// Returns the part of [`World::waited`] within steps: for sums, and for what is gathered before a step
-    /// commits ([`World::gather_once`]).
+    /// Returns the part of [`Cluster::waited`] within steps: for sums, and for what is gathered before a step
+    /// commits ([`Cluster::gather_once`]).
     pub fn waited_in_steps(&self) -> Duration {
         self.read(|session| session.waited_in_steps)
     }
@@ -152,7 +151,7 @@ impl World {
     ///
     /// # Errors
     /// Errors end the run.
-    pub fn begin(&self) -> Result<(), WorldError> {
+    pub fn begin(&self) -> Result<(), ClusterError> {
         self.act(Session::begin)
     }
 
@@ -161,27 +160,27 @@ impl World {
     /// ranks must use the same name.
     ///
     /// # Errors
-    /// [`WorldError::Changed`]: it has happened on no rank. [`WorldError::Crossed`]: another rank gathers
+    /// [`ClusterError::Changed`]: it has happened on no rank. [`ClusterError::Crossed`]: another rank gathers
     /// something else. Others end the run.
-    pub fn gather_once(&self, what: &str, record: &[u8]) -> Result<Records, WorldError> {
+    pub fn gather_once(&self, what: &str, record: &[u8]) -> Result<Records, ClusterError> {
         if self.is_alone() {
             return Ok(vec![(0, record.to_vec())]);
         }
         self.in_step(|session| session.gather(what, record))
     }
 
-    /// Sends a record to all ranks and returns the records of all remaining ranks, as [`World::gather_once`]
-    /// does.
+    /// Sends a record to all ranks and returns the records of all remaining ranks, as
+    /// [`Cluster::gather_once`] does.
     ///
     /// # Errors
     /// Errors end the run.
-    pub fn gather(&self, what: &str, record: &[u8]) -> Result<Records, WorldError> {
+    pub fn gather(&self, what: &str, record: &[u8]) -> Result<Records, ClusterError> {
         if self.is_alone() {
             return Ok(vec![(0, record.to_vec())]);
         }
         loop {
             match self.act(|session| session.gather(what, record)) {
-                Err(WorldError::Changed) => {}
+                Err(ClusterError::Changed) => {}
                 other => return other,
             }
         }
@@ -191,7 +190,7 @@ impl World {
     ///
     /// # Errors
     /// Errors end the run.
-    pub fn any(&self, what: &str, here: bool) -> Result<bool, WorldError> {
+    pub fn any(&self, what: &str, here: bool) -> Result<bool, ClusterError> {
         if self.is_alone() {
             return Ok(here);
         }
@@ -201,15 +200,15 @@ impl World {
     /// Sends the bytes of rank `from` to all ranks. `what` names them.
     ///
     /// # Errors
-    /// [`WorldError::Other`] if that rank is lost. Others end the run.
-    pub fn broadcast(&self, what: &str, from: usize, bytes: Vec<u8>) -> Result<Vec<u8>, WorldError> {
+    /// [`ClusterError::Other`] if that rank is lost. Others end the run.
+    pub fn broadcast(&self, what: &str, from: usize, bytes: Vec<u8>) -> Result<Vec<u8>, ClusterError> {
         if self.is_alone() {
             return Ok(bytes);
         }
         let own = if self.rank() == from { bytes } else { Vec::new() };
         let records = self.gather(what, &own)?;
         let found = records.into_iter().find(|(rank, _)| *rank == from).map(|(_, bytes)| bytes);
-        found.ok_or_else(|| WorldError::Other {
+        found.ok_or_else(|| ClusterError::Other {
             rank: self.name(from),
             why: "it was lost".into(),
             is_refusal: false,
@@ -222,13 +221,13 @@ impl World {
     ///
     /// # Errors
     /// Errors end the run.
-    pub fn conclude(&self, problem: Option<&Problem>) -> Result<Vec<(usize, Option<Problem>)>, WorldError> {
+    pub fn conclude(&self, problem: Option<&Problem>) -> Result<Vec<(usize, Option<Problem>)>, ClusterError> {
         if self.is_alone() {
             return Ok(vec![(0, problem.cloned())]);
         }
         let concluded = loop {
             match self.act(|session| session.conclude(problem)) {
-                Err(WorldError::Changed) => {}
+                Err(ClusterError::Changed) => {}
                 other => break other,
             }
         };
@@ -237,7 +236,7 @@ impl World {
         concluded
     }
 
-    /// Says why this rank ends before the others. When the last clone of the world is dropped, operations
+    /// Says why this rank ends before the others. When the last clone of the cluster is dropped, operations
     /// that wait for this rank fail with this reason.
     pub fn leave(&self, problem: Problem) {
         if let Some(shared) = &self.0 {
@@ -248,16 +247,16 @@ impl World {
     /// Compares records by name. Each rank passes the same names in the same order, with its own values.
     ///
     /// # Errors
-    /// [`WorldError::Differs`] on all ranks if a rank has another value than the first rank; it names both.
+    /// [`ClusterError::Differs`] on all ranks if a rank has another value than the first rank; it names both.
     /// Others end the run.
-    pub fn compare(&self, own: &[(String, String)]) -> Result<(), WorldError> {
+    pub fn compare(&self, own: &[(String, String)]) -> Result<(), ClusterError> {
         if self.is_alone() {
             return Ok(());
         }
         let parts: Vec<&[u8]> =
             own.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]).collect();
         let records = self.gather("a comparison", &pack(&parts))?;
-        let wrong = || WorldError::Differs("the ranks are not of one version".into());
+        let wrong = || ClusterError::Differs("the ranks are not of one version".into());
         let read = |record: &[u8]| -> Option<Vec<(String, String)>> {
             let parts = unpack(record)?;
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -273,7 +272,7 @@ impl World {
             let differs = found.iter().zip(wanted).find(|(found, wanted)| found != wanted);
             if let Some(((name, found), (_, wanted))) = differs {
                 let text = format!("{}: {name} {found}, rank {first}: {wanted}", self.name(*rank));
-                return Err(WorldError::Differs(text));
+                return Err(ClusterError::Differs(text));
             }
         }
         Ok(())
@@ -284,7 +283,7 @@ impl World {
     ///
     /// # Errors
     /// Errors end the run.
-    pub fn begin_exchange(&self, sum: Sum, blocks: &[f32]) -> Result<(), WorldError> {
+    pub fn begin_exchange(&self, sum: Sum, blocks: &[f32]) -> Result<(), ClusterError> {
         self.act(|session| session.begin_exchange(sum, blocks))
     }
 
@@ -292,16 +291,16 @@ impl World {
     ///
     /// # Errors
     /// Errors end the run.
-    pub fn poll(&self) -> Result<(), WorldError> {
+    pub fn poll(&self) -> Result<(), ClusterError> {
         if self.is_alone() { Ok(()) } else { self.act(Session::poll) }
     }
 
     /// Waits for the sums of a bucket.
     ///
     /// # Errors
-    /// [`WorldError::Changed`]: ranks are lost, and the remaining ranks start the step again. Others end the
-    /// run.
-    pub fn finish_exchange(&self, bucket: usize) -> Result<Vec<f32>, WorldError> {
+    /// [`ClusterError::Changed`]: ranks are lost, and the remaining ranks start the step again. Others end
+    /// the run.
+    pub fn finish_exchange(&self, bucket: usize) -> Result<Vec<f32>, ClusterError> {
         self.in_step(|session| session.finish_exchange(bucket))
     }
 
@@ -318,7 +317,10 @@ impl World {
     }
 
     /// Does a part of a step, and counts its wait as one within steps.
-    fn in_step<T>(&self, act: impl FnOnce(&mut Session) -> Result<T, WorldError>) -> Result<T, WorldError> {
+    fn in_step<T>(
+        &self,
+        act: impl FnOnce(&mut Session) -> Result<T, ClusterError>,
+    ) -> Result<T, ClusterError> {
         self.act(|session| {
             let before = session.waited;
             let result = act(session);
@@ -327,8 +329,8 @@ impl World {
         })
     }
 
-    fn act<T>(&self, act: impl FnOnce(&mut Session) -> Result<T, WorldError>) -> Result<T, WorldError> {
-        let Some(shared) = &self.0 else { return Err(WorldError::Link("this process is alone".into())) };
+    fn act<T>(&self, act: impl FnOnce(&mut Session) -> Result<T, ClusterError>) -> Result<T, ClusterError> {
+        let Some(shared) = &self.0 else { return Err(ClusterError::Link("this process is alone".into())) };
         if let Some(broken) = lock(&shared.broken).clone() {
             return Err(broken);
         }
@@ -356,11 +358,11 @@ impl Drop for Shared {
     }
 }
 
-impl fmt::Debug for World {
+impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.is_alone() {
-            true => f.write_str("World::alone"),
-            false => write!(f, "World({} of {})", self.rank(), self.size()),
+            true => f.write_str("Cluster::alone"),
+            false => write!(f, "Cluster({} of {})", self.rank(), self.size()),
         }
     }
 }
@@ -431,9 +433,9 @@ mod tests {
             comes: VecDeque::new(),
             together: Arc::clone(&together),
         };
-        let world = World::new(Box::new(link));
-        world.conclude(problem).unwrap();
-        drop(world);
+        let cluster = Cluster::new(Box::new(link));
+        cluster.conclude(problem).unwrap();
+        drop(cluster);
         together.lock().unwrap().unwrap()
     }
 

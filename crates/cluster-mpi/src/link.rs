@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use unisono_world::World;
+use unisono_cluster::Cluster;
 
 use crate::error::MpiError;
 
@@ -33,7 +33,7 @@ const CONNECT: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// As [`connect_within`].
-pub fn connect() -> Result<World, MpiError> {
+pub fn connect() -> Result<Cluster, MpiError> {
     connect_within(START)
 }
 
@@ -46,7 +46,7 @@ pub fn connect() -> Result<World, MpiError> {
 /// deadline. [`MpiError::Apart`]: ranks do not reach each other. The process cannot connect after that, and
 /// should end.
 #[cfg(unix)]
-pub fn connect_within(deadline: Duration) -> Result<World, MpiError> {
+pub fn connect_within(deadline: Duration) -> Result<Cluster, MpiError> {
     unix::connect(deadline)
 }
 
@@ -55,7 +55,7 @@ pub fn connect_within(deadline: Duration) -> Result<World, MpiError> {
 /// # Errors
 /// Always.
 #[cfg(not(unix))]
-pub fn connect_within(_: Duration) -> Result<World, MpiError> {
+pub fn connect_within(_: Duration) -> Result<Cluster, MpiError> {
     Err(MpiError::Library("this is no Unix system".into()))
 }
 
@@ -65,7 +65,7 @@ mod unix {
     use std::time::{Duration, Instant};
 
     use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
-    use unisono_world::{Link, Received, World};
+    use unisono_cluster::{Cluster, Link, Received};
 
     use super::CONNECT;
     use crate::error::MpiError;
@@ -80,7 +80,7 @@ mod unix {
     /// Variables with the number of this rank.
     const RANKS: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
 
-    pub fn connect(deadline: Duration) -> Result<World, MpiError> {
+    pub fn connect(deadline: Duration) -> Result<Cluster, MpiError> {
         let patience = deadline.min(CONNECT);
         let (opened, has_opened) = bounded(1);
         let (lives, has_ended) = bounded::<()>(0);
@@ -104,7 +104,7 @@ mod unix {
         };
         let (thread, since) = (Some(thread), Instant::now());
         let received = has_come;
-        Ok(World::new(Box::new(MpiLink {
+        Ok(Cluster::new(Box::new(MpiLink {
             rank,
             hosts,
             latency,

@@ -2,27 +2,27 @@
 //! has happened on all that are left or on none.
 
 use super::{ENDED, Meeting, Records, Session, unpack_records};
-use crate::error::{Problem, WorldError};
+use crate::error::{ClusterError, Problem};
 use crate::message::Kind;
 
 impl Session {
     /// Gives a record to all ranks and returns the records of all. `what` says what the records are.
     ///
     /// # Errors
-    /// [`WorldError::Changed`]: the gather has happened on none of those that are left.
-    /// [`WorldError::Other`]: a rank concludes instead. [`WorldError::Crossed`]: a rank gathers something
+    /// [`ClusterError::Changed`]: the gather has happened on none of those that are left.
+    /// [`ClusterError::Other`]: a rank concludes instead. [`ClusterError::Crossed`]: a rank gathers something
     /// else. Others end the run.
-    pub fn gather(&mut self, what: &str, record: &[u8]) -> Result<Records, WorldError> {
+    pub fn gather(&mut self, what: &str, record: &[u8]) -> Result<Records, ClusterError> {
         let records = self.meet((self.sequence, false), named(what, record))?;
         let mut all = Records::new();
         let mut wanted: Option<(usize, String)> = None;
         for (rank, record) in records {
-            let wrong = || WorldError::Link(format!("rank {rank} sent a record without a name"));
+            let wrong = || ClusterError::Link(format!("rank {rank} sent a record without a name"));
             let (found, record) = name_of(record).ok_or_else(wrong)?;
             match &wanted {
                 Some((first, wanted)) if *wanted != found => {
                     let (rank, other) = (self.name(rank), self.name(*first));
-                    return Err(WorldError::Crossed { rank, found, other, wanted: wanted.clone() });
+                    return Err(ClusterError::Crossed { rank, found, other, wanted: wanted.clone() });
                 }
                 Some(_) => {}
                 None => wanted = Some((rank, found)),
@@ -34,12 +34,12 @@ impl Session {
 
     /// Returns the error of ranks that gather something while this one waits for their part of a sum. What a
     /// rank sends for a sum comes before what it gathers after that, so they have left it out.
-    pub(super) fn crossed(&self, missing: &[usize]) -> Option<WorldError> {
+    pub(super) fn crossed(&self, missing: &[usize]) -> Option<ClusterError> {
         let records = self.records.get(&(self.sequence, false))?;
         let (rank, record) = missing.iter().find_map(|rank| Some((*rank, records.get(rank)?)))?;
         let found = name_of(record.clone()).map(|(name, _)| name).unwrap_or_default();
         let (rank, other) = (self.name(rank), self.name(self.me));
-        Some(WorldError::Crossed { rank, found, other, wanted: "the sums of a step".into() })
+        Some(ClusterError::Crossed { rank, found, other, wanted: "the sums of a step".into() })
     }
 
     /// Ends a part of the run: gives the reason for which it ended here, if it is an error, and returns those
@@ -50,12 +50,12 @@ impl Session {
     pub fn conclude(
         &mut self,
         problem: Option<&Problem>,
-    ) -> Result<Vec<(usize, Option<Problem>)>, WorldError> {
+    ) -> Result<Vec<(usize, Option<Problem>)>, ClusterError> {
         let records = self.meet((self.sequence, true), Problem::encode(problem))?;
         Ok(records.into_iter().map(|(rank, record)| (rank, Problem::decode(&record))).collect())
     }
 
-    fn meet(&mut self, meeting: Meeting, record: Vec<u8>) -> Result<Records, WorldError> {
+    fn meet(&mut self, meeting: Meeting, record: Vec<u8>) -> Result<Records, ClusterError> {
         self.take_change()?;
         self.send_all(if meeting.1 { Kind::Conclude } else { Kind::Gather }, 0, &record);
         self.records.entry(meeting).or_default().insert(self.me, record);
@@ -74,7 +74,7 @@ impl Session {
                 self.go_through_change()?;
                 if self.sequence == meeting.0 {
                     self.changed = false;
-                    return Err(WorldError::Changed);
+                    return Err(ClusterError::Changed);
                 }
                 return Ok(self.last.clone());
             }
@@ -95,14 +95,14 @@ impl Session {
     }
 
     /// Takes the records of a gather that other ranks have completed.
-    pub(super) fn adopt(&mut self, packed: &[u8]) -> Result<(), WorldError> {
-        let wrong = || WorldError::Link("records that are no records".into());
+    pub(super) fn adopt(&mut self, packed: &[u8]) -> Result<(), ClusterError> {
+        let wrong = || ClusterError::Link("records that are no records".into());
         self.completed(unpack_records(packed).ok_or_else(wrong)?);
         Ok(())
     }
 
     /// Returns the error of a rank that concludes instead of going on.
-    pub(super) fn concluded(&self) -> Option<WorldError> {
+    pub(super) fn concluded(&self) -> Option<ClusterError> {
         let (rank, record) = self.records.get(&(self.sequence, true))?.first_key_value()?;
         Some(Problem::decode(record).unwrap_or_else(|| ENDED.into()).of(self.name(*rank)))
     }

@@ -12,8 +12,8 @@ const SLACK: f64 = 0.05;
 /// vector for each of its maximal subtrees.
 ///
 /// ```
-/// assert_eq!(unisono_world::cuts(8, &[1, 1]), [0..4, 4..8]);
-/// assert_eq!(unisono_world::cuts(8, &[1, 3]), [0..2, 2..8]);
+/// assert_eq!(unisono_cluster::cuts(8, &[1, 1]), [0..4, 4..8]);
+/// assert_eq!(unisono_cluster::cuts(8, &[1, 3]), [0..2, 2..8]);
 /// ```
 pub fn cuts(shards: usize, weights: &[usize]) -> Vec<Range<usize>> {
     let all: u128 = weights.iter().map(|&weight| weight as u128).sum::<u128>().max(1);

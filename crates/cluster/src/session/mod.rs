@@ -7,7 +7,7 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::error::{Problem, WorldError};
+use crate::error::{ClusterError, Problem};
 use crate::link::{Link, Received};
 use crate::message::{Kind, Message};
 use crate::packed::{pack, unpack};
@@ -133,13 +133,13 @@ impl Session {
     /// Waits until `done` says that what it returns is there. `missing` says for which ranks it waits.
     ///
     /// # Errors
-    /// [`WorldError::Silent`] after the deadline, and whatever else ends the wait. A change of the view ends
-    /// it too: then `None` is returned.
+    /// [`ClusterError::Silent`] after the deadline, and whatever else ends the wait. A change of the view
+    /// ends it too: then `None` is returned.
     fn wait<T>(
         &mut self,
         done: impl Fn(&mut Self) -> Option<T>,
         missing: impl Fn(&Self) -> Vec<usize>,
-    ) -> Result<Option<T>, WorldError> {
+    ) -> Result<Option<T>, ClusterError> {
         let (mut waited, mut asked, mut said) = (Duration::ZERO, false, None);
         self.waiting.clear();
         loop {
@@ -172,7 +172,7 @@ impl Session {
 
     /// Receives a message if one comes within a slice of this time. Returns the time that it took, without
     /// that in which this process was stopped.
-    fn receive_within(&mut self, wait: Duration) -> Result<Duration, WorldError> {
+    fn receive_within(&mut self, wait: Duration) -> Result<Duration, ClusterError> {
         let since = self.link.now();
         self.receive(wait.clamp(SLICE / 10, SLICE))?;
         let took = self.link.now().saturating_sub(since).min(2 * SLICE);
@@ -188,7 +188,7 @@ impl Session {
 
     /// Returns the error that names the ranks which do not answer: those for which this one waits, without
     /// those that wait themselves.
-    fn silent(&self, missing: &[usize], waited: Duration) -> WorldError {
+    fn silent(&self, missing: &[usize], waited: Duration) -> ClusterError {
         let mut silent: BTreeSet<usize> =
             missing.iter().copied().filter(|rank| !self.waiting.contains_key(rank)).collect();
         if silent.is_empty() {
@@ -203,21 +203,21 @@ impl Session {
             silent = missing.iter().copied().collect();
         }
         let ranks: Vec<String> = silent.into_iter().map(|rank| self.name(rank)).collect();
-        WorldError::Silent { ranks: ranks.join(", "), seconds: waited.as_secs() }
+        ClusterError::Silent { ranks: ranks.join(", "), seconds: waited.as_secs() }
     }
 
     /// Receives what has come, without waiting, and does what follows.
     ///
     /// # Errors
     /// Nothing can be received any more.
-    pub fn poll(&mut self) -> Result<(), WorldError> {
+    pub fn poll(&mut self) -> Result<(), ClusterError> {
         while self.receive(Duration::ZERO)? {}
         Ok(())
     }
 
     /// Receives a message and does what follows. Returns whether there was one.
-    fn receive(&mut self, wait: Duration) -> Result<bool, WorldError> {
-        match self.link.receive(wait).map_err(WorldError::Link)? {
+    fn receive(&mut self, wait: Duration) -> Result<bool, ClusterError> {
+        match self.link.receive(wait).map_err(ClusterError::Link)? {
             Received::Nothing => return Ok(false),
             Received::Lost { rank, why } => self.lose(&[(rank, why)]),
             Received::Message { from, bytes } => self.heard(from, &bytes)?,
@@ -225,8 +225,8 @@ impl Session {
         Ok(true)
     }
 
-    fn heard(&mut self, from: usize, bytes: &[u8]) -> Result<(), WorldError> {
-        let wrong = || WorldError::Link(format!("rank {from} sent what is no message of this version"));
+    fn heard(&mut self, from: usize, bytes: &[u8]) -> Result<(), ClusterError> {
+        let wrong = || ClusterError::Link(format!("rank {from} sent what is no message of this version"));
         let message = Message::decode(bytes).ok_or_else(wrong)?;
         if self.lost.contains_key(&from) {
             return Ok(());

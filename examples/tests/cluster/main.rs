@@ -1,4 +1,4 @@
-//! Runs of the example programs on several ranks of this machine over MPI. `cargo xtask test --world`
+//! Runs of the example programs on several ranks of this machine over MPI. `cargo xtask test --cluster`
 //! installs MPI and runs them.
 
 mod faults;
@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A short run of the digits, which all tests compare with.
-const RUN: [&str; 6] = ["--epochs", "3", "--adapter", "llvmpipe", "--world-deadline", "60"];
+const RUN: [&str; 6] = ["--epochs", "3", "--adapter", "llvmpipe", "--cluster-deadline", "60"];
 
 /// One run at a time: each has several ranks, and some have deadlines.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -68,7 +68,7 @@ fn start(ranks: usize, out: &Path, epochs: &str, deadline: &str) -> Child {
     let out = out.to_str().unwrap();
     let args = ["--out", out, "--checkpoint-every", "10", "--epochs", epochs, "--adapter", "llvmpipe"];
     let mut command = mpirun(ranks, digits());
-    command.args(args).args(["--world-deadline", deadline]).stderr(Stdio::piped()).stdout(Stdio::piped());
+    command.args(args).args(["--cluster-deadline", deadline]).stderr(Stdio::piped()).stdout(Stdio::piped());
     command.spawn().unwrap()
 }
 

@@ -1,8 +1,8 @@
-//! Rooms: the modules at the top of a crate, and which of them may import which.
+//! Modules: the modules at the top of a crate, and which of them may import which.
 //!
-//! A crate's rooms stand in one list, from earlier to later. A room imports only from rooms earlier in the
-//! list, so there is no circle. The list is here, so that a new import from a later room is noticed when it
-//! is made.
+//! A crate's modules stand in one list, from earlier to later. A module imports only from modules earlier
+//! in the list, so there is no circle. The list is here, so that a new import from a later module is
+//! noticed when it is made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use syn::visit::Visit;
 use syn::{Attribute, Item, UseTree};
 
-/// The rooms of each crate that has some, from earlier to later.
-const ROOMS: [(&str, &[&str]); 10] = [
+/// The modules of each crate that has some, from earlier to later.
+const MODULES: [(&str, &[&str]); 10] = [
     ("crates/checkpoint", &["tensors", "torch", "disk", "model", "store", "saver", "inspect"]),
     ("crates/cpu", &["native", "compile", "run", "kernels", "options", "backend", "targets"]),
     ("crates/data", &["sample", "transforms", "sources", "compose", "order", "loading"]),
@@ -53,24 +53,26 @@ const ROOMS: [(&str, &[&str]); 10] = [
             "trainer",
             "callbacks",
             "predictor",
+            "renamed",
         ],
     ),
     ("crates/models", &["error", "config", "architectures", "files", "pretrained", "generation", "lora"]),
-    ("crates/world", &["error", "link", "packed", "message", "cuts", "session", "world", "threads"]),
+    ("crates/cluster", &["error", "link", "packed", "message", "cuts", "session", "cluster", "threads"]),
     (
-        "crates/world-mpi",
+        "crates/cluster-mpi",
         &["error", "launcher", "failures", "names", "library", "meeting", "parts", "owner", "link"],
     ),
 ];
 
-/// Files at the top of a crate that come after all rooms: they only re-export.
+/// Files at the top of a crate that come after all modules: they only re-export.
 const ABOVE: [&str; 2] = ["lib", "prelude"];
 
-/// The rooms of one crate and the arrows between them.
+/// The modules of one crate and the arrows between them.
 pub struct House {
-    /// Each room's files with their text.
-    rooms: BTreeMap<String, Vec<Source>>,
-    /// For each room the rooms that it imports from, with the names it takes and the file that takes them.
+    /// Each module's files with their text.
+    modules: BTreeMap<String, Vec<Source>>,
+    /// For each module the modules that it imports from, with the names it takes and the file that takes
+    /// them.
     arrows: BTreeMap<(String, String), BTreeSet<(String, String)>>,
 }
 
@@ -80,13 +82,13 @@ struct Source {
     file: syn::File,
 }
 
-/// The violations of all crates that have rooms.
+/// The violations of all crates that have modules.
 ///
 /// # Errors
 /// A file that cannot be read or parsed.
 pub fn check(root: &Path) -> Result<Vec<String>, String> {
     let mut violations = Vec::new();
-    for (krate, order) in ROOMS {
+    for (krate, order) in MODULES {
         let house = House::read(&root.join(krate).join("src"))?;
         violations
             .extend(house.violations(order).into_iter().map(|violation| format!("{krate}: {violation}")));
@@ -94,13 +96,13 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(violations)
 }
 
-/// Rooms, lines and arrows of all crates that have rooms, as text.
+/// Modules, lines and arrows of all crates that have modules, as text.
 ///
 /// # Errors
 /// A file that cannot be read or parsed.
 pub fn show(root: &Path) -> Result<String, String> {
     let mut text = String::new();
-    for (krate, order) in ROOMS {
+    for (krate, order) in MODULES {
         text.push_str(&format!("{krate}\n{}", House::read(&root.join(krate).join("src"))?.show(order)));
     }
     Ok(text)
@@ -122,46 +124,48 @@ impl House {
 
     /// The house of files, given by their paths below `src` and their texts.
     fn of(files: &[(PathBuf, String)]) -> Result<Self, String> {
-        let mut rooms: BTreeMap<String, Vec<Source>> = BTreeMap::new();
+        let mut modules: BTreeMap<String, Vec<Source>> = BTreeMap::new();
         let mut root = None;
         for (path, text) in files {
             let shown = path.to_string_lossy().replace('\\', "/");
             let file = syn::parse_file(text).map_err(|error| format!("{shown}: {error}"))?;
-            let room = shown.split('/').next().unwrap_or_default().trim_end_matches(".rs").to_owned();
-            if room == "lib" {
+            let module = shown.split('/').next().unwrap_or_default().trim_end_matches(".rs").to_owned();
+            if module == "lib" {
                 root = Some(file);
-            } else if !is_test(&shown) && !ABOVE.contains(&room.as_str()) {
+            } else if !is_test(&shown) && !ABOVE.contains(&module.as_str()) {
                 let lines = text.lines().count();
-                rooms.entry(room).or_default().push(Source { path: shown, lines, file });
+                modules.entry(module).or_default().push(Source { path: shown, lines, file });
             }
         }
-        let homes = homes(&rooms, root.as_ref());
+        let homes = homes(&modules, root.as_ref());
         let mut arrows: BTreeMap<(String, String), BTreeSet<(String, String)>> = BTreeMap::new();
-        for (room, sources) in &rooms {
+        for (module, sources) in &modules {
             for source in sources {
                 for name in imports(source) {
-                    let home = if rooms.contains_key(&name) { Some(&name) } else { homes.get(&name) };
-                    if let Some(home) = home.filter(|home| *home != room) {
-                        let arrow = (room.clone(), home.clone());
+                    let home = if modules.contains_key(&name) { Some(&name) } else { homes.get(&name) };
+                    if let Some(home) = home.filter(|home| *home != module) {
+                        let arrow = (module.clone(), home.clone());
                         arrows.entry(arrow).or_default().insert((name.clone(), source.path.clone()));
                     }
                 }
             }
         }
-        Ok(Self { rooms, arrows })
+        Ok(Self { modules, arrows })
     }
 
     fn violations(&self, order: &[&str]) -> Vec<String> {
-        let place = |room: &str| order.iter().position(|known| *known == room);
-        let unplaced = self.rooms.keys().filter(|room| place(room).is_none());
+        let place = |module: &str| order.iter().position(|known| *known == module);
+        let unplaced = self.modules.keys().filter(|module| place(module).is_none());
         let mut violations: Vec<String> = unplaced
-            .map(|room| {
-                format!("the room {room} has no place in the order of rooms (xtask/src/tidy/rooms.rs)")
+            .map(|module| {
+                format!(
+                    "the module {module} has no place in the order of modules (xtask/src/tidy/modules.rs)"
+                )
             })
             .collect();
-        let gone = order.iter().filter(|room| !self.rooms.contains_key(**room));
-        violations.extend(gone.map(|room| format!("there is no room {room}")));
-        for source in self.rooms.values().flatten() {
+        let gone = order.iter().filter(|module| !self.modules.contains_key(**module));
+        violations.extend(gone.map(|module| format!("there is no module {module}")));
+        for source in self.modules.values().flatten() {
             if imports(source).contains("*") {
                 violations.push(format!("{} imports everything at the crate's root", source.path));
             }
@@ -171,7 +175,7 @@ impl House {
                 let names: Vec<String> =
                     names.iter().map(|(name, path)| format!("{name} in {path}")).collect();
                 violations.push(format!(
-                    "the room {from} may not import from {to}, which is later in the list: {}",
+                    "the module {from} may not import from {to}, which is later in the list: {}",
                     names.join(", ")
                 ));
             }
@@ -179,15 +183,17 @@ impl House {
         violations
     }
 
-    /// A line for each room, the latest first: its lines and the rooms that it imports from.
+    /// A line for each module, the latest first: its lines and the modules that it imports from.
     fn show(&self, order: &[&str]) -> String {
         let mut text = String::new();
-        for room in order.iter().rev() {
-            let lines: usize = self.rooms.get(*room).into_iter().flatten().map(|source| source.lines).sum();
-            let earlier =
-                order.iter().filter(|to| self.arrows.contains_key(&((*room).to_owned(), (**to).to_owned())));
+        for module in order.iter().rev() {
+            let lines: usize =
+                self.modules.get(*module).into_iter().flatten().map(|source| source.lines).sum();
+            let earlier = order
+                .iter()
+                .filter(|to| self.arrows.contains_key(&((*module).to_owned(), (**to).to_owned())));
             let earlier: Vec<&str> = earlier.copied().collect();
-            text.push_str(&format!("  {room:<14} {lines:>6} lines  -> {}\n", earlier.join(", ")));
+            text.push_str(&format!("  {module:<14} {lines:>6} lines  -> {}\n", earlier.join(", ")));
         }
         text
     }
@@ -198,12 +204,13 @@ fn is_test(path: &str) -> bool {
     path.split('/').any(|part| part == "tests.rs" || part == "tests")
 }
 
-/// The room of each name that is defined in one room alone, or that the crate's root re-exports from a room.
-fn homes(rooms: &BTreeMap<String, Vec<Source>>, root: Option<&syn::File>) -> BTreeMap<String, String> {
+/// The module of each name that is defined in one module alone, or that the crate's root re-exports from a
+/// module.
+fn homes(modules: &BTreeMap<String, Vec<Source>>, root: Option<&syn::File>) -> BTreeMap<String, String> {
     let mut found: BTreeMap<String, BTreeSet<&String>> = BTreeMap::new();
-    for (room, sources) in rooms {
+    for (module, sources) in modules {
         for item in sources.iter().flat_map(|source| &source.file.items) {
-            found.entry(defined(item).unwrap_or_default()).or_default().insert(room);
+            found.entry(defined(item).unwrap_or_default()).or_default().insert(module);
         }
     }
     let mut homes: BTreeMap<String, String> = found
@@ -214,7 +221,7 @@ fn homes(rooms: &BTreeMap<String, Vec<Source>>, root: Option<&syn::File>) -> BTr
     for item in root.into_iter().flat_map(|file| &file.items) {
         if let Item::Use(item) = item
             && let UseTree::Path(path) = &item.tree
-            && rooms.contains_key(&path.ident.to_string())
+            && modules.contains_key(&path.ident.to_string())
         {
             for name in leaves(&path.tree) {
                 homes.insert(name, path.ident.to_string());
@@ -338,7 +345,7 @@ mod tests {
     ];
 
     #[test]
-    fn imports_from_earlier_rooms_are_fine_and_tests_go_where_they_like() {
+    fn imports_from_earlier_modules_are_fine_and_tests_go_where_they_like() {
         let house = house(&FILES);
         assert_eq!(house.violations(&["low", "high"]), [""; 0]);
         assert_eq!(
@@ -348,10 +355,10 @@ mod tests {
     }
 
     #[test]
-    fn an_import_from_a_later_room_is_named_with_what_it_takes() {
+    fn an_import_from_a_later_module_is_named_with_what_it_takes() {
         let violations = house(&FILES).violations(&["high", "low"]);
         assert_eq!(violations.len(), 1);
-        assert!(violations[0].contains("the room high may not import from low"), "{violations:?}");
+        assert!(violations[0].contains("the module high may not import from low"), "{violations:?}");
         for name in ["Renamed in high.rs", "low in high.rs", "Own in high.rs"] {
             assert!(violations[0].contains(name), "{name}: {violations:?}");
         }
@@ -373,8 +380,8 @@ mod tests {
     }
 
     #[test]
-    fn every_room_has_its_place() {
+    fn every_module_has_its_place() {
         assert_eq!(house(&FILES).violations(&["low"]).len(), 1);
-        assert_eq!(house(&FILES).violations(&["low", "high", "attic"]), ["there is no room attic"]);
+        assert_eq!(house(&FILES).violations(&["low", "high", "attic"]), ["there is no module attic"]);
     }
 }

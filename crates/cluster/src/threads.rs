@@ -1,4 +1,4 @@
-//! Several worlds in one process, for tests: ranks are threads, and a script says which of them are lost,
+//! Several clusters in one process, for tests: ranks are threads, and a script says which of them are lost,
 //! slow or cut off.
 //!
 //! Time is virtual. As long as a rank computes, nothing happens that it could miss. Once all ranks wait, the
@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::cluster::Cluster;
 use crate::link::{Link, Received};
-use crate::world::World;
 
 /// From so many ranks on, all messages that have arrived for a rank are delivered at once.
 const MANY: usize = 100;
@@ -90,8 +90,8 @@ pub struct Script {
     pub faults: Vec<Fault>,
 }
 
-/// Returns the worlds of this many ranks, one for each thread.
-pub fn threads(ranks: usize, script: Script) -> Vec<World> {
+/// Returns the clusters of this many ranks, one for each thread.
+pub fn threads(ranks: usize, script: Script) -> Vec<Cluster> {
     let network = Arc::new(Network {
         state: Mutex::new(State {
             now: Duration::ZERO,
@@ -111,7 +111,7 @@ pub fn threads(ranks: usize, script: Script) -> Vec<World> {
     });
     let hosts: Vec<String> = (0..ranks).map(|rank| format!("thread{rank}")).collect();
     let link = |rank| Thread { rank, hosts: hosts.clone(), network: Arc::clone(&network) };
-    (0..ranks).map(|rank| World::new(Box::new(link(rank)))).collect()
+    (0..ranks).map(|rank| Cluster::new(Box::new(link(rank)))).collect()
 }
 
 struct Network {

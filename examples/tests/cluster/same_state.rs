@@ -17,7 +17,7 @@ fn ranks() -> Vec<(usize, &'static str)> {
 
 /// Compares a program's digest and history on several ranks with those of one process.
 fn is_the_same(program: &str, args: &[&str], ranks: &[(usize, &str)]) {
-    let args = [&["--json", "--adapter", "llvmpipe", "--world-deadline", "120"], args].concat();
+    let args = [&["--json", "--adapter", "llvmpipe", "--cluster-deadline", "120"], args].concat();
     let one = Command::new(program).args(&args).output().unwrap();
     let wanted = digest(&one);
     for (ranks, replicas) in ranks {

@@ -37,7 +37,7 @@ pub struct Arrived {
 /// What differs between the libraries.
 #[derive(Clone, Copy, Debug)]
 struct Abi {
-    world: usize,
+    cluster: usize,
     byte: usize,
     errors_return: usize,
     any_source: c_int,
@@ -49,7 +49,7 @@ struct Abi {
 
 /// MPICH's numbers, which its ABI fixes.
 const MPICH: Abi = Abi {
-    world: 0x4400_0000,
+    cluster: 0x4400_0000,
     byte: 0x4c00_010d,
     errors_return: 0x5400_0001,
     any_source: -2,
@@ -118,14 +118,14 @@ impl Mpi {
         // MPICH has functions of these names too, which end the process.
         let failures = if abi.is_mpich { None } else { Failures::find(&library) };
         let names = if abi.is_mpich { None } else { Names::find(&library) };
-        let mpi = Self { functions, abi, comm: abi.world, failures, names, _library: library };
+        let mpi = Self { functions, abi, comm: abi.cluster, failures, names, _library: library };
         let mut provided = 0;
         // SAFETY: null stands for no arguments, which the standard allows.
         let code =
             unsafe { (mpi.functions.init_thread)(null_mut(), null_mut(), THREAD_FUNNELED, &mut provided) };
         mpi.check("MPI_Init_thread", code)?;
         // SAFETY: both are handles of this library.
-        let code = unsafe { (mpi.functions.set_errhandler)(abi.world, abi.errors_return) };
+        let code = unsafe { (mpi.functions.set_errhandler)(abi.cluster, abi.errors_return) };
         mpi.check("MPI_Comm_set_errhandler", code)?;
         Ok(mpi)
     }
@@ -135,7 +135,7 @@ impl Mpi {
     pub fn own_communicator(&mut self) -> Result<(), MpiError> {
         let mut comm = 0;
         // SAFETY: a handle of this library, and room for another one.
-        let code = unsafe { (self.functions.comm_dup)(self.abi.world, &mut comm) };
+        let code = unsafe { (self.functions.comm_dup)(self.abi.cluster, &mut comm) };
         self.check("MPI_Comm_dup", code)?;
         // SAFETY: both are handles of this library.
         let code = unsafe { (self.functions.set_errhandler)(comm, self.abi.errors_return) };
@@ -291,9 +291,9 @@ fn abi(library: &libloading::os::unix::Library) -> Abi {
         address(b"ompi_mpi_errors_return\0"),
     );
     match handles {
-        (Some(world), Some(byte), Some(errors_return)) => {
+        (Some(cluster), Some(byte), Some(errors_return)) => {
             let (any_source, status_ignore, source_at) = (-1, 0, 0);
-            Abi { world, byte, errors_return, any_source, status_ignore, source_at, is_mpich: false }
+            Abi { cluster, byte, errors_return, any_source, status_ignore, source_at, is_mpich: false }
         }
         _ => MPICH,
     }

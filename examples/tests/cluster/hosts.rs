@@ -70,7 +70,7 @@ fn one_rank_a_host_ends_in_the_state_of_one_process() {
     );
 
     // Without relaunch, the ranks name each other, and what to set.
-    let flags = [&RUN[..], &["--world-deadline", "10"]].concat();
+    let flags = [&RUN[..], &["--cluster-deadline", "10"]].concat();
     let start =
         ["mpirun", "--hostfile", "hosts", "--bind-to", "none", "--map-by", "node", "-n", "4", digits()];
     let since = Instant::now();
@@ -120,7 +120,7 @@ fn a_run_goes_on_without_a_host_that_is_cut_off_and_takes_it_back() {
     let flags = ["--epochs", "250", "--adapter", "cpu", "--out", "run", "--checkpoint-every", "20"];
     let wanted = alone(digits(), &[&["--epochs", "250"], &flags[2..4]].concat());
     let own = ["--ask-every", "3", "--end-deadline", "5"];
-    let mut command = relaunch(&lab, &own, &[&flags[..], &["--world-deadline", "10"]].concat());
+    let mut command = relaunch(&lab, &own, &[&flags[..], &["--cluster-deadline", "10"]].concat());
     let mut run = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let (sender, lines) = std::sync::mpsc::channel();
     let pipe = run.stderr.take().unwrap();
