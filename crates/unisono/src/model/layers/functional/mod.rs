@@ -20,4 +20,4 @@ pub use rotary::{repeat_heads, rotary, rotary_at};
 pub use sequence::{stack, unstack};
 
 pub(super) use recurrent::{Steps, gru_steps, lstm_steps, rnn_steps};
-pub(super) use sequence::join;
+pub(super) use sequence::{join, stack_steps};
