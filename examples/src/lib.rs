@@ -4,19 +4,21 @@
 //! |---|---|
 //! | the first lines of every `main`: flags in, exit code out | [`program`] |
 //! | the flags of every program that trains | [`RunFlags`], settled with [`Defaults`] into a [`Run`] |
-//! | trainer, checkpoints and output of such a run | [`Run::train`] |
+//! | trainer, checkpoints and output of such a run | [`Run::train`], [`Run::train_by`] |
 //! | tables | [`table`] |
 //! | the models of benchmarks, and noise to train them on | [`Model`] |
 //! | a text for models of characters | [`Text`], [`TextFlags`] |
-//! | the data that several programs train on | [`pictures`], [`Run::digit_pictures`], [`Reviews`] |
+//! | the data that several programs train on | [`pictures`], [`Run::digit_pictures`], [`Reviews`], [`MnistFlags`] |
 //! | the parameters of a paper's network | [`published`] |
 
 mod digits;
 mod flags;
 mod interrupt;
 mod machines;
+mod mnist;
 mod model;
 mod onnx;
+mod own_data;
 mod pictures;
 mod published;
 mod reviews;
@@ -34,6 +36,7 @@ use unisono::Trainer;
 pub use flags::{Defaults, RunFlags};
 pub use interrupt::{Interrupted, signals};
 pub use machines::{ClusterFlag, print_line};
+pub use mnist::{MnistFlags, mnist, part};
 pub use model::Model;
 pub use pictures::pictures;
 pub use published::{ids, numbers, published};

@@ -7,7 +7,7 @@ use std::io::{self, stdout};
 use std::path::{Path, PathBuf};
 
 use unisono::checkpoint::check_replaceable;
-use unisono::data::{Loader, Source};
+use unisono::data::{FieldSpec, Loader, Source};
 use unisono::{
     BestBy, Builder, Cluster, CsvLog, EarlyStopping, Identity, JsonLines, Precision, Progress, Saving,
     TensorBoard, Trainer, Witness,
@@ -67,14 +67,7 @@ impl Run {
         held_out: &Loader,
         prepare: impl FnOnce(&mut Trainer) -> Result<(), Error>,
     ) -> Result<Trainer, Error> {
-        self.try_places()?;
-        let mut trainer = self.builder(builder).build(&train.fields()?)?;
-        prepare(&mut trainer)?;
-        say!("{}", trainer.summary());
-        trainer.notes().iter().for_each(|note| say!("note: {note}"));
-        if let Some(dir) = &self.flags.out {
-            self.open(dir, &mut trainer)?;
-        }
+        let mut trainer = self.start(builder, &train.fields()?, prepare)?;
         trainer.stop_on(&interrupt::stop()?);
         let before = trainer.steps();
         let sha256 = match self.fit_and_save(&mut trainer, train, held_out) {
@@ -84,6 +77,34 @@ impl Run {
                 return Err(error);
             }
         };
+        self.finish(trainer, &sha256, Some(held_out))
+    }
+
+    /// Builds the trainer of a run, says what it is, and resumes if the flags say so.
+    pub(crate) fn start(
+        &self,
+        builder: Builder,
+        fields: &[FieldSpec],
+        prepare: impl FnOnce(&mut Trainer) -> Result<(), Error>,
+    ) -> Result<Trainer, Error> {
+        self.try_places()?;
+        let mut trainer = self.builder(builder).build(fields)?;
+        prepare(&mut trainer)?;
+        say!("{}", trainer.summary());
+        trainer.notes().iter().for_each(|note| say!("note: {note}"));
+        if let Some(dir) = &self.flags.out {
+            self.open(dir, &mut trainer)?;
+        }
+        Ok(trainer)
+    }
+
+    /// Says how a run went, and writes what the flags ask for behind it.
+    pub(crate) fn finish(
+        &self,
+        mut trainer: Trainer,
+        sha256: &str,
+        held_out: Option<&Loader>,
+    ) -> Result<Trainer, Error> {
         crate::machines::follow(trainer.cluster());
         say!("{}", trainer.report());
         let traced = self.trace(&mut trainer);
@@ -91,12 +112,12 @@ impl Run {
         print_identity(&trainer.identity());
         let mut told = Ok(());
         if self.flags.json && self.cluster.is_first() {
-            let done = JsonLines::new(stdout()).done(trainer.steps(), trainer.history().last(), &sha256);
+            let done = JsonLines::new(stdout()).done(trainer.steps(), trainer.history().last(), sha256);
             told = done.map_err(|error| format!("standard output: {error}").into());
         }
-        let exported = match &self.flags.onnx {
-            Some(dir) => onnx::write(&mut trainer, held_out, dir),
-            None => Ok(()),
+        let exported = match (&self.flags.onnx, held_out) {
+            (Some(dir), Some(held_out)) => onnx::write(&mut trainer, held_out, dir),
+            _ => Ok(()),
         };
         // The run itself is told and saved: what could not be written behind it comes last.
         let mut problems = [told, traced, exported].into_iter().filter_map(Result::err);
