@@ -43,12 +43,12 @@ impl Run {
             batch.epoch = (done / steps) as u32;
             batch.after.epoch = batch.epoch + u32::from(ends);
             let made = trainer.step(&batch)?;
-            trainer.tell_step(&made);
+            trainer.notify_step(&made);
             if !ends {
                 continue;
             }
             let done = trainer.steps();
-            trainer.tell_epoch_ended(&made, None)?;
+            trainer.notify_epoch_ended(&made, None)?;
             let is_stopped = done < last && interrupt::stop()?.is_asked();
             if done == last || is_stopped || done % every == 0 {
                 self.save_both(&mut trainer, &replay)?;
@@ -57,7 +57,7 @@ impl Run {
                 return Err(Interrupted { step: done, out: self.flags.out.clone(), unsaved: None }.into());
             }
         }
-        trainer.tell_ended();
+        trainer.notify_ended();
         trainer.save_model()?;
         let sha256 = trainer.state_sha256()?;
         self.finish(trainer, &sha256, None)

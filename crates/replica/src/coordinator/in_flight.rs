@@ -191,7 +191,7 @@ impl Replicas {
         self.finished = now;
         let (program, samples) = (flight.task.index, flight.task.feed.rows);
         self.audits.ended(program, spent);
-        self.tell(Event::Ran { worker: flight.replica, program, samples, spent });
+        self.notify(Event::Ran { worker: flight.replica, program, samples, spent });
         let report = self.threads.report(flight.replica);
         report.steps += 1;
         report.shards += flight.group.shards.len() as u64;

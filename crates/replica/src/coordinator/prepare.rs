@@ -38,7 +38,7 @@ impl Replicas {
     }
 
     fn load(&mut self, program: usize, job: Job) -> Result<(), ReplicaError> {
-        self.tell(Event::Begin(job));
+        self.notify(Event::Begin(job));
         loop {
             match self.next() {
                 Action::Load { worker, ticket, program, run } => {

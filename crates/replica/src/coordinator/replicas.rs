@@ -244,7 +244,7 @@ impl Replicas {
         self.programs.retain(|program, _| !programs.contains(program));
         self.audits.forget(&programs);
         self.machines.forget(&programs);
-        self.tell(Event::Forgotten(programs));
+        self.notify(Event::Forgotten(programs));
         Ok(())
     }
 

@@ -90,14 +90,14 @@ impl Replicas {
         let job = self.job(program, feed.rows)?;
         hold(feed, Self::rows_of(&job))?;
         self.steps += 1;
-        let mut outcome = self.judged(&task, job, decide)?;
+        let mut outcome = self.step_with_audits(&task, job, decide)?;
         // Those that left in attempts that did not count are told as well, here or after the next step.
         outcome.left = std::mem::take(&mut self.untold);
         Ok(outcome)
     }
 
     /// Makes a step, and makes it again where an audit is due or a sum is not finite.
-    fn judged(
+    fn step_with_audits(
         &mut self,
         task: &Task,
         job: Job,
@@ -168,7 +168,7 @@ impl Replicas {
         let state = Arc::new(state);
         let others = self.scheduler.present().into_iter().filter(|&replica| replica != from).collect();
         self.ask(others, self.options.deadline, &mut |_| Request::WriteStates(Arc::clone(&state)));
-        self.tell(Event::Spread);
+        self.notify(Event::Spread);
     }
 
     /// Returns the work of some segments of a group of shards, with the sums for which they wait. Mapped

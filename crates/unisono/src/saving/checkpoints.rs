@@ -6,7 +6,7 @@ use std::sync::Arc;
 use unisono_checkpoint::{Contents, Loaded, Reopened, Report, Saver, SaverOptions, Store, load_with};
 use unisono_cluster::Cluster;
 
-use crate::observe::watch::Watch;
+use crate::observe::monitor::Monitor;
 use crate::saving::machines::{beside, dir_of_rank, has_name, share_newest_on};
 use crate::saving::policy::Saving;
 use crate::{Error, History};
@@ -241,39 +241,39 @@ impl Checkpoints {
     }
 
     /// Tells observers what became of saves.
-    pub fn tell(&mut self, reports: Vec<Report>, watch: &mut Watch) {
+    pub fn notify(&mut self, reports: Vec<Report>, monitor: &mut Monitor) {
         for report in reports {
             match report {
                 Report::Saved { step, saved, .. } => {
                     self.durable = Some(step);
                     if let Some(reopened) = saved.reopened {
-                        watch.note_here(&gone(reopened, &self.saving.dir));
+                        monitor.note_here(&gone(reopened, &self.saving.dir));
                     }
                     for old in &saved.not_removed {
-                        watch.note_here(&format!("warning: an old checkpoint could not be removed: {old}"));
+                        monitor.note_here(&format!("warning: an old checkpoint could not be removed: {old}"));
                     }
                     for broken in &saved.set_aside {
-                        watch.note_here(&format!("warning: a broken checkpoint is set aside: {broken}"));
+                        monitor.note_here(&format!("warning: a broken checkpoint is set aside: {broken}"));
                     }
                     if let Some(problem) = &saved.record_problem {
-                        watch.note_here(&format!("warning: no checkpoint is trusted: {problem}"));
+                        monitor.note_here(&format!("warning: no checkpoint is trusted: {problem}"));
                     }
-                    watch.saved(&saved.path);
+                    monitor.saved(&saved.path);
                 }
-                Report::Replaced { step, by } => watch.note_here(&format!(
+                Report::Replaced { step, by } => monitor.note_here(&format!(
                     "note: step {step} is not saved: the disk was busy until step {by}"
                 )),
-                Report::Failed { step, error } => watch.note_here(&format!(
+                Report::Failed { step, error } => monitor.note_here(&format!(
                     "warning: step {step} is not saved: {error}; the run continues, and the next save tries again"
                 )),
                 Report::Dropped { step } => {
-                    watch.note_here(&format!("note: step {step} is not saved: an audit failed"));
+                    monitor.note_here(&format!("note: step {step} is not saved: an audit failed"));
                 }
-                Report::NotTrusted { step, error } => watch.note_here(&format!(
+                Report::NotTrusted { step, error } => monitor.note_here(&format!(
                     "warning: the record that checkpoints up to step {step} are trusted is not written: {error}; the \
                      next save tries again"
                 )),
-                other => watch.note_here(&format!("warning: {other:?}")),
+                other => monitor.note_here(&format!("warning: {other:?}")),
             }
         }
     }
@@ -283,7 +283,7 @@ impl Checkpoints {
     ///
     /// # Errors
     /// That step could not be written; an earlier save failed, if saves are required.
-    pub fn finish_step(&mut self, step: u64, watch: &mut Watch) -> Result<Option<PathBuf>, Error> {
+    pub fn finish_step(&mut self, step: u64, monitor: &mut Monitor) -> Result<Option<PathBuf>, Error> {
         let mut reports = self.saver.flush()?;
         // The last report counts: a step that failed was tried twice.
         let own = reports.iter().rposition(|report| match report {
@@ -291,14 +291,14 @@ impl Checkpoints {
             _ => false,
         });
         let own = own.map(|at| reports.remove(at));
-        self.tell(reports, watch);
+        self.notify(reports, monitor);
         match own {
             Some(Report::Failed { step, error }) => {
                 Err(Error::NotSaved { dir: self.saving.dir.clone(), step, reason: error })
             }
             Some(Report::Saved { step, saved, took }) => {
                 let path = saved.path.clone();
-                self.tell(vec![Report::Saved { step, saved, took }], watch);
+                self.notify(vec![Report::Saved { step, saved, took }], monitor);
                 Ok(Some(path))
             }
             _ => Ok(None),

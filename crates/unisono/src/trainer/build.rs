@@ -18,7 +18,7 @@ use crate::compile::plan::{Plan, selected, supports};
 use crate::compile::programs::{ProgramId, Programs, Traced};
 use crate::error::caught;
 use crate::identity::part::Part;
-use crate::observe::watch::Watch;
+use crate::observe::monitor::Monitor;
 use crate::run::carries::Carries;
 use crate::run::control::RunControl;
 use crate::run::identity::RunIdentity;
@@ -26,12 +26,12 @@ use crate::run::limits::MAX_GLOBAL_BATCH;
 use crate::run::settings::RunSettings;
 use crate::run::state::RunState;
 use crate::trainer::Trainer;
+use crate::trainer::agree::{agree, compare_start, replicas_of_ranks};
 use crate::trainer::builder::Builder;
 use crate::trainer::export::check_attached;
 use crate::trainer::held_out::KnownData;
 use crate::trainer::identity::DataHash;
 use crate::trainer::start::{is_audited, largest_step};
-use crate::trainer::together::{compare_start, replicas_of_ranks, together};
 use crate::trainer::trust::Trust;
 use crate::{Epoch, Error, MemoryEstimate, Reduction, Scaling};
 
@@ -162,7 +162,7 @@ impl Builder {
     /// does not fit.
     pub fn build(self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
         let cluster = self.cluster.clone();
-        together(&cluster, self.build_here(fields))
+        agree(&cluster, self.build_here(fields))
     }
 
     /// Builds the trainer of this machine.
@@ -195,8 +195,8 @@ impl Builder {
         self.check_owners(mixed)?;
         let mut identity = identity(&self.parts, &programs, &settings, loss_scale.as_ref());
         compare_start(&self.cluster, &settings, &identity, &budget.adapters)?;
-        let (mut crew, memory) = self.crew(&programs, budget, &settings, mixed, &weights)?;
-        self.start_witness(&mut crew, &chosen)?;
+        let (mut replica_set, memory) = self.replica_set(&programs, budget, &settings, mixed, &weights)?;
+        self.start_witness(&mut replica_set, &chosen)?;
         let Self { parts, callbacks, observers, cluster, most_lengths, .. } = self;
         let mut plan = Plan {
             parts,
@@ -216,11 +216,11 @@ impl Builder {
         identity.of_trainer.clone_from(&identity.not_covered);
         Ok(Trainer {
             plan,
-            crew,
+            replica_set,
             state: RunState { settings, loss_scale, carries, identity, control, ..RunState::default() },
             using,
             saver: None,
-            watch: Watch { observers, notes, forwards: !cluster.is_first(), ..Watch::default() },
+            monitor: Monitor { observers, notes, forwards: !cluster.is_first(), ..Monitor::default() },
             callbacks,
             data_hash: DataHash::default(),
             trust: Trust::New,

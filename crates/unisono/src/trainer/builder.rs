@@ -12,8 +12,8 @@ use crate::compile::objective::{LossOn, Named, On};
 
 use crate::compile::parts::Parts;
 use crate::model::Model;
+use crate::observe::monitor::ObserverSlot;
 use crate::observe::observer::Observer;
-use crate::observe::watch::Watched;
 use crate::run::settings::{LENGTHS, RunSettings};
 use crate::trainer::Trainer;
 use crate::trainer::callback::{Callback, Callbacks};
@@ -51,7 +51,7 @@ pub struct Builder {
     pub(super) accumulated: Option<usize>,
     /// The most lengths of samples, beside the longest, whose programs are kept.
     pub(super) most_lengths: usize,
-    pub(super) observers: Vec<Watched>,
+    pub(super) observers: Vec<ObserverSlot>,
     pub(super) callbacks: Callbacks,
     pub(super) cluster: Cluster,
     pub(super) witness: Option<Witness>,
@@ -428,7 +428,7 @@ impl Builder {
 
     /// Adds an observer, such as `Progress`. It is called after every step and epoch. Default: none.
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
-        self.observers.push(Watched::new(observer));
+        self.observers.push(ObserverSlot::new(observer));
         self
     }
 }

@@ -9,7 +9,7 @@ use unisono_cluster::ClusterError;
 use unisono_data::{Coverage, DataError, Field, FieldDType, Fingerprint, Hashing, Loader, Source};
 
 use crate::compile::programs::ProgramId;
-use crate::trainer::data_together::{Blocks, is_hashed_by, joined, read, record_of};
+use crate::trainer::agree_on_data::{Blocks, is_hashed_by, joined, read, record_of};
 use crate::{Error, Trainer};
 
 /// How long a wait for hashes lasts before it is seen whether the run was asked to stop.
@@ -154,7 +154,7 @@ impl Trainer {
         loader.ask_source("len", |source| source.len())?;
         for note in loader.ask_source("notes", |source| source.notes())? {
             if self.known_data.told.insert(note.clone()) {
-                self.watch.note(&format!("note: {note}"));
+                self.monitor.note(&format!("note: {note}"));
             }
         }
         Ok(())
@@ -185,7 +185,7 @@ impl Trainer {
         }
         let cluster = self.cluster();
         let reader = loader.clone().batch(PROBED).limit_batches(1).drop_last(false).threads(1);
-        let first = reader.stop_on(self.watch.stop.flag()).epoch(0).map(|mut batches| batches.next());
+        let first = reader.stop_on(self.monitor.stop.flag()).epoch(0).map(|mut batches| batches.next());
         let own = match first {
             Ok(Some(Ok(batch))) => {
                 let add = |hash: Fingerprint, (name, field): (&Arc<str>, &Field)| {
@@ -246,7 +246,7 @@ impl Trainer {
                     Some(Ok(blocks)) => all.push((*rank, blocks)),
                     // A machine was asked to stop, so all are.
                     Some(Err(why)) if why.is_empty() => {
-                        self.watch.stop.ask();
+                        self.monitor.stop.ask();
                         return Ok(());
                     }
                     Some(Err(why)) => unreadable = unreadable.or(Some((*rank, why))),
@@ -258,7 +258,7 @@ impl Trainer {
             }
             if let Some((rank, why)) = unreadable {
                 let told = "the machines have not compared the content of the";
-                self.watch.note(&format!("warning: {told} {what} data: {}: {why}", cluster.name(rank)));
+                self.monitor.note(&format!("warning: {told} {what} data: {}: {why}", cluster.name(rank)));
             }
             joined(&cluster, &all, &format!("the {what} data's"))?;
         }
@@ -273,7 +273,7 @@ impl Trainer {
         job.hurry();
         loop {
             match job.wait_blocks(WAIT)? {
-                None if self.watch.asked.is_asked() => return Ok(None),
+                None if self.monitor.asked.is_asked() => return Ok(None),
                 None => {}
                 found => return Ok(found),
             }

@@ -21,7 +21,7 @@ impl Trainer {
         if self.cluster().is_alone() {
             return loader;
         }
-        let shares = self.crew.replicas.shares();
+        let shares = self.replica_set.replicas.shares();
         loader.fetch_only(move |samples| shares.rows(samples))
     }
 
@@ -72,7 +72,7 @@ impl Trainer {
         let (Some(own), Some(part)) = (self.loaded_weights(batch), &batch.part) else { return Ok(None) };
         loop {
             // Machines may have loaded their parts before and after a change of the cuts.
-            let rows = self.crew.replicas.shares().rows(batch.len());
+            let rows = self.replica_set.replicas.shares().rows(batch.len());
             let (loaded, fetched) = (part.rows(), part.fetch_unless_loaded(&rows)?);
             let (from, values) = match &fetched {
                 Some(fetched) => (rows.start, weights(fetched).unwrap_or_default()),

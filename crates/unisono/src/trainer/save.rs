@@ -34,9 +34,9 @@ impl Trainer {
     /// name, such as `/`. The metric of [`Saving::keep_best`] does not exist. An adapter cannot be probed.
     pub fn save_to(&mut self, mut saving: Saving) -> Result<(), Error> {
         let note = saving.settle(&self.plan.parts.objective().metrics)?;
-        note.iter().for_each(|note| self.watch.note(note));
+        note.iter().for_each(|note| self.monitor.note(note));
         // Checkpoints name the classes. Probing now delays no step.
-        self.crew.classes.probed()?;
+        self.replica_set.classes.probed()?;
         // The directory may be the one that is open. Observers are told what became of the saves to it.
         self.durable();
         self.saver = None;
@@ -60,7 +60,7 @@ impl Trainer {
         // Machines may have to read together: what may fail on one of them comes behind.
         let mut contents = self.tensors_on_devices(spare)?;
         self.content_for_checkpoint()?;
-        self.state.classes = self.crew.saved_classes()?;
+        self.state.classes = self.replica_set.saved_classes()?;
         self.state.save(&mut contents)?;
         Ok(contents)
     }
@@ -103,7 +103,7 @@ impl Trainer {
         self.save_behind()?;
         let step = self.steps();
         let Some(saver) = &mut self.saver else { return Ok(None) };
-        saver.finish_step(step, &mut self.watch)
+        saver.finish_step(step, &mut self.monitor)
     }
 
     /// Writes the final model into the checkpoint directory, as [`Trainer::export`] does:
@@ -115,7 +115,7 @@ impl Trainer {
     pub fn save_model(&mut self) -> Result<Option<PathBuf>, Error> {
         let saved = self.save_model_here();
         // Whoever has nothing to write waits for those who do.
-        self.together(saved)
+        self.agree(saved)
     }
 
     fn save_model_here(&mut self) -> Result<Option<PathBuf>, Error> {
@@ -127,7 +127,7 @@ impl Trainer {
         }
         let is_writer = writes(self.cluster());
         // What others write they may have to read together with this machine.
-        if !is_writer && !self.crew.replicas.reads_together() {
+        if !is_writer && !self.replica_set.replicas.reads_together() {
             return Ok(None);
         }
         let (model, description) = self.described()?;
@@ -146,12 +146,12 @@ impl Trainer {
         let is_asked = std::mem::take(&mut self.callbacks.save);
         // On several machines this agrees on the stop, too.
         let is_alone = self.cluster().is_alone();
-        let mut stop = is_alone && self.watch.stop.is_asked();
+        let mut stop = is_alone && self.monitor.stop.is_asked();
         if stop {
             self.note_stop();
         }
         self.hand_over_when_due(false, is_asked)?;
-        if !is_alone && self.watch.stop.is_asked() {
+        if !is_alone && self.monitor.stop.is_asked() {
             stop = true;
             self.note_stop();
         }
@@ -166,7 +166,7 @@ impl Trainer {
         self.hand_over_when_due(true, false)?;
         let step = self.steps();
         let finished = match &mut self.saver {
-            Some(saver) => saver.finish_step(step, &mut self.watch).map(drop),
+            Some(saver) => saver.finish_step(step, &mut self.monitor).map(drop),
             None => Ok(()),
         };
         self.agree_on_saving(false, finished).map(drop)
@@ -215,7 +215,7 @@ impl Trainer {
         let step = self.steps();
         let Some(saver) = &mut self.saver else { return Ok(false) };
         let reports = saver.saver.poll()?;
-        saver.tell(reports, &mut self.watch);
+        saver.notify(reports, &mut self.monitor);
         if end && self.lacks_identity(step) {
             // The last checkpoint says what its run is, so the step is saved again.
             self.saver.iter_mut().for_each(|saver| saver.epoch_ended(step));
@@ -227,7 +227,7 @@ impl Trainer {
     /// Tells observers that the run was asked to stop.
     pub(super) fn note_stop(&mut self) {
         let step = self.steps();
-        self.watch.note(&format!("asked to stop: step {step} is the last"));
+        self.monitor.note(&format!("asked to stop: step {step} is the last"));
     }
 
     /// Waits until all saves are durable or have failed. Observers are told the result of each save.
@@ -237,7 +237,7 @@ impl Trainer {
     pub fn finish_saves(&mut self) -> Result<(), Error> {
         if let Some(saver) = &mut self.saver {
             let reports = saver.saver.flush()?;
-            saver.tell(reports, &mut self.watch);
+            saver.notify(reports, &mut self.monitor);
         }
         Ok(())
     }
@@ -273,7 +273,7 @@ impl Trainer {
         if !self.cluster().is_alone() {
             self.check_before_leaving()?;
         }
-        if self.crew.replicas.reads_together() {
+        if self.replica_set.replicas.reads_together() {
             self.tensors_of(&[StateKind::Optimizer])?;
         }
         Ok(())
@@ -307,7 +307,7 @@ impl Trainer {
     /// There is no such checkpoint, or it cannot be read or is damaged. Nothing has changed then.
     pub fn load_best(&mut self) -> Result<u64, Error> {
         let loaded = self.load_best_here();
-        self.together(loaded)
+        self.agree(loaded)
     }
 
     fn load_best_here(&mut self) -> Result<u64, Error> {

@@ -7,7 +7,7 @@ use crate::run::classes::SavedClasses;
 use crate::trainer::witness::Pending;
 
 /// The replicas that compute a run.
-pub(super) struct Crew {
+pub(super) struct ReplicaSet {
     pub replicas: Replicas,
     /// The numeric classes of the replicas' adapters.
     pub classes: Classes,
@@ -38,7 +38,7 @@ pub(super) struct Spoiled {
     pub more: usize,
 }
 
-impl Crew {
+impl ReplicaSet {
     /// Returns notes about the replicas that left since the last call.
     pub fn newly_left(&mut self) -> Vec<String> {
         let new: Vec<String> =

@@ -21,7 +21,7 @@ impl Trainer {
     /// ```
     #[doc(alias = "add_scalar")]
     pub fn log(&mut self, tag: &str, value: impl Into<Logged>) {
-        self.watch.logged(self.state.position.step, tag, &value.into());
+        self.monitor.logged(self.state.position.step, tag, &value.into());
     }
 
     /// Tells observers of a step of a loop of your own, which a fit does by itself: progress, loggers and
@@ -33,67 +33,67 @@ impl Trainer {
     ///     let mut last = None;
     ///     for batch in train.epoch(epoch)? {
     ///         let step = trainer.step(&batch?)?;
-    ///         trainer.tell_step(&step);
+    ///         trainer.notify_step(&step);
     ///         last = Some(step);
     ///     }
     ///     if let Some(last) = last {
     ///         let validation = trainer.evaluate(&train)?;
-    ///         trainer.tell_epoch_ended(&last, Some(validation))?;
+    ///         trainer.notify_epoch_ended(&last, Some(validation))?;
     ///     }
     /// }
-    /// trainer.tell_ended();
+    /// trainer.notify_ended();
     /// # Ok(())
     /// # }
     /// ```
-    pub fn tell_step(&mut self, step: &Step) {
-        self.tell_own_start(step.step);
-        self.watch.step(step);
+    pub fn notify_step(&mut self, step: &Step) {
+        self.notify_own_start(step.step);
+        self.monitor.step(step);
     }
 
     /// Tells observers that an epoch of a loop of your own has ended with a step, and what an evaluation
     /// after it has measured. The run's history has the epochs of fits alone. On several machines all ranks
     /// call this, though the observers are those of one rank, because the ranks agree on who shows the
-    /// weights; [`Trainer::tell_step`] may be called on any.
+    /// weights; [`Trainer::notify_step`] may be called on any.
     ///
     /// # Errors
     /// An observer wants the parameters ([`Observer::wants_weights`](crate::Observer::wants_weights)), which
     /// cannot be read.
-    pub fn tell_epoch_ended(&mut self, last: &Step, validation: Option<Evaluation>) -> Result<(), Error> {
-        self.tell_own_start(last.step + 1);
+    pub fn notify_epoch_ended(&mut self, last: &Step, validation: Option<Evaluation>) -> Result<(), Error> {
+        self.notify_own_start(last.step + 1);
         let ended = Epoch { epoch: last.epoch, steps: last.step + 1, train: last.so_far.clone(), validation };
-        self.tell_epoch(&ended)
+        self.notify_epoch(&ended)
     }
 
     /// Tells observers that a loop of your own is over.
-    pub fn tell_ended(&mut self) {
-        self.watch.own_loop = false;
-        self.watch.ended();
+    pub fn notify_ended(&mut self) {
+        self.monitor.own_loop = false;
+        self.monitor.ended();
     }
 
     /// Tells observers that a loop of your own begins, once. `step` is the number of steps before it.
-    fn tell_own_start(&mut self, step: u64) {
-        if !std::mem::replace(&mut self.watch.own_loop, true) {
-            self.tell_start_at(step);
+    fn notify_own_start(&mut self, step: u64) {
+        if !std::mem::replace(&mut self.monitor.own_loop, true) {
+            self.notify_start_at(step);
         }
     }
 
     /// Tells observers that a fit begins.
-    pub(super) fn tell_start(&mut self) {
-        self.watch.own_loop = false;
-        self.tell_start_at(self.state.position.step);
+    pub(super) fn notify_start(&mut self) {
+        self.monitor.own_loop = false;
+        self.notify_start_at(self.state.position.step);
     }
 
-    pub(super) fn tell_start_at(&mut self, step: u64) {
-        if !self.watch.is_observed() {
+    pub(super) fn notify_start_at(&mut self, step: u64) {
+        if !self.monitor.is_observed() {
             return;
         }
         let (summary, optimizer) = (self.summary(), self.plan.parts.optimizer_settings());
         let metrics = names_of_numbers(&self.plan.parts.objective().metrics);
-        let Self { state, watch, .. } = self;
+        let Self { state, monitor, .. } = self;
         let (position, history) = (&state.position, &state.history);
         let done = position.data.position.sample;
         let settings = &state.settings;
-        watch.started(&Start {
+        monitor.started(&Start {
             step,
             done,
             history,
@@ -109,13 +109,13 @@ impl Trainer {
     ///
     /// # Errors
     /// The parameters cannot be read; replicas have different ones.
-    pub(super) fn tell_epoch(&mut self, ended: &Epoch) -> Result<(), Error> {
+    pub(super) fn notify_epoch(&mut self, ended: &Epoch) -> Result<(), Error> {
         let step = self.steps();
-        if self.watch.is_observed() {
-            let reports = self.crew.replicas.reports();
-            self.watch.replicas(step, &reports);
+        if self.monitor.is_observed() {
+            let reports = self.replica_set.replicas.reports();
+            self.monitor.replicas(step, &reports);
         }
-        let wanted = self.watch.wants_weights(ended.epoch);
+        let wanted = self.monitor.wants_weights(ended.epoch);
         if self.cluster().any("who shows the weights", wanted)? {
             self.check_before_leaving()?;
             let tensors = self.tensors_of(&[StateKind::Parameter])?;
@@ -123,9 +123,9 @@ impl Trainer {
             let values = |bytes: &[u8]| bytes.chunks_exact(4).map(float).collect();
             let weights: Vec<(&str, Vec<f32>)> =
                 tensors.iter().map(|(name, tensor)| (name.as_str(), values(tensor.bytes()))).collect();
-            self.watch.weights(ended.epoch, step, &weights);
+            self.monitor.weights(ended.epoch, step, &weights);
         }
-        self.watch.epoch(ended);
+        self.monitor.epoch(ended);
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use crate::run::stop::Stop;
 use crate::{Epoch, Error};
 
 /// An observer of a run.
-pub(crate) struct Watched {
+pub(crate) struct ObserverSlot {
     observer: Box<dyn Observer>,
     /// The name of its type.
     name: &'static str,
@@ -22,7 +22,7 @@ pub(crate) struct Watched {
     panicked: bool,
 }
 
-impl Watched {
+impl ObserverSlot {
     /// Takes an observer.
     pub fn new<O: Observer + 'static>(observer: O) -> Self {
         Self { observer: Box::new(observer), name: std::any::type_name::<O>(), panicked: false }
@@ -52,9 +52,9 @@ impl Watched {
 
 /// The observers of a run, its notes, and the stop that may end it.
 #[derive(Default)]
-pub(crate) struct Watch {
+pub(crate) struct Monitor {
     /// The observers, which are called with steps, epochs, checkpoints and notes.
-    pub observers: Vec<Watched>,
+    pub observers: Vec<ObserverSlot>,
     /// The first observer or metric that panicked since this was last asked for, and the panic's message.
     pub panicked: Option<(String, String)>,
     /// Notes for the user about the settings.
@@ -87,27 +87,27 @@ pub(crate) struct Watch {
     pub told_unmeasured: Vec<String>,
 }
 
-impl Watch {
+impl Monitor {
     /// Tells observers that a fit begins.
     pub fn started(&mut self, start: &Start<'_>) {
-        self.tell("started", |o| o.started(start));
+        self.notify("started", |o| o.started(start));
     }
 
     /// Tells observers that a step is done.
     pub fn step(&mut self, step: &Step) {
         events::step_done(step);
-        self.tell("step", |o| o.step(step));
+        self.notify("step", |o| o.step(step));
     }
 
     /// Tells observers that an epoch is done.
     pub fn epoch(&mut self, epoch: &Epoch) {
         events::epoch_done(epoch);
-        self.tell("epoch", |o| o.epoch(epoch));
+        self.notify("epoch", |o| o.epoch(epoch));
     }
 
     /// Tells observers what each replica did so far.
     pub fn replicas(&mut self, step: u64, replicas: &[ReplicaReport]) {
-        self.tell("replicas", |o| o.replicas(step, replicas));
+        self.notify("replicas", |o| o.replicas(step, replicas));
     }
 
     /// Returns whether this rank calls any observer.
@@ -130,7 +130,7 @@ impl Watch {
 
     /// Gives the parameters after an epoch to the observers that want them.
     pub fn weights(&mut self, epoch: u32, step: u64, weights: &[(&str, Vec<f32>)]) {
-        self.tell("weights", |o| {
+        self.notify("weights", |o| {
             if o.wants_weights(epoch) {
                 o.weights(step, weights);
             }
@@ -139,31 +139,31 @@ impl Watch {
 
     /// Tells observers what a program logs.
     pub fn logged(&mut self, step: u64, tag: &str, value: &Logged) {
-        self.tell("logged", |o| o.logged(step, tag, value));
+        self.notify("logged", |o| o.logged(step, tag, value));
     }
 
     /// Tells observers that a checkpoint is in place.
     pub fn saved(&mut self, path: &Path) {
         events::saved(path);
-        self.tell("saved", |o| o.saved(path));
+        self.notify("saved", |o| o.saved(path));
     }
 
     /// Tells observers that the run goes on from a checkpoint of a step.
     pub fn resumed(&mut self, step: u64) {
-        self.tell("resumed", |o| o.resumed(step));
+        self.notify("resumed", |o| o.resumed(step));
     }
 
     /// Tells observers that the run goes back to a step.
     pub fn rolled_back(&mut self, step: u64) {
         events::rolled_back(step);
-        self.tell("rolled_back", |o| o.rolled_back(step));
+        self.notify("rolled_back", |o| o.rolled_back(step));
     }
 
     /// Tells observers that a replica left.
     pub fn left(&mut self, text: &str) {
         events::replica_left(text);
         self.forward(text);
-        self.tell("note", |o| o.note(text));
+        self.notify("note", |o| o.note(text));
     }
 
     /// Tells observers something worth knowing that concerns this machine alone.
@@ -182,7 +182,7 @@ impl Watch {
     /// Tells observers something worth knowing.
     pub fn note(&mut self, text: &str) {
         events::note(text);
-        self.tell("note", |o| o.note(text));
+        self.notify("note", |o| o.note(text));
     }
 
     /// Tells observers once that `what` measured nothing of some numbers.
@@ -200,11 +200,11 @@ impl Watch {
 
     /// Tells observers that a fit is over.
     pub fn ended(&mut self) {
-        self.tell("ended", |o| o.ended());
+        self.notify("ended", |o| o.ended());
     }
 
     /// Calls the observers of this rank. Then these receive the problems that some of them have.
-    fn tell(&mut self, what: &str, call: impl Fn(&mut dyn Observer)) {
+    fn notify(&mut self, what: &str, call: impl Fn(&mut dyn Observer)) {
         self.ask(what, call);
         let problems = self.ask("take_problem", |o| o.take_problem());
         for problem in problems.into_iter().flatten() {

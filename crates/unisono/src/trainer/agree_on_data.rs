@@ -77,7 +77,7 @@ impl Trainer {
         let Some(job) = &self.data_hash.job else { return Ok(None) };
         loop {
             match job.wait_blocks(WAIT)? {
-                None if self.watch.asked.is_asked() => return Ok(None),
+                None if self.monitor.asked.is_asked() => return Ok(None),
                 None => {}
                 found => return Ok(found),
             }
@@ -87,7 +87,7 @@ impl Trainer {
     /// A rank was asked to stop before its part was hashed, so all are. Another fit hashes the data again.
     fn stopped_before(&mut self) -> Result<(), Error> {
         (self.data_hash.job, self.data_hash.pending, self.data_hash.gave_up) = (None, false, true);
-        self.watch.stop.ask();
+        self.monitor.stop.ask();
         Ok(())
     }
 
@@ -98,7 +98,7 @@ impl Trainer {
             return Err(ClusterError::Other { rank: cluster.name(rank), why, is_refusal: false }.into());
         }
         let what = "the content of the data is not covered by the run's identity";
-        self.watch.note(&format!("warning: {what}: {}: {why}", cluster.name(rank)));
+        self.monitor.note(&format!("warning: {what}: {}: {why}", cluster.name(rank)));
         self.take_content(DataContent::NotCovered)
     }
 }

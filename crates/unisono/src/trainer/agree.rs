@@ -17,7 +17,7 @@ use crate::{Error, Trainer};
 
 /// Ends a part of the run on all ranks. Returns the result if it is the same error or none everywhere, and
 /// otherwise the error of this rank, or else that of the first rank that has one.
-pub(super) fn together<T>(cluster: &Cluster, result: Result<T, Error>) -> Result<T, Error> {
+pub(super) fn agree<T>(cluster: &Cluster, result: Result<T, Error>) -> Result<T, Error> {
     if cluster.is_alone() {
         return result;
     }
@@ -128,12 +128,12 @@ impl Builder {
 impl Trainer {
     /// Returns the machines of the run.
     pub fn cluster(&self) -> &Cluster {
-        self.crew.replicas.cluster()
+        self.replica_set.replicas.cluster()
     }
 
-    /// Ends a part of the run on all ranks, see [`together`].
-    pub(super) fn together<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
-        together(self.cluster(), result)
+    /// Ends a part of the run on all ranks, see [`agree`].
+    pub(super) fn agree<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        agree(self.cluster(), result)
     }
 
     /// Compares the data of all ranks before a fit, those held out as well, and their order, once they are
@@ -195,18 +195,18 @@ impl Trainer {
         if cluster.is_alone() {
             return Ok(());
         }
-        let records =
-            cluster.gather("the report", &MachineReport::numbers(&cluster, &self.crew.replicas.reports()))?;
+        let records = cluster
+            .gather("the report", &MachineReport::numbers(&cluster, &self.replica_set.replicas.reports()))?;
         let report = |(rank, numbers): &(usize, Vec<u8>)| MachineReport::of(&cluster, *rank, numbers);
-        self.watch.machines = records.iter().filter_map(report).collect();
+        self.monitor.machines = records.iter().filter_map(report).collect();
         Ok(())
     }
 
     /// Calls this rank's observers from now on, if those before it are lost.
     fn take_observers_over(&mut self) {
-        if self.watch.forwards && self.cluster().is_first() {
-            self.watch.forwards = false;
-            self.tell_start_at(self.state.position.step);
+        if self.monitor.forwards && self.cluster().is_first() {
+            self.monitor.forwards = false;
+            self.notify_start_at(self.state.position.step);
         }
     }
 
@@ -224,11 +224,11 @@ impl Trainer {
         let problem = saves.err().map(|error| error.to_string());
         let stopped = self.stopped().and_then(|stopped| serde_json::to_vec(stopped).ok()).unwrap_or_default();
         let pause = self.callbacks.pause.clone().unwrap_or_default();
-        let flags = [u8::from(due), u8::from(self.watch.asked.is_asked()), u8::from(problem.is_some())];
+        let flags = [u8::from(due), u8::from(self.monitor.asked.is_asked()), u8::from(problem.is_some())];
         let mut any_due = false;
         let mut failed = None;
         let problem = problem.unwrap_or_default();
-        let unheard = std::mem::take(&mut self.watch.unheard);
+        let unheard = std::mem::take(&mut self.monitor.unheard);
         let mut own: Vec<&[u8]> = vec![&flags, problem.as_bytes(), &stopped, pause.as_bytes()];
         own.extend(unheard.iter().map(String::as_bytes));
         let records = cluster.gather("the agreement on saving", &pack(&own))?;
@@ -240,11 +240,11 @@ impl Trainer {
             let [flags, problem, stopped, pause, unheard @ ..] = &parts[..] else { continue };
             for text in unheard {
                 let text = format!("{}: {}", cluster.name(rank), String::from_utf8_lossy(text));
-                self.watch.note(&text);
+                self.monitor.note(&text);
             }
             any_due |= flags.first() == Some(&1);
             if flags.get(1) == Some(&1) {
-                self.watch.stop.ask();
+                self.monitor.stop.ask();
             }
             if flags.get(2) == Some(&1) && failed.is_none() {
                 let why = String::from_utf8_lossy(problem).into_owned();
@@ -259,10 +259,11 @@ impl Trainer {
             }
         }
         let lost = cluster.lost();
-        for (rank, why) in lost.iter().skip(self.watch.lost_told) {
-            self.watch.note(&format!("{} was lost: {why}; the others go on without it", cluster.name(*rank)));
+        for (rank, why) in lost.iter().skip(self.monitor.lost_told) {
+            self.monitor
+                .note(&format!("{} was lost: {why}; the others go on without it", cluster.name(*rank)));
         }
-        self.watch.lost_told = lost.len();
+        self.monitor.lost_told = lost.len();
         failed.map_or(Ok(any_due), |error| Err(error.into()))
     }
 }

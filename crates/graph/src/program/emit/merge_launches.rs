@@ -17,7 +17,7 @@ use crate::trace::{GraphError, NodeId};
 
 /// What is launched when a unit's turn comes.
 #[derive(Clone, Copy)]
-pub(super) enum Together<'a> {
+pub(super) enum Merged<'a> {
     /// The unit is computed with another one, before or after.
     Nothing,
     /// The unit is the last one of a group of rows.
@@ -30,7 +30,7 @@ pub(super) enum Together<'a> {
     Finish(&'a FinishKernel),
 }
 
-impl<'a> Together<'a> {
+impl<'a> Merged<'a> {
     /// Returns the units that are done with this launch and whose sums over shards may follow.
     pub fn units(self) -> &'a [usize] {
         match self {
@@ -51,13 +51,13 @@ impl<'a> Together<'a> {
 
 impl<'a> Emitter<'a> {
     /// Returns what is launched for the units that are not computed on their own.
-    pub(super) fn together(&self) -> BTreeMap<usize, Together<'a>> {
+    pub(super) fn merge_launches(&self) -> BTreeMap<usize, Merged<'a>> {
         let mut due = BTreeMap::new();
         if self.target.machine != Machine::Gpu {
             return due;
         }
-        let mut add = |units: &[usize], launch: Together<'a>| {
-            due.extend(units.iter().map(|&unit| (unit, Together::Nothing)));
+        let mut add = |units: &[usize], launch: Merged<'a>| {
+            due.extend(units.iter().map(|&unit| (unit, Merged::Nothing)));
             due.extend(units.last().map(|&unit| (unit, launch)));
         };
         // A program has a segment for each norm of the batch. What other segments launch is passed by first.
@@ -66,7 +66,7 @@ impl<'a> Emitter<'a> {
         for (group, kernel) in self.program.rows.iter().filter(|(group, _)| is_here(&group.units)) {
             let kernel = self.program.row_kernel(group, kernel);
             if self.target.can_run(&kernel.bound.kernel) {
-                add(&group.units, Together::Rows(group, kernel));
+                add(&group.units, Merged::Rows(group, kernel));
             }
         }
         for (units, kernel) in self.program.columns.iter().filter(|(units, _)| is_here(units)) {
@@ -77,30 +77,30 @@ impl<'a> Emitter<'a> {
                 && let Some(bound) = self.program.column_kernel(units, kernel)
                 && self.target.can_run(&bound.kernel)
             {
-                add(units, Together::Columns(units, bound));
+                add(units, Merged::Columns(units, bound));
             }
         }
         for units in self.program.attentions.iter().filter(|units| is_here(&units[..])) {
             if self.attends_together(units) {
-                add(units, Together::Attention(units));
+                add(units, Merged::Attention(units));
             }
         }
         for kernel in &self.program.finishes {
             let units = [kernel.finish.map, kernel.finish.product];
             if is_here(&units) && self.is_finished(kernel) {
-                add(&units, Together::Finish(kernel));
+                add(&units, Merged::Finish(kernel));
             }
         }
         due
     }
 
-    pub(super) fn launch_together(&mut self, launch: Together<'a>) -> Result<(), GraphError> {
+    pub(super) fn launch_together(&mut self, launch: Merged<'a>) -> Result<(), GraphError> {
         match launch {
-            Together::Nothing => Ok(()),
-            Together::Rows(group, kernel) => self.row_group(group, kernel),
-            Together::Columns(units, bound) => self.columns(units, bound),
-            Together::Attention(units) => self.attention_gradients(units),
-            Together::Finish(kernel) => self.finish_product(kernel),
+            Merged::Nothing => Ok(()),
+            Merged::Rows(group, kernel) => self.row_group(group, kernel),
+            Merged::Columns(units, bound) => self.columns(units, bound),
+            Merged::Attention(units) => self.attention_gradients(units),
+            Merged::Finish(kernel) => self.finish_product(kernel),
         }
     }
 
