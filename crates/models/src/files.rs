@@ -1,6 +1,7 @@
 //! The files of a model's directory.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -25,8 +26,11 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 /// Reads all weights of a directory: `model.safetensors`, or the shards that its index names, or
-/// `pytorch_model.bin`.
+/// `pytorch_model.bin`, or its only file of weights. It may also be that file.
 pub(crate) fn weights(dir: &Path) -> Result<Tensors, Error> {
+    if dir.is_file() {
+        return one_file(dir);
+    }
     let whole = dir.join(WEIGHTS);
     if whole.exists() {
         return Ok(read_tensors(whole)?);
@@ -36,12 +40,36 @@ pub(crate) fn weights(dir: &Path) -> Result<Tensors, Error> {
     if !path.exists() && torch.exists() {
         return Ok(read_torch(torch)?);
     }
+    if !path.exists()
+        && let Some(only) = only(dir)
+    {
+        return one_file(&only);
+    }
     if !path.exists() {
         return Err(Error::broken(dir, nothing(dir)));
     }
     let index: Index = serde_json::from_slice(&read(&path)?)
         .map_err(|error| Error::broken(&path, format!("no index of a sharded model: {error}")))?;
     shards(dir, &path, &index)
+}
+
+/// Reads a file of weights of any name: PyTorch's, which is a zip archive, or safetensors.
+fn one_file(path: &Path) -> Result<Tensors, Error> {
+    let mut start = [0; 4];
+    let opened = std::fs::File::open(path).and_then(|file| file.take(4).read(&mut start));
+    opened.map_err(|reason| Error::Io { path: path.to_owned(), reason })?;
+    if &start == b"PK\x03\x04" { Ok(read_torch(path)?) } else { Ok(read_tensors(path)?) }
+}
+
+/// Returns the file of weights of a directory that has no more than one, whatever it is called.
+fn only(dir: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(dir).ok()?.flatten().map(|entry| entry.path());
+    let is_weights = |path: &PathBuf| {
+        let end = path.extension().and_then(|end| end.to_str());
+        end.is_some_and(|end| ["safetensors", "pt", "pth"].contains(&end))
+    };
+    let mut found = entries.filter(is_weights);
+    found.next().filter(|_| found.next().is_none())
 }
 
 /// Reads the shards of an index, and checks that they hold what it says, and nothing else.
@@ -71,12 +99,8 @@ fn shards(dir: &Path, path: &Path, index: &Index) -> Result<Tensors, Error> {
 
 /// Says what a directory without weights has instead.
 fn nothing(dir: &Path) -> String {
-    const KNOWN: [(&str, &str); 4] = [
-        (".pt", "PyTorch's format"),
-        (".h5", "Keras's format"),
-        (".keras", "Keras's format"),
-        (".msgpack", "Flax's format"),
-    ];
+    const KNOWN: [(&str, &str); 3] =
+        [(".h5", "Keras's format"), (".keras", "Keras's format"), (".msgpack", "Flax's format")];
     let mut names: Vec<String> = std::fs::read_dir(dir)
         .map(|entries| {
             entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
