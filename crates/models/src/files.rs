@@ -10,6 +10,20 @@ use crate::error::Error;
 
 pub(crate) const CONFIG: &str = "config.json";
 pub(crate) const WEIGHTS: &str = "model.safetensors";
+/// The file that says how texts are generated, where there is one.
+pub(crate) const GENERATION: &str = "generation_config.json";
+#[cfg(feature = "tokenizers")]
+const TOKENIZER: &str = "tokenizer.json";
+/// The files beside weights and config that belong to a model which was trained further, too.
+pub(crate) const BESIDE: [&str; 7] = [
+    GENERATION,
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+];
 const INDEX: &str = "model.safetensors.index.json";
 const TORCH: &str = "pytorch_model.bin";
 
@@ -22,6 +36,19 @@ struct Index {
 /// Reads a whole file.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|reason| Error::Io { path: path.to_owned(), reason })
+}
+
+/// Opens the tokenizer of a directory.
+#[cfg(feature = "tokenizers")]
+pub(crate) fn tokenizer(dir: &Path) -> Result<unisono::data::Tokenizer, Error> {
+    let path = dir.join(TOKENIZER);
+    if path.exists() {
+        return Ok(unisono::data::Tokenizer::open(path).map_err(unisono::Error::from)?);
+    }
+    Err(Error::broken(
+        dir,
+        format!("has no {TOKENIZER}: write it by `tokenizer.save_pretrained(dir)` in transformers"),
+    ))
 }
 
 /// Reads all weights of a directory: `model.safetensors`, or the shards that its index names, or

@@ -55,7 +55,7 @@ const ROOMS: [(&str, &[&str]); 10] = [
             "predictor",
         ],
     ),
-    ("crates/models", &["error", "config", "architectures", "files", "pretrained", "generation", "lora"]),
+    ("crates/models", &["error", "config", "architectures", "files", "pretrained", "generation", "lora", "tuner"]),
     ("crates/world", &["error", "link", "packed", "message", "cuts", "session", "world", "threads"]),
     (
         "crates/world-mpi",
