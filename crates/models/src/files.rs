@@ -1,6 +1,7 @@
 //! The files of a model's directory.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -98,11 +99,13 @@ fn shards(dir: &Path, path: &Path, index: &Index) -> Result<Tensors, Error> {
 
 /// Says what a directory without weights has instead.
 fn nothing(dir: &Path) -> String {
-    const KNOWN: [(&str, &str); 4] = [
+    const KNOWN: [(&str, &str); 6] = [
         (".pt", "PyTorch's format"),
         (".h5", "Keras's format"),
         (".keras", "Keras's format"),
         (".msgpack", "Flax's format"),
+        (".onnx", "ONNX's format"),
+        (".gguf", "llama.cpp's format"),
     ];
     let mut names: Vec<String> = std::fs::read_dir(dir)
         .map(|entries| {
@@ -113,10 +116,34 @@ fn nothing(dir: &Path) -> String {
     let found = names
         .iter()
         .find_map(|name| KNOWN.iter().find(|(end, _)| name.ends_with(end)).map(|(_, kind)| (name, kind)));
+    // The content tells where the name does not.
+    let text = [".json", ".txt", ".md"];
+    let format = |name: &str| {
+        let is_text = text.iter().any(|end| name.ends_with(end));
+        let mut head = Vec::new();
+        let file = unisono::checkpoint::open_regular(&dir.join(name)).ok().filter(|_| !is_text)?;
+        file.take(1 << 16).read_to_end(&mut head).ok()?;
+        unisono::checkpoint::file_format(&head)
+    };
+    let known = names.iter().find_map(|name| Some((name, format(name)?)));
+    if let (None, Some((name, format))) = (found, known) {
+        return format!("has neither {WEIGHTS} nor {INDEX} nor {TORCH}; {name} is {format}");
+    }
     let other = found.map(|(name, kind)| {
         format!(
             "; {name} has {kind}: save the model again by `save_pretrained(dir, safe_serialization=True)`"
         )
     });
     format!("has neither {WEIGHTS} nor {INDEX} nor {TORCH}{}", other.unwrap_or_default())
+}
+
+/// Says what a file is that was given in place of a directory.
+pub(crate) fn file_in_place(path: &Path) -> String {
+    let mut head = Vec::new();
+    let read = unisono::checkpoint::open_regular(path)
+        .and_then(|file| file.take(1 << 16).read_to_end(&mut head))
+        .ok();
+    let format = read.and_then(|_| unisono::checkpoint::file_format(&head));
+    let format = format.map(|format| format!("; it is {format}")).unwrap_or_default();
+    format!("is a file, and the directory with {CONFIG} is opened{format}")
 }

@@ -10,7 +10,7 @@ use unisono::{Context, INPUT, Mode, Model, OUTPUT, Outputs, Predictor, Predictor
 use crate::architectures::Architecture;
 use crate::config::Config;
 use crate::error::Error;
-use crate::files::{BESIDE, CONFIG, GENERATION, WEIGHTS, read, weights};
+use crate::files::{BESIDE, CONFIG, GENERATION, WEIGHTS, file_in_place, read, weights};
 
 /// The name of the field that says which positions are padding (0) and which are not (1).
 pub(crate) const MASK: &str = "attention_mask";
@@ -49,6 +49,9 @@ impl<M: Architecture> Pretrained<M> {
     /// another shape, or does not belong to the model; a table then lists all such tensors by pattern.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, Error> {
         let dir = dir.as_ref();
+        if dir.is_file() {
+            return Err(Error::broken(dir, file_in_place(dir)));
+        }
         let path = dir.join(CONFIG);
         let text = read(&path)?;
         let wrong = |problem: String| Error::broken(&path, problem);

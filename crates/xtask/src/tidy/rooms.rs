@@ -13,7 +13,10 @@ use syn::{Attribute, Item, UseTree};
 
 /// The rooms of each crate that has some, from earlier to later.
 const ROOMS: [(&str, &[&str]); 10] = [
-    ("crates/checkpoint", &["tensors", "torch", "disk", "model", "store", "saver", "inspect"]),
+    (
+        "crates/checkpoint",
+        &["tensors", "zipped", "torch", "disk", "model", "keras", "store", "saver", "inspect"],
+    ),
     ("crates/cpu", &["native", "compile", "run", "kernels", "options", "backend", "targets"]),
     ("crates/data", &["sample", "transforms", "sources", "compose", "order", "loading"]),
     ("crates/gpu", &["error", "adapter", "cache", "device", "execution"]),
@@ -55,7 +58,10 @@ const ROOMS: [(&str, &[&str]); 10] = [
             "predictor",
         ],
     ),
-    ("crates/models", &["error", "config", "architectures", "files", "pretrained", "generation", "lora", "tuner"]),
+    (
+        "crates/models",
+        &["error", "config", "architectures", "files", "pretrained", "generation", "lora", "tuner"],
+    ),
     ("crates/world", &["error", "link", "packed", "message", "cuts", "session", "world", "threads"]),
     (
         "crates/world-mpi",
