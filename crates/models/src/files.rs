@@ -11,6 +11,20 @@ use crate::error::Error;
 
 pub(crate) const CONFIG: &str = "config.json";
 pub(crate) const WEIGHTS: &str = "model.safetensors";
+/// The file that says how texts are generated, where there is one.
+pub(crate) const GENERATION: &str = "generation_config.json";
+#[cfg(feature = "tokenizers")]
+const TOKENIZER: &str = "tokenizer.json";
+/// The files beside weights and config that belong to a model which was trained further, too.
+pub(crate) const BESIDE: [&str; 7] = [
+    GENERATION,
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+];
 const INDEX: &str = "model.safetensors.index.json";
 const TORCH: &str = "pytorch_model.bin";
 
@@ -23,6 +37,19 @@ struct Index {
 /// Reads a whole file.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|reason| Error::Io { path: path.to_owned(), reason })
+}
+
+/// Opens the tokenizer of a directory.
+#[cfg(feature = "tokenizers")]
+pub(crate) fn tokenizer(dir: &Path) -> Result<unisono::data::Tokenizer, Error> {
+    let path = dir.join(TOKENIZER);
+    if path.exists() {
+        return Ok(unisono::data::Tokenizer::open(path).map_err(unisono::Error::from)?);
+    }
+    Err(Error::broken(
+        dir,
+        format!("has no {TOKENIZER}: write it by `tokenizer.save_pretrained(dir)` in transformers"),
+    ))
 }
 
 /// Reads all weights of a directory: `model.safetensors`, or the shards that its index names, or
@@ -55,10 +82,19 @@ pub(crate) fn weights(dir: &Path) -> Result<Tensors, Error> {
 
 /// Reads a file of weights of any name: PyTorch's, which is a zip archive, or safetensors.
 fn one_file(path: &Path) -> Result<Tensors, Error> {
-    let mut start = [0; 4];
-    let opened = std::fs::File::open(path).and_then(|file| file.take(4).read(&mut start));
-    opened.map_err(|reason| Error::Io { path: path.to_owned(), reason })?;
-    if &start == b"PK\x03\x04" { Ok(read_torch(path)?) } else { Ok(read_tensors(path)?) }
+    match format(path) {
+        Some(format) if format.contains("read_torch") => Ok(read_torch(path)?),
+        Some(format) if !format.contains("read_tensors") => Err(Error::broken(path, file_in_place(path))),
+        _ => Ok(read_tensors(path)?),
+    }
+}
+
+/// Returns what a file is, judging by its content, if it has a format in which people keep weights.
+fn format(path: &Path) -> Option<&'static str> {
+    let mut head = Vec::new();
+    let file = unisono::checkpoint::open_regular(path).ok()?;
+    file.take(1 << 16).read_to_end(&mut head).ok()?;
+    unisono::checkpoint::file_format(&head)
 }
 
 /// Returns the file of weights of a directory that has no more than one, whatever it is called.
@@ -99,8 +135,14 @@ fn shards(dir: &Path, path: &Path, index: &Index) -> Result<Tensors, Error> {
 
 /// Says what a directory without weights has instead.
 fn nothing(dir: &Path) -> String {
-    const KNOWN: [(&str, &str); 3] =
-        [(".h5", "Keras's format"), (".keras", "Keras's format"), (".msgpack", "Flax's format")];
+    const KNOWN: [(&str, &str); 6] = [
+        (".pt", "PyTorch's format"),
+        (".h5", "Keras's format"),
+        (".keras", "Keras's format"),
+        (".msgpack", "Flax's format"),
+        (".onnx", "ONNX's format"),
+        (".gguf", "llama.cpp's format"),
+    ];
     let mut names: Vec<String> = std::fs::read_dir(dir)
         .map(|entries| {
             entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
@@ -110,10 +152,23 @@ fn nothing(dir: &Path) -> String {
     let found = names
         .iter()
         .find_map(|name| KNOWN.iter().find(|(end, _)| name.ends_with(end)).map(|(_, kind)| (name, kind)));
+    // The content tells where the name does not.
+    let text = [".json", ".txt", ".md"];
+    let mut others = names.iter().filter(|name| !text.iter().any(|end| name.ends_with(end)));
+    let known = others.find_map(|name| Some((name, format(&dir.join(name))?)));
+    if let (None, Some((name, format))) = (found, known) {
+        return format!("has neither {WEIGHTS} nor {INDEX} nor {TORCH}; {name} is {format}");
+    }
     let other = found.map(|(name, kind)| {
         format!(
             "; {name} has {kind}: save the model again by `save_pretrained(dir, safe_serialization=True)`"
         )
     });
     format!("has neither {WEIGHTS} nor {INDEX} nor {TORCH}{}", other.unwrap_or_default())
+}
+
+/// Says what a file is that was given in place of a directory.
+pub(crate) fn file_in_place(path: &Path) -> String {
+    let format = format(path).map(|format| format!("; it is {format}")).unwrap_or_default();
+    format!("is a file, and the directory with {CONFIG} is opened{format}")
 }

@@ -7,6 +7,7 @@ mod files;
 mod generation;
 mod lora;
 mod pretrained;
+mod tuner;
 
 pub use architectures::Architecture;
 pub use architectures::bert::Bert;
@@ -22,6 +23,9 @@ pub use architectures::vit::Vit;
 pub use architectures::whisper::Whisper;
 pub use config::Config;
 pub use error::Error;
+#[cfg(feature = "tokenizers")]
+pub use generation::TextStream;
 pub use generation::{Generate, Generator, Stream};
 pub use lora::{Adapted, Lora};
 pub use pretrained::{Pretrained, model_type};
+pub use tuner::{Tuner, TunerBuilder};

@@ -3,17 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use unisono::checkpoint::{Info, Plan, TensorDType, Tensors, write_model_of_format, write_whole};
+use unisono::checkpoint::{Info, Plan, Tensor, TensorDType, Tensors, write_model_of_format, write_whole};
 use unisono::data::FieldSpec;
 use unisono::{Context, Inputs, Mode, Model, OUTPUT, Outputs, Predictor, PredictorBuilder, Tape, Trainer};
 
 use crate::architectures::Architecture;
 use crate::config::Config;
 use crate::error::Error;
-use crate::files::{CONFIG, WEIGHTS, read, weights};
+use crate::files::{BESIDE, CONFIG, GENERATION, WEIGHTS, file_in_place, read, weights};
 
-/// The file that says how texts are generated, where there is one.
-const GENERATION: &str = "generation_config.json";
 /// A model of the architecture `M` with its weights, opened from a directory (`from_pretrained` in Hugging
 /// Face's transformers).
 #[derive(Clone, Debug)]
@@ -71,6 +69,7 @@ impl<M: Architecture> Pretrained<M> {
         let (architecture, plan) = match M::foreign(&config, &found).map_err(wrong)? {
             Some(known) => known,
             None if is_ours => (M::new(&config).map_err(wrong)?, Plan::new()),
+            None if dir.is_file() => return Err(wrong(file_in_place(dir))),
             None if text.is_none() => return Err(wrong(undescribed::<M>(&found))),
             None => return Err(wrong(format!("model_type is {kind:?}, and {:?} is opened", M::MODEL_TYPE))),
         };
@@ -161,42 +160,78 @@ impl<M: Architecture> Pretrained<M> {
         Ok(builder.open_tensors(self.model(), fields, &self.weights)?)
     }
 
-    /// Writes weights of this model, such as those of a trainer, in the same form (`save_pretrained` in
-    /// transformers): `model.safetensors`, with the tensor names of the directory that was opened, and
-    /// `config.json` if there is one. The directory is created if it does not exist. Weights keep their type,
-    /// which is f32 after training.
+    /// Returns the same model with other weights, such as those of a trainer.
     ///
     /// # Errors
-    /// A tensor is missing, has another shape, or does not belong to the model. A file cannot be written.
-    pub fn save_pretrained(&self, dir: impl AsRef<Path>, weights: &Tensors) -> Result<(), Error> {
+    /// A tensor is missing, has another shape, or does not belong to the model.
+    pub fn with_weights(&self, weights: Tensors) -> Result<Self, Error> {
+        self.compare(&self.dir, &weights)?;
+        let others = self.renewed_copies(&weights);
+        Ok(Self {
+            architecture: self.architecture.clone(),
+            dir: self.dir.clone(),
+            config: self.config.clone(),
+            weights,
+            plan: self.plan.clone(),
+            in_file: self.in_file.clone(),
+            names: self.names.clone(),
+            others,
+        })
+    }
+
+    /// Writes the model as transformers does (`save_pretrained`): `model.safetensors`, with the tensor names
+    /// of the directory that was opened, and `config.json`. The files of that directory that say how texts
+    /// become tokens, and how to generate, are copied. The directory is created if it does not exist. Weights
+    /// keep their type, which is f32 after training.
+    ///
+    /// # Errors
+    /// A file cannot be read or written.
+    pub fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<(), Error> {
         let dir = dir.as_ref();
-        self.compare(dir, weights)?;
         let mut all = self.others.clone();
-        for (name, tensor) in weights {
+        for (name, tensor) in &self.weights {
             let in_file = self.names.get(name).unwrap_or(name);
             all.insert(in_file.clone(), tensor.clone());
         }
-        self.renew_copies(&mut all);
         let all = self.plan.revert(&all, &self.in_file)?;
         std::fs::create_dir_all(dir).map_err(|reason| Error::Io { path: dir.to_owned(), reason })?;
         write_model_of_format(dir.join(WEIGHTS), &all, "pt")?;
+        for name in BESIDE {
+            let own = self.dir.join(name);
+            if own.is_file() && dir != self.dir {
+                write_whole(dir.join(name), &[&read(&own)?])?;
+            }
+        }
         match &self.config {
             Some(config) => Ok(write_whole(dir.join(CONFIG), &[config])?),
             None => Ok(()),
         }
     }
 
-    /// Gives the copies of tensors in the file, such as a head that is tied to the vectors of words, the new
-    /// values: those of the tensor whose old values were the same.
-    fn renew_copies(&self, all: &mut Tensors) {
-        for (copy, old) in &self.others {
-            let original =
-                self.weights.iter().find(|(_, tensor)| old.dtype() != TensorDType::I64 && *tensor == old);
-            let new = original.and_then(|(name, _)| all.get(self.names.get(name)?)).cloned();
-            if let Some(new) = new {
-                all.insert(copy.clone(), new);
-            }
-        }
+    /// Returns the directory that was opened.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Opens the `tokenizer.json` of the directory. Needs the feature `tokenizers`, which is on by default.
+    ///
+    /// # Errors
+    /// The directory has none, or it is broken.
+    #[cfg(feature = "tokenizers")]
+    pub fn tokenizer(&self) -> Result<unisono::data::Tokenizer, Error> {
+        crate::files::tokenizer(&self.dir)
+    }
+
+    /// Returns the copies of tensors in the file, such as a head that is tied to the vectors of words, with
+    /// the new values: those of the tensor whose old values were the same.
+    fn renewed_copies(&self, weights: &Tensors) -> Tensors {
+        let renewed = |(copy, old): (&String, &Tensor)| {
+            let mut known = self.weights.iter();
+            let original = known.find(|(_, tensor)| old.dtype() != TensorDType::I64 && *tensor == old);
+            let new = original.and_then(|(name, _)| weights.get(name)).unwrap_or(old);
+            (copy.clone(), new.clone())
+        };
+        self.others.iter().map(renewed).collect()
     }
 
     fn check(&self) -> Result<(), Error> {

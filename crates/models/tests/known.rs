@@ -105,12 +105,12 @@ fn is_pytorchs<M: Architecture>(name: &str) {
 
     let saved = tempfile::tempdir().unwrap();
     let again = saved.path().join("again");
-    base.save_pretrained(&again, base.weights()).unwrap();
+    base.save_pretrained(&again).unwrap();
     assert_eq!(in_file(&dir), in_file(&again), "{name}: saved back");
     let new = TensorFile::open(again.join("model.safetensors")).unwrap();
     assert_eq!(new.metadata().get("format").map(String::as_str), Some("pt"));
     opens_there(name, &again);
-    base.save_pretrained(&again, &trained).unwrap();
+    base.with_weights(trained.clone()).unwrap().save_pretrained(&again).unwrap();
     assert_eq!(Pretrained::<M>::open(&again).unwrap().weights(), &trained, "{name}: trained and saved");
 }
 
@@ -391,6 +391,17 @@ fn files_of_other_kinds_are_named() {
     assert!(error(dir.path()).contains("pytorch_model.bin: no file of tensors by PyTorch"));
     std::fs::write(dir.path().join("model.safetensors"), b"\x89HDF\r\n\x1a\n........").unwrap();
     assert!(error(dir.path()).contains("an HDF5 file"));
+    // Given a file itself, or one whose name says nothing.
+    let given = error(&case("gpt2_bin").join("pytorch_model.bin"));
+    assert!(
+        given.contains("is a file, and the directory with config.json is opened; it is a file that"),
+        "{given}"
+    );
+    let given = error(&case("gpt2").join("model.safetensors"));
+    assert!(given.ends_with("it is a safetensors file: read it by `checkpoint::read_tensors`"), "{given}");
+    let other = with_config();
+    std::fs::write(other.path().join("weights"), b"GGUF\x03............").unwrap();
+    assert!(error(other.path()).contains("weights is a GGUF file"), "{}", error(other.path()));
 }
 
 #[test]

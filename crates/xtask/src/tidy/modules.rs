@@ -13,7 +13,10 @@ use syn::{Attribute, Item, UseTree};
 
 /// The modules of each crate that has some, from earlier to later.
 const MODULES: [(&str, &[&str]); 10] = [
-    ("crates/checkpoint", &["tensors", "torch", "disk", "model", "store", "saver", "inspect"]),
+    (
+        "crates/checkpoint",
+        &["tensors", "zipped", "torch", "disk", "model", "keras", "store", "saver", "inspect"],
+    ),
     ("crates/cpu", &["native", "compile", "run", "kernels", "options", "backend", "targets"]),
     ("crates/data", &["sample", "transforms", "sources", "compose", "order", "loading"]),
     ("crates/gpu", &["error", "adapter", "cache", "device", "execution"]),
@@ -56,7 +59,10 @@ const MODULES: [(&str, &[&str]); 10] = [
             "renamed",
         ],
     ),
-    ("crates/models", &["error", "config", "architectures", "files", "pretrained", "generation", "lora"]),
+    (
+        "crates/models",
+        &["error", "config", "architectures", "files", "pretrained", "generation", "lora", "tuner"],
+    ),
     ("crates/cluster", &["error", "link", "packed", "message", "cuts", "session", "cluster", "threads"]),
     (
         "crates/cluster-mpi",
