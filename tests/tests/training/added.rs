@@ -322,7 +322,7 @@ fn averages_of_weights_follow_them() {
     }
     let refused =
         Model::new(|cx, x| Outputs::new().with("y", &cx.apply_average("net", &Dense::new(3), &x["x"], 1.5)));
-    let error = built(Trainer::builder(refused).loss_of("y", CrossEntropy::new(), 1.0), 1).unwrap_err();
+    let error = built(Trainer::builder(refused).loss_of("y", CrossEntropy::new(), 1.0), 1).err().unwrap();
     assert!(error.to_string().contains("a decay of 1.5 is not in [0, 1]"), "{error}");
 }
 
