@@ -39,8 +39,8 @@ pub enum Model {
     Big,
     /// ResNet-18 over 64 x 64, batch 16 with AdamW
     Resnet18,
-    /// BERT-mini, which classifies texts: 4 blocks of width 256 with 4 heads, 30,522 words, 128 tokens, batch 8
-    /// with AdamW
+    /// BERT-mini, which classifies texts: 4 blocks of width 256 with 4 heads, 30,522 words, 128 tokens,
+    /// batch 8 with AdamW
     BertMini,
 }
 
