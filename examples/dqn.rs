@@ -10,7 +10,7 @@ use unisono::data::{Batch, Draws, Field, Replay, Sample};
 use unisono::{AdamW, Dense, Huber, Loss, Model, Optimizer, Outputs, Relu, Sequential, Trainer};
 use unisono_examples::{Defaults, Error, RunFlags, claim, program, say};
 
-const DEFAULTS: Defaults = Defaults { epochs: 8, global_batch: 64, shards: 8, seed: 42 };
+const DEFAULTS: Defaults = Defaults { epochs: 14, global_batch: 64, shards: 8, seed: 42 };
 /// The steps of training in an epoch, each after a push to all carts.
 const STEPS: u64 = 250;
 const CARTS: usize = 16;

@@ -1,5 +1,5 @@
 //! Keras's example [`mnist_convnet`](https://keras.io/examples/vision/mnist_convnet/): its network, its
-//! settings and its accuracy on MNIST's test images, 99.2 %.
+//! settings, and the accuracy that its page shows on MNIST's test images, 99.2 %.
 //!
 //!     cargo run --release -p unisono-examples --bin mnist_convnet -- --data MNIST
 
@@ -46,5 +46,5 @@ fn mnist_convnet(flags: Flags) -> Result<(), Error> {
     let builder = Trainer::builder(model).optimizer(Adam::new(1e-3).epsilon(1e-7)).metric(Accuracy);
     let mut trainer = run.train(builder, &train, &validation)?;
     let right = trainer.evaluate(&run.mnist(test, &[1, 28, 28]))?.metric("accuracy").unwrap_or_default();
-    flags.mnist.claim(DEFAULTS, &trainer, "test images", right, 0.992)
+    flags.mnist.claim(DEFAULTS, &trainer, "test images", right, [0.992, 0.99])
 }

@@ -1,5 +1,5 @@
 //! Keras's classic example `mnist_hierarchical_rnn`: an LSTM reads each row of an image pixel by pixel, and
-//! another one reads the rows. 98.6 % of MNIST's test images are classified correctly.
+//! another one reads the rows. Keras states that 98.6 % of MNIST's test images are classified correctly.
 //!
 //!     cargo run --release -p unisono-examples --bin mnist_hierarchical_rnn -- --data MNIST
 
@@ -37,5 +37,5 @@ fn mnist_hierarchical_rnn(flags: Flags) -> Result<(), Error> {
     let optimizer = RmsProp::new(1e-3).alpha(0.9).epsilon(1e-7).epsilon_under_root();
     let builder = Trainer::builder(model).optimizer(optimizer).metric(Accuracy);
     let trainer = run.train(builder, &train.shuffle(run.seed), &test)?;
-    flags.mnist.claim(DEFAULTS, &trainer, "test images", accuracy(&trainer), 0.986)
+    flags.mnist.claim(DEFAULTS, &trainer, "test images", accuracy(&trainer), [0.986, 0.98])
 }

@@ -1,5 +1,5 @@
-//! Keras's classic example `mnist_mlp`: its network, its settings and its accuracy on MNIST's test images,
-//! 98.4 %.
+//! Keras's classic example `mnist_mlp`: its network, its settings and the accuracy that it states for
+//! MNIST's test images, 98.4 %.
 //!
 //!     cargo run --release -p unisono-examples --bin mnist_mlp -- --data MNIST
 
@@ -40,5 +40,5 @@ fn mnist_mlp(flags: Flags) -> Result<(), Error> {
     let optimizer = RmsProp::new(1e-3).alpha(0.9).epsilon(1e-7).epsilon_under_root();
     let builder = Trainer::builder(model).optimizer(optimizer).metric(Accuracy);
     let trainer = run.train(builder, &train.shuffle(run.seed), &test)?;
-    flags.mnist.claim(DEFAULTS, &trainer, "test images", accuracy(&trainer), 0.984)
+    flags.mnist.claim(DEFAULTS, &trainer, "test images", accuracy(&trainer), [0.984, 0.98])
 }

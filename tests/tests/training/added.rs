@@ -291,8 +291,8 @@ fn averages_of_weights_follow_them() {
             let slow = cx.apply_average("net", &net, &first, 0.75);
             let again = cx.apply_average("net", &net, &(&first * 2.0), 0.75);
             let trained = cx.apply("net", &net, &first.detach());
-            cx.loss("trained", &(&trained - 1.0).square(), 1.0);
-            cx.loss("slow", &(&slow + 1.0).square(), 1.0);
+            cx.loss("near 1", &(&trained - 1.0).square(), 1.0);
+            cx.loss("near -1", &(&slow + 1.0).square(), 1.0);
             Outputs::new().with("slow", &slow).with("again", &again).with("trained", &trained)
         });
         Trainer::builder(model)
