@@ -178,7 +178,10 @@ fn opens_there(name: &str, saved: &Path) {
     let Some(python) = std::env::var_os("UNISONO_PYTHON").filter(|_| is_foreign) else { return };
     let run = |arguments: &[&std::ffi::OsStr]| std::process::Command::new(&python).args(arguments).output();
     if !run(&["-c".as_ref(), "import torchvision, timm, transformers".as_ref()]).unwrap().status.success() {
-        println!("left out: opening {name} there (install: torch torchvision timm transformers)");
+        // These packages take 5 GB, so `--complete` does not install them.
+        let line =
+            format!("left out: {name} opened there: this Python lacks torchvision, timm or transformers\n");
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
         return;
     }
     let cases = tests.join("cases");
