@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .case import Case, computes, normal, positive
+from .case import Case, computes, given, normal, positive
 
 
 @computes("conv2d")
@@ -256,6 +256,17 @@ def transformer_block(
     return torch.func.functional_call(layer, {name: own[role] for role, name in BLOCK.items()}, (x,))
 
 
+@computes("transformer_decoder_block", constants=("mask",), takes_all=True)
+def transformer_decoder_block(tensors, attrs):
+    tensors = dict(tensors)
+    x, context, mask = tensors.pop("x"), tensors.pop("context"), tensors.pop("mask", None)
+    settings = {"dropout": 0.0, "activation": "gelu", "batch_first": True, "norm_first": True}
+    layer = nn.TransformerDecoderLayer(x.shape[-1], attrs["heads"], len(tensors["linear1.bias"]), **settings)
+    later = torch.ones(x.shape[1], x.shape[1], dtype=bool).triu(1)
+    more = {"tgt_mask": later, "memory_key_padding_mask": None if mask is None else mask == 0}
+    return {"y": torch.func.functional_call(layer, tensors, (x, context), more)}
+
+
 # x, w, stride, padding, dilation, groups
 CONV = [
     ((2, 3, 8, 8), (4, 3, 3, 3), [1, 1], [1, 1], [1, 1], 1),
@@ -293,6 +304,17 @@ def gates(rows, inputs, hidden, *states):
 def projections(width):
     into = {"w": normal(3 * width, width, scale=0.4), "b": normal(3 * width, scale=0.2)}
     return into | {"out_w": normal(width, width, scale=0.4), "out_b": normal(width, scale=0.2)}
+
+
+def decoder_block(width, hidden):
+    attention = {"in_proj_weight": "w", "in_proj_bias": "b", "out_proj.weight": "out_w", "out_proj.bias": "out_b"}
+    tensors = {}
+    for part in ("self_attn", "multihead_attn"):
+        drawn = projections(width)
+        tensors |= {f"{part}.{name}": drawn[role] for name, role in attention.items()}
+    tensors |= affine(width, *(f"norm{i}.{name}" for i in (1, 2, 3) for name in ("weight", "bias")))
+    tensors |= {"linear1.weight": normal(hidden, width, scale=0.3), "linear1.bias": normal(hidden)}
+    return tensors | {"linear2.weight": normal(width, hidden, scale=0.3), "linear2.bias": normal(width)}
 
 
 def queries(*shape):
@@ -578,4 +600,14 @@ CASES = [
         {"heads": 2},
         tolerance=2e-5,
     ),
+    *[
+        Case(
+            f"transformer_decoder_block/{name}",
+            "transformer_decoder_block",
+            {"x": normal(3, 5, 8), "context": normal(3, 4, 8)} | decoder_block(8, 12) | more,
+            {"heads": 2},
+            tolerance=2e-5,
+        )
+        for name, more in (("plain", {}), ("mask", {"mask": given([[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]])}))
+    ],
 ]

@@ -17,6 +17,9 @@ pub fn layer(case: &Case) -> Option<Recipe> {
     if case.op == "layer" {
         return described(case);
     }
+    if case.op == "transformer_decoder_block" {
+        return decoder_block(case);
+    }
     let layer: Arc<dyn Layer> = built(case)?.into();
     let parameters: &[(&str, &str)] = match case.op.as_str() {
         "separable_conv2d" => {
@@ -71,6 +74,23 @@ fn described(case: &Case) -> Option<Recipe> {
     let tensors = case.inputs.keys().filter(|role| !["x", "gy", "mask"].contains(&role.as_str()));
     let parameters = tensors.map(|name| (name.clone(), name.clone())).collect();
     Some(Recipe { batched: &["x", "mask"], parameters, build: Box::new(build) })
+}
+
+/// Returns the recipe of a causal transformer block that attends to a context, with its tensors by name.
+fn decoder_block(case: &Case) -> Option<Recipe> {
+    let layer = TransformerBlock::new(case.number("heads")? as usize).hidden(case.dims("linear1.bias")[0]);
+    let layer = layer.causal();
+    let build = move |tape: &Tape, x: &Vars| {
+        let mut cx = Context::new(tape, Mode::Train);
+        let y = layer.with_context(&mut cx, &x["x"], &x["context"], x.get("mask"));
+        let mut vars = Vars::from([("y".into(), y)]);
+        vars.extend(cx.parameters().iter().map(|p| (p.name.clone(), p.var.clone())));
+        vars
+    };
+    let own = ["x", "context", "gy", "mask"];
+    let tensors = case.inputs.keys().filter(|role| !own.contains(&role.as_str()));
+    let parameters = tensors.map(|name| (name.clone(), name.clone())).collect();
+    Some(Recipe { batched: &["x", "context", "mask"], parameters, build: Box::new(build) })
 }
 
 /// The roles of a transformer block's parameters.

@@ -88,6 +88,11 @@ impl MultiHeadAttention {
         self
     }
 
+    /// Returns the layer for positions of two sequences, whose order has no meaning to each other.
+    pub(super) fn across(self) -> Self {
+        Self { causal: false, rotary: None, ..self }
+    }
+
     /// Checks the heads of keys and values and the rotation, for heads of `d` features.
     fn checks(&self, d: usize) -> [Problem; 2] {
         let shared = self.kv_heads.filter(|&heads| heads == 0 || !self.heads.is_multiple_of(heads));

@@ -14,8 +14,11 @@ use crate::model::{Context, Forward, Layer};
 /// Parameters: those of its layers `norm1` and `norm2` ([`LayerNorm`]), `self_attn` ([`MultiHeadAttention`]),
 /// `linear1` and `linear2` ([`Dense`], `[hidden, E]` and `[E, hidden]`), with their defaults.
 ///
+/// [`with_context`](Self::with_context) also attends to what an encoder has read, which makes it a decoder's
+/// block.
+///
 /// Errors: those of its layers.
-#[doc(alias = "TransformerEncoderLayer")]
+#[doc(alias("TransformerEncoderLayer", "TransformerDecoderLayer"))]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TransformerBlock {
@@ -76,20 +79,74 @@ impl TransformerBlock {
         if !valid(self.name(), cx, [rate("dropout", self.dropout)]) {
             return x.clone();
         }
-        let width = x.dims().last().copied().unwrap_or(1);
-        let drop = |cx: &mut Context, name: &str, x: Var| match self.dropout {
-            0.0 => x,
-            rate => cx.apply(name, &Dropout::new(rate), &x),
-        };
+        let x = self.attended(cx, x, mask);
+        self.fed(cx, &x, 2)
+    }
+
+    /// Computes the block as a decoder's (PyTorch's `TransformerDecoderLayer(norm_first=True,
+    /// activation="gelu")`): between the two steps, each position of `x` `[B, T, E]` attends to those of
+    /// `context` `[B, S, E]`, such as what an encoder has read: x += cross_attention(norm2(x), context).
+    /// Returns `[B, T, E]`.
+    ///
+    /// Positions of the context whose `mask` `[B, S]` is 0 are padding, to which no position attends. Make
+    /// the block [`causal`](Self::causal) if it writes a text. The attention to the context is neither causal
+    /// nor rotated. Its parameters are those of the layer `multihead_attn` ([`MultiHeadAttention`]), and the
+    /// norm of the last step is `norm3`.
+    ///
+    /// Errors: those of the layers.
+    ///
+    /// ```
+    /// use unisono::{Dense, Embedding, Model, Outputs, TransformerBlock};
+    ///
+    /// let encoder = TransformerBlock::new(4).rotary();
+    /// let decoder = encoder.causal();
+    /// let translate = Model::new(move |cx, x| {
+    ///     let source = cx.apply("source", &Embedding::new(900, 64), &x["source"]);
+    ///     let read = cx.apply("encoder", &encoder, &source);
+    ///     let target = cx.apply("target", &Embedding::new(800, 64), &x["target"]);
+    ///     let written = cx.within("decoder", "transformer_block", |cx| {
+    ///         decoder.with_context(cx, &target, &read, None)
+    ///     });
+    ///     Outputs::new().with("words", &cx.apply("words", &Dense::new(800), &written))
+    /// });
+    /// ```
+    #[doc(alias = "TransformerDecoderLayer")]
+    pub fn with_context(&self, cx: &mut Context, x: &Var, context: &Var, mask: Option<&Var>) -> Var {
+        if !valid(self.name(), cx, [rate("dropout", self.dropout)]) {
+            return x.clone();
+        }
+        let x = self.attended(cx, x, None);
+        let normed = cx.apply("norm2", &LayerNorm::new(), &x);
+        let across = self.attention.across();
+        let found =
+            cx.within("multihead_attn", across.name(), |cx| across.attend(cx, &normed, context, mask));
+        let x = x + self.dropped(cx, "dropout2", found);
+        self.fed(cx, &x, 3)
+    }
+
+    /// Traces the step in which positions attend to each other.
+    fn attended(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
         let normed = cx.apply("norm1", &LayerNorm::new(), x);
         let attention = &self.attention;
         let found =
             cx.within("self_attn", attention.name(), |cx| attention.attend(cx, &normed, &normed, mask));
-        let x = x + drop(cx, "dropout1", found);
-        let normed = cx.apply("norm2", &LayerNorm::new(), &x);
+        x + self.dropped(cx, "dropout1", found)
+    }
+
+    /// Traces the step with the two dense layers, the block's step `number`, counted from 1.
+    fn fed(&self, cx: &mut Context, x: &Var, number: usize) -> Var {
+        let width = x.dims().last().copied().unwrap_or(1);
+        let normed = cx.apply(&format!("norm{number}"), &LayerNorm::new(), x);
         let inner = cx.apply("linear1", &Dense::new(self.hidden.unwrap_or(4 * width)), &normed).gelu();
         let outer = cx.apply("linear2", &Dense::new(width), &inner);
-        x + drop(cx, "dropout2", outer)
+        x + self.dropped(cx, &format!("dropout{number}"), outer)
+    }
+
+    fn dropped(&self, cx: &mut Context, name: &str, x: Var) -> Var {
+        match self.dropout {
+            0.0 => x,
+            rate => cx.apply(name, &Dropout::new(rate), &x),
+        }
     }
 }
 
