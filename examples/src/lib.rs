@@ -155,3 +155,16 @@ pub fn held_out_loss(trainer: &Trainer) -> f64 {
 pub fn claim(what: &str, got: f64, least: f64) -> Result<(), Error> {
     if got >= least { Ok(()) } else { Err(format!("{what} is {got:.4}, less than {least}").into()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_reached_is_an_error() {
+        assert!(claim("accuracy", 0.9, 0.9).is_ok());
+        let error = |got: f64| claim("accuracy", got, 0.9).unwrap_err().to_string();
+        assert_eq!(error(0.89), "accuracy is 0.8900, less than 0.9");
+        assert_eq!(error(f64::NAN), "accuracy is NaN, less than 0.9");
+    }
+}

@@ -223,6 +223,14 @@ impl Trainer {
     }
 
     fn predict_batch_of(&mut self, batch: &Batch, outputs: Option<&[&str]>) -> Result<Predictions, Error> {
+        let (rows, most) = (batch.len(), self.state.settings.global_batch);
+        if rows > most {
+            let problem = format!(
+                "{rows} samples, and the global batch has {most}: give `predict_all` or `predict_outputs` a loader, which \
+                 cuts them into batches"
+            );
+            return Err(Error::setting("batch", problem));
+        }
         self.compile_for(batch)?;
         let programs = self.plan.programs_of(batch);
         let asked = match outputs {
