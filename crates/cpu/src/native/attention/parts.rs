@@ -1,5 +1,7 @@
 //! The parts of attention: its results, and its gradients.
 
+#![allow(clippy::needless_range_loop, reason = "loops over the lanes of several vectors become vectors")]
+
 use super::block::Code;
 use super::{Attention, BLOCK};
 use crate::native::elementary::{exp, log};
