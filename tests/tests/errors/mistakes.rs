@@ -143,7 +143,7 @@ fn mistakes() -> Vec<(&'static str, String, &'static [&'static str])> {
             model(|cx, x| {
                 let [a, b] = [4, 8]
                     .map(|width| cx.apply(&format!("e{width}"), &Embedding::new(3, width), &x["words"]));
-                TransformerBlock::new(2).with_context(cx, &a, &b, None)
+                TransformerBlock::new(2).cross_attention().decode(cx, &a, &b, None)
             }),
             &["multi_head_attention", "[B, 5, 4]", "[B, 5, 8]"],
         ),
