@@ -103,8 +103,8 @@ impl Vectors {
 /// Computes a part of attention: 0 forward, 1 by queries, 2 by keys.
 ///
 /// # Safety
-/// The task's pointers hold what it reads and writes. There are queries and keys, `d` and `e` are multiples of
-/// four of [`MOST_WIDTH`] at most.
+/// The task's pointers hold what it reads and writes. There are queries and keys, `d` and `e` are multiples
+/// of four of [`MOST_WIDTH`] at most.
 #[expect(unsafe_code, reason = "memory of kernels")]
 #[inline(always)]
 unsafe fn run<const PART: u8, const WIDTH: usize>(
