@@ -75,7 +75,7 @@ impl Vectors {
         #[cfg(target_arch = "x86_64")]
         {
             use x86::{fused_avx2, fused_avx512, split_avx2, split_avx512};
-            return Some(match (self, rounding, part) {
+            Some(match (self, rounding, part) {
                 (Self::Avx512, Rounding::Fused, Part::Forward) => fused_avx512::<0>,
                 (Self::Avx512, Rounding::Fused, Part::Query) => fused_avx512::<1>,
                 (Self::Avx512, Rounding::Fused, Part::Key) => fused_avx512::<2>,
@@ -90,7 +90,7 @@ impl Vectors {
                 (Self::Avx2, Rounding::Split, Part::Query) => split_avx2::<1>,
                 (Self::Avx2, Rounding::Split, Part::Key) => split_avx2::<2>,
                 (Self::Plain, ..) => return None,
-            });
+            })
         }
         #[cfg(not(target_arch = "x86_64"))]
         {

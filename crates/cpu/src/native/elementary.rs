@@ -1,6 +1,8 @@
 //! The functions `exp_` and `log_` of the kernels, operation by operation, for native code that computes many
 //! at once. `fma(x, y, z)` is what the kernels' `fma` computes: it rounds once or twice.
 
+#![allow(clippy::approx_constant, reason = "the constants are those of the kernels")]
+
 /// Returns e^x.
 #[inline(always)]
 pub(super) fn exp(x: f32, fma: &impl Fn(f32, f32, f32) -> f32) -> f32 {
