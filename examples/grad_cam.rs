@@ -91,7 +91,8 @@ fn objects(count: usize, seed: u64) -> Result<(Memory, Vec<[f32; 2]>), DataError
             };
             x.push(f32::from(u8::from(bright)) + 0.3 * draws.normal());
         }
-        (y.push(class), places.push(place));
+        y.push(class);
+        places.push(place);
     }
     Ok((Memory::labelled(x, [1, SIDE, SIDE], y)?, places))
 }

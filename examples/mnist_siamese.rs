@@ -102,7 +102,7 @@ impl Source for Pairs {
         for &image in self.pairs.get(index as usize).ok_or(beyond)? {
             pixels.extend(self.images.fetch(image)?.f32_mut("x").into_iter().flatten().map(|grey| *grey));
         }
-        let same = Field::i32([], [i32::from(index % 2 == 0)]);
+        let same = Field::i32([], [i32::from(index.is_multiple_of(2))]);
         Ok(Sample::new().with("x", Field::f32([2, 784], pixels)).with("y", same))
     }
 

@@ -101,8 +101,9 @@ fn sentence(number: usize) -> String {
 /// Returns a number below 10,000 in words.
 fn in_words(number: usize) -> String {
     let nth = |words: &str, at: usize| words.split(' ').nth(at).unwrap_or_default().to_owned();
-    let rest =
-        |unit: usize| if number % unit > 0 { format!(" {}", in_words(number % unit)) } else { String::new() };
+    let rest = |unit: usize| {
+        if number.is_multiple_of(unit) { String::new() } else { format!(" {}", in_words(number % unit)) }
+    };
     match number {
         0..20 => nth(UP_TO_19, number),
         20..100 => nth(TENS, number / 10 - 2) + &rest(10),

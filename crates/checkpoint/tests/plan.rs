@@ -158,8 +158,11 @@ fn infos(tensors: &Tensors) -> BTreeMap<String, Info> {
     tensors.iter().map(|(name, tensor)| (name.clone(), tensor.info().clone())).collect()
 }
 
+/// A tensor's name, shape and values.
+type Named = (&'static str, Vec<usize>, Vec<f32>);
+
 /// A plan with all rules for layouts, the file that it is for, and what it makes of it.
-fn laid_out() -> (Plan, Tensors, Vec<(&'static str, Vec<usize>, Vec<f32>)>) {
+fn laid_out() -> (Plan, Tensors, Vec<Named>) {
     let plan = Plan::new()
         .rename("blocks.*.attn.*", "layer.*.*")
         .split("*.qkv.weight", 0, &["*.q", "*.k", "*.v"])
