@@ -60,7 +60,9 @@ impl Run {
         trainer.notify_ended();
         trainer.save_model()?;
         let sha256 = trainer.state_sha256()?;
-        self.finish(trainer, &sha256, None)
+        let trainer = self.finish(trainer, &sha256, None)?;
+        self.remove_buffers()?;
+        Ok(trainer)
     }
 
     /// Refuses flags that a run which makes its own samples cannot follow.
@@ -90,12 +92,18 @@ impl Run {
         }
     }
 
-    /// Saves a run and its buffer, and removes buffers whose checkpoints are gone.
+    /// Saves a run and its buffer.
     fn save_both(&self, trainer: &mut Trainer, replay: &Replay) -> Result<(), Error> {
         let Some(dir) = &self.flags.out else { return Ok(()) };
         // A checkpoint that is there has its buffer, whenever the process is killed.
         replay.save(buffer(dir, trainer.steps()))?;
         trainer.save()?;
+        self.remove_buffers()
+    }
+
+    /// Removes buffers whose checkpoints are gone. A checkpoint may go some time after a newer one is saved.
+    fn remove_buffers(&self) -> Result<(), Error> {
+        let Some(dir) = &self.flags.out else { return Ok(()) };
         let kept: Vec<PathBuf> =
             checkpoint::list(dir)?.into_iter().map(|(step, _)| buffer(dir, step)).collect();
         for file in fs::read_dir(dir)?.filter_map(Result::ok).map(|file| file.path()) {
