@@ -152,16 +152,16 @@ fn a_prediction_of_some_outputs_takes_the_fields_of_these() {
     };
     let numbers = Memory::new("numbers", [3], houses().array("numbers").unwrap().clone()).unwrap();
     let numbers = Loader::new(numbers);
-    let run = |world: unisono::World| {
-        let mut trainer = start().world(world).build(&fields()).unwrap();
+    let run = |cluster: unisono::Cluster| {
+        let mut trainer = start().cluster(cluster).build(&fields()).unwrap();
         trainer.fit(&loader(), None, 1).unwrap();
         let all = trainer.predict_all(&Loader::new(houses())).unwrap();
         let price = trainer.predict_outputs(&numbers, &["price"]).unwrap();
         assert_eq!(price.iter().collect::<Vec<_>>(), [all.get("price").unwrap()]);
         (trainer, price)
     };
-    let (mut trainer, price) = run(unisono::World::alone());
-    let elsewhere = unisono_tests::on_ranks(2, unisono::world::Script::default(), |world| run(world).1);
+    let (mut trainer, price) = run(unisono::Cluster::alone());
+    let elsewhere = unisono_tests::on_ranks(2, unisono::cluster::Script::default(), |cluster| run(cluster).1);
     assert!(elsewhere.iter().all(|found| *found == price));
     let first = numbers.clone().batch(16).epoch(0).unwrap().next().unwrap().unwrap();
     let of_batch = trainer.predict_batch_outputs(&first, &["price"]).unwrap();

@@ -1,7 +1,7 @@
 //! The files of a model's directory.
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -53,8 +53,11 @@ pub(crate) fn tokenizer(dir: &Path) -> Result<unisono::data::Tokenizer, Error> {
 }
 
 /// Reads all weights of a directory: `model.safetensors`, or the shards that its index names, or
-/// `pytorch_model.bin`.
+/// `pytorch_model.bin`, or its only file of weights. It may also be that file.
 pub(crate) fn weights(dir: &Path) -> Result<Tensors, Error> {
+    if dir.is_file() {
+        return one_file(dir);
+    }
     let whole = dir.join(WEIGHTS);
     if whole.exists() {
         return Ok(read_tensors(whole)?);
@@ -64,12 +67,45 @@ pub(crate) fn weights(dir: &Path) -> Result<Tensors, Error> {
     if !path.exists() && torch.exists() {
         return Ok(read_torch(torch)?);
     }
+    if !path.exists()
+        && let Some(only) = only(dir)
+    {
+        return one_file(&only);
+    }
     if !path.exists() {
         return Err(Error::broken(dir, nothing(dir)));
     }
     let index: Index = serde_json::from_slice(&read(&path)?)
         .map_err(|error| Error::broken(&path, format!("no index of a sharded model: {error}")))?;
     shards(dir, &path, &index)
+}
+
+/// Reads a file of weights of any name: PyTorch's, which is a zip archive, or safetensors.
+fn one_file(path: &Path) -> Result<Tensors, Error> {
+    match format(path) {
+        Some(format) if format.contains("read_torch") => Ok(read_torch(path)?),
+        Some(format) if !format.contains("read_tensors") => Err(Error::broken(path, file_in_place(path))),
+        _ => Ok(read_tensors(path)?),
+    }
+}
+
+/// Returns what a file is, judging by its content, if it has a format in which people keep weights.
+fn format(path: &Path) -> Option<&'static str> {
+    let mut head = Vec::new();
+    let file = unisono::checkpoint::open_regular(path).ok()?;
+    file.take(1 << 16).read_to_end(&mut head).ok()?;
+    unisono::checkpoint::file_format(&head)
+}
+
+/// Returns the file of weights of a directory that has no more than one, whatever it is called.
+fn only(dir: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(dir).ok()?.flatten().map(|entry| entry.path());
+    let is_weights = |path: &PathBuf| {
+        let end = path.extension().and_then(|end| end.to_str());
+        end.is_some_and(|end| ["safetensors", "pt", "pth"].contains(&end))
+    };
+    let mut found = entries.filter(is_weights);
+    found.next().filter(|_| found.next().is_none())
 }
 
 /// Reads the shards of an index, and checks that they hold what it says, and nothing else.
@@ -118,14 +154,8 @@ fn nothing(dir: &Path) -> String {
         .find_map(|name| KNOWN.iter().find(|(end, _)| name.ends_with(end)).map(|(_, kind)| (name, kind)));
     // The content tells where the name does not.
     let text = [".json", ".txt", ".md"];
-    let format = |name: &str| {
-        let is_text = text.iter().any(|end| name.ends_with(end));
-        let mut head = Vec::new();
-        let file = unisono::checkpoint::open_regular(&dir.join(name)).ok().filter(|_| !is_text)?;
-        file.take(1 << 16).read_to_end(&mut head).ok()?;
-        unisono::checkpoint::file_format(&head)
-    };
-    let known = names.iter().find_map(|name| Some((name, format(name)?)));
+    let mut others = names.iter().filter(|name| !text.iter().any(|end| name.ends_with(end)));
+    let known = others.find_map(|name| Some((name, format(&dir.join(name))?)));
     if let (None, Some((name, format))) = (found, known) {
         return format!("has neither {WEIGHTS} nor {INDEX} nor {TORCH}; {name} is {format}");
     }
@@ -139,11 +169,6 @@ fn nothing(dir: &Path) -> String {
 
 /// Says what a file is that was given in place of a directory.
 pub(crate) fn file_in_place(path: &Path) -> String {
-    let mut head = Vec::new();
-    let read = unisono::checkpoint::open_regular(path)
-        .and_then(|file| file.take(1 << 16).read_to_end(&mut head))
-        .ok();
-    let format = read.and_then(|_| unisono::checkpoint::file_format(&head));
-    let format = format.map(|format| format!("; it is {format}")).unwrap_or_default();
+    let format = format(path).map(|format| format!("; it is {format}")).unwrap_or_default();
     format!("is a file, and the directory with {CONFIG} is opened{format}")
 }

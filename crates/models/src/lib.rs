@@ -15,8 +15,12 @@ pub use architectures::decoder::{Decoder, DecoderSizes, Reader};
 pub use architectures::distilbert::DistilBert;
 pub use architectures::gpt2::Gpt2;
 pub use architectures::llama::Llama;
+pub use architectures::mobilenet::MobileNetV2;
 pub use architectures::resnet::ResNet;
+pub use architectures::t5::T5;
+pub use architectures::unet::UNet;
 pub use architectures::vit::Vit;
+pub use architectures::whisper::Whisper;
 pub use config::Config;
 pub use error::Error;
 #[cfg(feature = "tokenizers")]

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use serde_json::json;
 use unisono::checkpoint::{Pattern, Plan, Tensor, Tensors, read_tensors, write_model_of_format, write_whole};
-use unisono::{Context, INPUT, Initializer, Model, OUTPUT, Outputs, Trainer, Var};
+use unisono::{Context, Initializer, Model, OUTPUT, Outputs, Trainer, Var};
 
 use crate::architectures::Architecture;
 use crate::config::Config;
 use crate::error::Error;
 use crate::files::read;
-use crate::pretrained::{MASK, Pretrained};
+use crate::pretrained::Pretrained;
 
 const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";
@@ -145,7 +145,7 @@ impl<M: Architecture> Adapted<M> {
                 let layer = name.strip_suffix(".weight").filter(|layer| layers.contains(*layer));
                 if layer.is_some() { adapted::<M>(cx, weight, rank, factor) } else { weight.clone() }
             });
-            let logits = architecture.forward(cx, &x[INPUT], x.get(MASK));
+            let logits = architecture.forward(cx, x);
             Outputs::new().with(OUTPUT, &logits)
         })
     }

@@ -65,7 +65,8 @@ fn searches_as_transformers<M: Decoder>(name: &str) {
     let Expected { prompts, beams, .. } = expected(name);
     for Search { beams, stop, tokens } in beams {
         let settings = Generate::new().most(24).beams(beams).stop(stop);
-        // Each prompt of the last batches is searched alone, and without a cache the whole text is read again.
+        // Each prompt of the last batches is searched alone, and without a cache the whole text is read
+        // again.
         let cases = [
             (settings.clone(), 1, 10),
             (settings.clone().batch(beams), 2, 3),

@@ -10,6 +10,7 @@ mod gpu_report;
 mod killed;
 mod loggers;
 mod mnist_cnn;
+mod one_screen;
 mod onnx;
 mod precision;
 #[cfg(unix)]

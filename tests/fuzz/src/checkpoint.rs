@@ -292,6 +292,16 @@ pub(crate) fn plan(_: &Scratch, bytes: &[u8]) {
             ["only", pattern] => plan = plan.only(pattern),
             ["ignore", pattern] => plan = plan.ignore(pattern),
             ["partial"] => plan = plan.partial(),
+            ["except", pattern] => plan = plan.except(pattern),
+            ["transpose", pattern] => plan = plan.transpose(pattern),
+            ["permute", pattern, ..] => plan = plan.permute(pattern, &shape(2)),
+            ["reshape", pattern, ..] => plan = plan.reshape(pattern, &shape(2)),
+            ["split", pattern, ref into @ ..] => plan = plan.split(pattern, 0, into),
+            ["cut", pattern, into, ..] => {
+                let parts: Vec<(&str, usize)> = shape(3).into_iter().map(|length| (into, length)).collect();
+                plan = plan.split_lengths(pattern, 1, &parts);
+            }
+            ["merge", into, ref from @ ..] => plan = plan.merge(from, 0, into),
             ["names"] => plan = plan.keras_names(),
             ["keras"] => keras = Some(keras.unwrap_or_default()),
             ["flattened", pattern, ..] => {
@@ -311,6 +321,13 @@ pub(crate) fn plan(_: &Scratch, bytes: &[u8]) {
             tensors.iter().for_each(|(name, tensor)| assert_eq!(Some(tensor.info()), model.get(name)));
         }
         Err(error) => drop(error.to_string()),
+    }
+    if let Ok(arranged) = plan.arrange(&file) {
+        let shapes = file.iter().map(|(name, tensor)| (name.clone(), tensor.info().clone())).collect();
+        match plan.revert(&arranged, &shapes) {
+            Ok(back) => back.iter().for_each(|(name, tensor)| assert_eq!(Some(tensor), file.get(name))),
+            Err(error) => drop(error.to_string()),
+        }
     }
 }
 

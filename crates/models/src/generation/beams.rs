@@ -111,8 +111,8 @@ impl Beams {
         self.is_open = self.finished.iter().any(|finished| best > limit(finished));
     }
 
-    /// Returns the likeliest continuations: their beams, tokens and scores, the likeliest first. Of equal ones
-    /// the first beam and the smaller token come first.
+    /// Returns the likeliest continuations: their beams, tokens and scores, the likeliest first. Of equal
+    /// ones the first beam and the smaller token come first.
     fn likeliest(&self, logits: &[Vec<f32>], most: usize) -> Vec<(usize, i32, f64)> {
         let mut all = Vec::new();
         for (at, beam) in self.running.iter().enumerate() {
