@@ -1,5 +1,5 @@
-//! Fine-tunes a vision transformer that knows the digits 0 to 4 (`data/make_vit.py`) to tell 5 to 9 apart,
-//! from few samples: its patches frozen, the upper block faster than the lower one, and a new head.
+//! Fine-tunes a vision transformer that knows the digits 0 to 4 (`data/make_vit.py`) to tell 5 to 9 apart:
+//! its patches frozen, the upper block faster than the lower one, and a new head.
 //!
 //!     cargo run --release -p unisono-examples --bin fine_tune_image -- --replicas 2 --save tuned
 
@@ -36,14 +36,13 @@ fn main() -> ExitCode {
 fn fine_tune_image(flags: Flags) -> Result<(), Error> {
     let run = flags.run.settle(DEFAULTS)?;
     let base = Pretrained::<Vit>::open(data(flags.model.as_deref(), "vit"))?;
-    // A fifth is trained on, and the rest is the validation set.
     let digits = run.loader(digits_of(5..10, &[1, 8, 8])?).shuffle(run.seed);
-    let (held_out, train) = digits.validation_split(0.2)?;
+    let (train, held_out) = digits.validation_split(0.2)?;
     let train = train.shuffle(run.seed);
 
-    let optimizer = Groups::new(AdamW::new(4e-3))
-        .group(|name| name.starts_with("vit.encoder.layer.1."), AdamW::new(2e-3))
-        .group(|name| name.starts_with("vit.encoder.layer.0."), AdamW::new(1e-3))
+    let optimizer = Groups::new(AdamW::new(2e-3))
+        .group(|name| name.starts_with("vit.encoder.layer.1."), AdamW::new(1e-3))
+        .group(|name| name.starts_with("vit.encoder.layer.0."), AdamW::new(5e-4))
         .freeze(|name| name.starts_with("vit.embeddings."));
     let builder = Trainer::builder(base.model()).optimizer(optimizer).metric(Accuracy);
     // The head starts anew: it knows other classes.

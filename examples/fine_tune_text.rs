@@ -1,6 +1,6 @@
 //! Fine-tunes a DistilBERT that knows how words follow each other (`data/make_distilbert.py`) to tell good
-//! reviews from bad ones, from a few of them: in batches of similar length, its words frozen, and the rate
-//! halved from each block to the one below.
+//! reviews from bad ones, from a few of them: in batches of similar length, its positions frozen, and the
+//! rate halved from each block to the one below.
 //!
 //!     cargo run --release -p unisono-examples --bin fine_tune_text -- --replicas 2 --save tuned
 
@@ -53,10 +53,10 @@ fn fine_tune_text(flags: Flags) -> Result<(), Error> {
     };
     let (train, held_out) = (loader(0..LABELLED)?.shuffle(run.seed), loader(SEEN..texts.len())?);
 
-    let optimizer = Groups::new(AdamW::new(4e-3))
-        .group(|name| name.starts_with("distilbert.transformer.layer.1."), AdamW::new(2e-3))
-        .group(|name| name.starts_with("distilbert.transformer.layer.0."), AdamW::new(1e-3))
-        .freeze(|name| name.starts_with("distilbert.embeddings."))
+    let optimizer = Groups::new(AdamW::new(2e-3))
+        .group(|name| name.starts_with("distilbert.transformer.layer.1."), AdamW::new(1e-3))
+        .group(|name| name.starts_with("distilbert.transformer.layer.0."), AdamW::new(5e-4))
+        .freeze(|name| name.starts_with("distilbert.embeddings.position"))
         .clip_norm(1.0);
     let builder = Trainer::builder(base.model()).optimizer(optimizer).metric(Accuracy);
     let mut trainer = run.train_from(builder, &train, &held_out, |trainer| Ok(base.load(trainer)?))?;
