@@ -9,6 +9,7 @@
 //! | the models of benchmarks, and noise to train them on | [`Model`] |
 //! | a text for models of characters | [`Text`], [`TextFlags`] |
 //! | the data that several programs train on | [`pictures`], [`Run::digit_pictures`], [`Reviews`], [`MnistFlags`] |
+//! | digits of some classes | [`digits_of`] |
 //! | the parameters of a paper's network | [`published`] |
 
 mod digits;
@@ -33,6 +34,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use unisono::Trainer;
 
+pub use digits::digits_of;
 pub use flags::{Defaults, RunFlags};
 pub use interrupt::{Interrupted, signals};
 pub use machines::{ClusterFlag, print_line};

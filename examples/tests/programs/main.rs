@@ -4,6 +4,7 @@ mod adapters;
 mod bad_input;
 mod bench;
 mod checkpoint;
+mod fine_tune;
 mod generate;
 mod gpu_report;
 mod killed;

@@ -9,7 +9,7 @@ use flate2::Crc;
 use sha2::{Digest, Sha256};
 use unisono_checkpoint::{
     Export, Info, Keras, Plan, Store, Tensor, TensorDType, Tensors, export_model, inspect, list, load,
-    newest, parse_tensors, parse_torch, read_export, read_tensors, read_torch,
+    newest, parse_keras, parse_tensors, parse_torch, read_export, read_keras, read_tensors, read_torch,
 };
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
@@ -51,12 +51,34 @@ pub(crate) fn torch(scratch: &Scratch, bytes: &[u8]) {
     assert_eq!(read.is_ok(), read_torch(&path).is_ok());
 }
 
+/// Reads a file of Keras: HDF5, an archive, or one whose weights or description the bytes are.
+pub(crate) fn keras(scratch: &Scratch, bytes: &[u8]) {
+    const CONFIG: &[u8] = br#"{"class_name":"Dense","config":{"name":"dense"}}"#;
+    const WEIGHTS: &str = "model.weights.h5";
+    let (flags, rest) = flags(bytes);
+    let file = match flags & 3 {
+        1 => stored(&[("config.json", CONFIG), (WEIGHTS, rest)]),
+        2 => stored(&[("config.json", rest), (WEIGHTS, b"\x89HDF\r\n\x1a\n")]),
+        _ => rest.to_vec(),
+    };
+    let path = scratch.file("x", &file);
+    let keras = if flags & 4 == 0 { Keras::new() } else { Keras::new().flattened("*/kernel", [1, 2, 2]) };
+    let read = parse_keras(&path, &file, &keras);
+    let again = read_keras(&path, &keras);
+    assert_eq!(read.map_err(|error| error.to_string()), again.map_err(|error| error.to_string()));
+}
+
 /// Returns an archive of a pickle and two storages.
 fn archive(pickle: &[u8]) -> Vec<u8> {
+    stored(&[("x/data.pkl", pickle), ("x/data/0", &[0; 96]), ("x/data/1", &[1; 4])])
+}
+
+/// Returns an archive of files that are not packed.
+fn stored(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
-    for (name, bytes) in [("data.pkl", pickle), ("data/0", &[0; 96]), ("data/1", &[1; 4])] {
+    for (name, bytes) in files {
         let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
-        zip.start_file(format!("x/{name}"), options).expect("memory");
+        zip.start_file(*name, options).expect("memory");
         zip.write_all(bytes).expect("memory");
     }
     zip.finish().expect("memory").into_inner()
