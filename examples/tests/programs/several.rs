@@ -120,7 +120,7 @@ fn a_run_that_makes_its_own_samples_is_resumed() {
     };
     // An earlier checkpoint may stay until an audit trusts a later one.
     for out in ["whole", "parts"] {
-        let all = unisono::checkpoint::list(&dir.path().join(out)).unwrap().into_iter();
+        let all = unisono::checkpoint::list(dir.path().join(out)).unwrap().into_iter();
         let mut kept: Vec<String> = all.map(|(step, _)| format!("replay-{step}.safetensors")).collect();
         kept.sort();
         assert!(kept.contains(&"replay-750.safetensors".to_owned()), "{out}: {kept:?}");
