@@ -227,7 +227,7 @@ fn what_does_not_fit_is_named() {
     let error = refused(measured.metric_of("prize", R2));
     assert!(error.contains("the model has no output \"prize\", only price"), "{error}");
     let error = refused(on(one("height", "numbers")).loss_of("height", MeanSquaredError, 1.0));
-    assert!(error.contains("this name, which the output \"height\" is compared with, got"), "{error}");
+    assert!(error.contains("which the output \"height\" is compared with (loss_between and"), "{error}");
     let error = refused(on(one("price", "numbers")).loss_of("sold", MeanSquaredError, 1.0));
     assert!(error.contains("the model has no output \"sold\", only price"), "{error}");
     let error = refused(on(one("price", "numbers")).loss(MeanSquaredError));

@@ -157,7 +157,7 @@ fn mistakes() -> Vec<(&'static str, String, &'static [&'static str])> {
         ),
         ("a rate in percent", layer("x", Dropout::new(30.0)), &["dropout", "30"]),
         ("no units", layer("x", Dense::new(0)), &["dense", "0"]),
-        ("a gated unit without steps", layer("picture", Gru::new(4)), &["gru", "[B, 1, 8, 8]"]),
+        ("a gated unit without steps", layer("x", Gru::new(4)), &["gru", "[B, 6]"]),
         // Losses, metrics and settings.
         (
             "a loss of no output",
