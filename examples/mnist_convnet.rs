@@ -1,5 +1,5 @@
-//! Keras's example [`mnist_convnet`](https://keras.io/examples/vision/mnist_convnet/): its network, its
-//! settings, and the accuracy that its page shows on MNIST's test images, 99.2 %.
+//! Keras's example [`mnist_convnet`](https://keras.io/examples/vision/mnist_convnet/): its network and
+//! its settings. The page shows 99.2 % on MNIST's test images.
 //!
 //!     cargo run --release -p unisono-examples --bin mnist_convnet -- --data MNIST
 

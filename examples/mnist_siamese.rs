@@ -1,5 +1,5 @@
 //! Keras's classic example `mnist_siamese`: one tower sees two images, and their codes are close if both show
-//! the same digit. 97.2 % of the pairs of test images are told apart correctly.
+//! the same digit. The published accuracy on pairs of test images is 97.2 %.
 //!
 //!     cargo run --release -p unisono-examples --bin mnist_siamese -- --data MNIST
 

@@ -279,7 +279,7 @@ impl<M: Architecture> Pretrained<M> {
     }
 }
 
-/// Says that a file is of another model, where no `config.json` says of which.
+/// Says that a file holds another model. There is no `config.json` to name that model.
 fn undescribed<M: Architecture>(found: &Tensors) -> String {
     let some: Vec<&str> = found.keys().take(4).map(String::as_str).collect();
     let kind = M::MODEL_TYPE;

@@ -13,9 +13,9 @@ use crate::generation::{Generate, Generator};
 use crate::lora::{Adapted, Lora};
 use crate::pretrained::Pretrained;
 
-/// Settings of a trainer that starts from a pretrained model: those of a [`Builder`], of which the most used
-/// are here and [`settings`](Self::settings) has all. [`Pretrained::trainer`] and [`Adapted::trainer`] return
-/// one.
+/// Settings of a trainer that starts from a pretrained model. The most used settings have methods here;
+/// [`settings`](Self::settings) sets any other of a [`Builder`]. [`Pretrained::trainer`] and
+/// [`Adapted::trainer`] return one.
 #[must_use]
 pub struct TunerBuilder<M> {
     start: Start<M>,

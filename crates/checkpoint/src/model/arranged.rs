@@ -25,7 +25,7 @@ enum Made {
     Permuted(Arc<Arranged>, Vec<usize>),
     /// A part of an axis, from this place on.
     Part { of: Arc<Arranged>, axis: usize, start: usize },
-    /// Tensors one behind the other along an axis.
+    /// The concatenation of tensors along an axis.
     Joined(Vec<Arc<Arranged>>, usize),
 }
 
@@ -119,7 +119,7 @@ impl Arranged {
         Ok(lengths.into_iter().map(part).collect())
     }
 
-    /// Puts tensors one behind the other along an axis.
+    /// Concatenates tensors along an axis.
     pub fn joined(parts: Vec<Self>, axis: usize) -> Result<Self, String> {
         let Some((first, rest)) = parts.split_first() else { return Err("there are no parts".into()) };
         let mut shape = first.shape.clone();

@@ -99,8 +99,8 @@ fn rows_kernel(
     Some(Bound { lanes: 4, ..writer.finish::<ReduceParams>(name, &body) })
 }
 
-/// Returns the statements that say which four results an invocation computes and of which chunk, and those
-/// that store them.
+/// Returns two lists of statements. The first finds the four results that an invocation computes, and their
+/// chunk. The second stores the results.
 fn placed(writer: &mut Writer<'_>, root: NodeId, chunked: bool) -> (&'static str, String) {
     writer.indent = "    ".into();
     if chunked {

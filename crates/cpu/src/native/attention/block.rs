@@ -13,11 +13,11 @@ type Columns = [Lanes; MOST_WIDTH as usize];
 
 /// The memory that a block takes beside its tile.
 pub(super) struct Scratch {
-    /// The own places of two operands, a column of them behind the other.
+    /// The own places of two operands, in columns: all of the first, then all of the second.
     own: [Columns; 2],
-    /// The rows of two operands in a block, one behind the other.
+    /// The rows of two operands in a block: all of the first, then all of the second.
     rows: [Columns; 2],
-    /// The sums of two results, a column of own places behind the other.
+    /// The sums of two results, in columns of own places.
     sums: [Columns; 2],
 }
 
