@@ -7,9 +7,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use unisono::checkpoint::{Plan, WeightPrecision};
-use unisono::data::{Column, Csv, Memory};
 use unisono::{Accuracy, AdamW, BatchNorm, Dense, Phase, Relu, Sequential, Trainer};
-use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, data, program, say};
+use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, digits_of, program, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 12, global_batch: 32, shards: 8, seed: 42 };
 /// The epochs in which the head is trained alone.
@@ -29,10 +28,8 @@ fn main() -> ExitCode {
 
 fn fine_tune(flags: Flags) -> Result<(), Error> {
     let run = flags.run.settle(DEFAULTS)?;
-    let digits = Csv::new(data(None, "digits.csv.gz")).label(Column::Last).read()?;
-
     // What was trained before, here on other digits, with any program: a safetensors file.
-    let known = run.loader(of_classes(&digits, 0..5)?).shuffle(1);
+    let known = run.loader(digits_of(0..5, &[64])?).shuffle(1);
     let mut before = Trainer::builder(network())
         .optimizer(AdamW::new(2e-3))
         .seed(1)
@@ -43,7 +40,7 @@ fn fine_tune(flags: Flags) -> Result<(), Error> {
     before.export(&base, WeightPrecision::F32)?;
 
     // A fifth of the others is trained on, and the rest is held out.
-    let new = run.loader(of_classes(&digits, 5..10)?).shuffle(run.seed);
+    let new = run.loader(digits_of(5..10, &[64])?).shuffle(run.seed);
     let (held_out, train) = new.validation_split(0.2)?;
     let (train, held_out) = (train.shuffle(run.seed), held_out);
     let head =
@@ -66,16 +63,6 @@ fn fine_tune(flags: Flags) -> Result<(), Error> {
     // The claim is not checked for shorter runs.
     let whole = trainer.history().len() >= DEFAULTS.epochs as usize;
     if whole { claim("accuracy on the validation set of the other digits", accuracy, 0.9) } else { Ok(()) }
-}
-
-/// Returns the digits of some classes, whose labels count from 0.
-fn of_classes(digits: &Memory, classes: std::ops::Range<i32>) -> Result<Memory, Error> {
-    let (x, y) = (digits.array("x").and_then(|x| x.as_f32()), digits.array("y").and_then(|y| y.as_i32()));
-    let (x, y) = x.zip(y).ok_or("digits without pixels or labels")?;
-    let rows: Vec<usize> = (0..y.len()).filter(|&row| classes.contains(&y[row])).collect();
-    let pixels: Vec<f32> = rows.iter().flat_map(|row| &x[row * 64..][..64]).map(|x| x / 16.0).collect();
-    let labels: Vec<i32> = rows.iter().map(|&row| y[row] - classes.start).collect();
-    Ok(Memory::labelled(pixels, [64], labels)?)
 }
 
 fn network() -> Sequential {

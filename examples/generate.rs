@@ -1,10 +1,9 @@
 //! Writes with a GPT-2 or Llama from its directory, as Hugging Face's hub has it.
 //!
-//!     cargo run --release -p unisono-examples --bin generate -- --model gpt2/ --prompts prompts.txt --most
-//! 64
+//!     cargo run --release -p unisono-examples --bin generate -- --model gpt2/ --prompts prompts.txt
 //!
-//! A line of the prompts is a text, or the ids of its tokens: `[464, 3290]`. Texts need the feature
-//! `tokenizers` (`--features tokenizers`) and the directory's `tokenizer.json`.
+//! A line of the prompts is a text, or the ids of its tokens: `[464, 3290]`. Texts need the directory's
+//! `tokenizer.json`.
 
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
@@ -12,6 +11,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use unisono::data::Tokenizer;
 use unisono::gpu::Arithmetic;
 use unisono::{Predictor, PredictorBuilder};
 use unisono_examples::{Error, program, say};
@@ -119,25 +119,15 @@ impl Flags {
     }
 }
 
-/// The model's tokenizer, where it has one and this program can read it.
+/// The model's tokenizer, where it has one.
 struct Words {
-    #[cfg(feature = "tokenizers")]
-    tokenizer: Option<unisono::data::Tokenizer>,
+    tokenizer: Option<Tokenizer>,
 }
 
 impl Words {
     fn open(model: &Path) -> Result<Self, Error> {
-        #[cfg(feature = "tokenizers")]
-        {
-            let path = model.join("tokenizer.json");
-            let tokenizer = path.exists().then(|| unisono::data::Tokenizer::open(path)).transpose()?;
-            Ok(Self { tokenizer })
-        }
-        #[cfg(not(feature = "tokenizers"))]
-        {
-            let _ = model;
-            Ok(Self {})
-        }
+        let path = model.join("tokenizer.json");
+        Ok(Self { tokenizer: path.exists().then(|| Tokenizer::open(path)).transpose()? })
     }
 
     /// Reads a prompt from each line that is not blank.
@@ -153,27 +143,14 @@ impl Words {
         if prompts.is_empty() { Err(named(&"it has no prompts").into()) } else { Ok(prompts) }
     }
 
-    #[cfg(feature = "tokenizers")]
     fn ids(&self, text: &str) -> Result<Vec<i32>, Error> {
         let tokenizer = self.tokenizer.as_ref();
-        Ok(tokenizer
-            .ok_or("the model's directory has no tokenizer.json: give ids, such as [464, 3290]")?
-            .encode(text)?)
-    }
-
-    #[cfg(not(feature = "tokenizers"))]
-    fn ids(&self, _: &str) -> Result<Vec<i32>, Error> {
-        Err("a text, and this program was built without the feature tokenizers: give ids, such as [464, 3290]".into())
+        let none = "the model's directory has no tokenizer.json: give ids, such as [464, 3290]";
+        Ok(tokenizer.ok_or(none)?.encode(text)?)
     }
 
     /// Returns the text of some ids, where there is a tokenizer.
     fn text(&self, ids: &[i32]) -> Result<Option<String>, Error> {
-        #[cfg(feature = "tokenizers")]
-        return Ok(self.tokenizer.as_ref().map(|tokenizer| tokenizer.decode(ids)).transpose()?);
-        #[cfg(not(feature = "tokenizers"))]
-        {
-            let _ = ids;
-            Ok(None)
-        }
+        Ok(self.tokenizer.as_ref().map(|tokenizer| tokenizer.decode(ids)).transpose()?)
     }
 }

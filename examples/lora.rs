@@ -41,7 +41,7 @@ fn lora(flags: Flags) -> Result<(), Error> {
     let (train, held_out) = (run.loader(train).shuffle(run.seed), run.loader(held_out));
 
     let base = Pretrained::<Gpt2>::open(data(flags.model.as_deref(), "gpt2"))?;
-    let adapted = base.clone().with(Lora::rank(8).scale(16.0).on("*.c_attn").on("*.c_proj").on("*.c_fc"))?;
+    let adapted = base.clone().with(Lora::rank(8).scale(16.0).on("*.c_attn").on("*.c_proj").on("*.c_fc"));
     let optimizer = AdamW::new(5e-3).clip_norm(1.0).freeze(Lora::freezes);
     let builder = Trainer::builder(adapted.model()).optimizer(optimizer);
     let mut trainer = run.train_from(builder, &train, &held_out, |trainer| Ok(adapted.load(trainer)?))?;
@@ -50,7 +50,7 @@ fn lora(flags: Flags) -> Result<(), Error> {
     let merged = adapted.merged(&weights)?;
     if let Some(dir) = &flags.save {
         adapted.save_adapter(dir.join("adapter"), &weights)?;
-        base.save_pretrained(dir.join("merged"), &merged)?;
+        base.with_weights(merged.clone())?.save_pretrained(dir.join("merged"))?;
     }
     let settings = Generate::new().most(48).temperature(0.7).seed(run.seed);
     let mut generator = base.generator_with(Predictor::builder().replicas(1), &merged, settings)?;

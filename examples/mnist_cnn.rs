@@ -11,11 +11,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
-use unisono::data::{Array, Arrays, ImageFolder, Loader, Source, Subset, channels_first, rescale};
+use unisono::data::{ImageFolder, Loader, Source, channels_first, rescale};
 use unisono::{
     Accuracy, AdamW, BatchNorm, Conv2d, Dense, Dropout, Flatten, MaxPool2d, Relu, Sequential, Trainer,
 };
-use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, program, say};
+use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, mnist, part, program, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 3, global_batch: 64, shards: 8, seed: 42 };
 
@@ -44,11 +44,11 @@ fn mnist_cnn(flags: Flags) -> Result<(), Error> {
     let run = flags.run.settle(DEFAULTS)?;
     let [train, test] = match (&flags.data, &flags.images) {
         (_, Some(dir)) => [pictures(&dir.join("train"))?, pictures(&dir.join("test"))?],
-        (Some(dir), None) => [arrays(dir, "train")?, arrays(dir, "t10k")?],
+        (Some(dir), None) => [mnist(dir, "train")?, mnist(dir, "t10k")?],
         (None, None) => return Err("no data: --data DIR or --images DIR".into()),
     };
     let samples = train.len().min(flags.train_samples.unwrap_or(u64::MAX));
-    let first = Subset::new(train, (0..samples).collect::<Vec<_>>())?;
+    let first = part(&train, 0..samples)?;
     // Turns [28, 28] or [28, 28, 1] into [1, 28, 28].
     let prepared = |loader: Loader| {
         loader
@@ -83,16 +83,6 @@ fn mnist_cnn(flags: Flags) -> Result<(), Error> {
         (10_000.., 1..) => claim("accuracy on the test images", accuracy, 0.95),
         _ => Ok(()),
     }
-}
-
-/// Returns the images and labels of a part of MNIST.
-fn arrays(dir: &Path, part: &str) -> Result<Arc<dyn Source>, Error> {
-    let array = |name: String| {
-        let (plain, packed) = (dir.join(&name), dir.join(format!("{name}.gz")));
-        Array::idx(if plain.exists() { plain } else { packed })
-    };
-    let images = array(format!("{part}-images-idx3-ubyte"))?;
-    Ok(Arc::new(Arrays::labelled(images, array(format!("{part}-labels-idx1-ubyte"))?)?))
 }
 
 /// Returns pictures of MNIST's size from directories, one for each class.

@@ -13,8 +13,17 @@ use super::{Flags, command, run};
 
 /// PyTorch's program.
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/peers/torch/step.py");
-/// The models that take milliseconds on a CPU.
-const MODELS: [Model; 6] = [Model::Mlp, Model::Wide, Model::Cnn, Model::Conv, Model::Lstm, Model::Gpt];
+/// The models that take less than a second on a CPU.
+const MODELS: [Model; 8] = [
+    Model::Mlp,
+    Model::Wide,
+    Model::Cnn,
+    Model::Conv,
+    Model::Lstm,
+    Model::Gpt,
+    Model::Resnet18,
+    Model::BertMini,
+];
 
 /// Prints the median time of a step of each model, here and in PyTorch, eager and compiled.
 pub fn measure(flags: &Flags, python: &Path) -> Result<(), Error> {

@@ -9,7 +9,11 @@ Its tokens are the bytes of the text in ascending order, as in the examples. The
 import pathlib
 
 import torch
+from tokenizers import Tokenizer, decoders
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
 from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 HERE = pathlib.Path(__file__).parent
 CONTEXT = 64
@@ -35,3 +39,10 @@ for step in range(250):
 print(f"{sum(p.numel() for p in model.parameters())} parameters, loss {loss.item():.3f}")
 model.save_pretrained(HERE / "gpt2")
 (HERE / "gpt2" / "generation_config.json").unlink(missing_ok=True)
+
+# The tokenizer: each of these bytes is a token.
+names = bytes_to_unicode()
+tokenizer = Tokenizer(BPE(vocab={names[byte]: id for id, byte in enumerate(characters)}, merges=[]))
+tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
+tokenizer.decoder = decoders.ByteLevel()
+tokenizer.save(str(HERE / "gpt2" / "tokenizer.json"))

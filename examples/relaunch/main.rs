@@ -44,7 +44,7 @@ const SOON: Duration = Duration::from_secs(30);
 /// The longest pause, unless a longer one is asked for.
 const MOST_PAUSE: Duration = Duration::from_secs(60);
 /// The deadline of a run that does not give one, in seconds.
-const WORLD_DEADLINE: u64 = 900;
+const CLUSTER_DEADLINE: u64 = 900;
 
 #[derive(Parser)]
 #[command(
@@ -220,8 +220,9 @@ fn start(flags: &Flags, asked: &Asked, plan: &Plan, start: (u32, bool)) -> Resul
     if start.1 {
         command.arg("--resume");
     }
-    let deadline = value(&flags.program, "--world-deadline").and_then(|text| text.parse().ok());
-    let deadline = Duration::from_secs(deadline.unwrap_or(WORLD_DEADLINE));
+    let named = ["--cluster-deadline", "--world-deadline"];
+    let deadline = named.iter().find_map(|flag| value(&flags.program, flag)?.parse().ok());
+    let deadline = Duration::from_secs(deadline.unwrap_or(CLUSTER_DEADLINE));
     let is_here = plan.hosts.iter().any(hostfile::Host::is_here);
     let every = Duration::from_secs(flags.ask_every);
     let watch = Watch::begin(

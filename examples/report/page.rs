@@ -186,7 +186,7 @@ fn steps(report: &Report) -> String {
         cells.extend(ways.iter().map(|(_, lines)| of(lines).unwrap_or_else(|| "-".into())));
         Some(cells)
     };
-    let all: Vec<Vec<String>> = Model::ALL.iter().filter_map(row).collect();
+    let all: Vec<Vec<String>> = Model::REPORTED.iter().filter_map(row).collect();
     if all.is_empty() { String::new() } else { format!("## Training steps\n\n{}", rows(&head, all)) }
 }
 

@@ -1,6 +1,8 @@
 //! The handwritten digits as pictures.
 
-use unisono::data::{Column, Csv, Loader};
+use std::ops::Range;
+
+use unisono::data::{Column, Csv, Loader, Memory};
 
 use crate::{Error, Run, data};
 
@@ -20,4 +22,18 @@ impl Run {
         });
         Ok(pictures.validation_split(0.2)?)
     }
+}
+
+/// Returns the digits of some classes, with pixels from 0 to 1 in this shape, and labels that count from 0.
+///
+/// # Errors
+/// The examples' file of digits cannot be read. The shape has not 64 pixels.
+pub fn digits_of(classes: Range<i32>, shape: &[usize]) -> Result<Memory, Error> {
+    let digits = Csv::new(data(None, "digits.csv.gz")).label(Column::Last).read()?;
+    let (x, y) = (digits.array("x").and_then(|x| x.as_f32()), digits.array("y").and_then(|y| y.as_i32()));
+    let (x, y) = x.zip(y).ok_or("digits without pixels or labels")?;
+    let rows: Vec<usize> = (0..y.len()).filter(|&row| classes.contains(&y[row])).collect();
+    let pixels: Vec<f32> = rows.iter().flat_map(|row| &x[row * 64..][..64]).map(|x| x / 16.0).collect();
+    let labels: Vec<i32> = rows.iter().map(|&row| y[row] - classes.start).collect();
+    Ok(Memory::labelled(pixels, shape, labels)?)
 }

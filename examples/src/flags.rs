@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
+use unisono::cluster::ClusterError;
 use unisono::gpu::Arithmetic;
-use unisono::world::WorldError;
-use unisono::{Precision, SavedRun, Trainer, World};
+use unisono::{Cluster, Precision, SavedRun, Trainer};
 
-use crate::{Error, Refused, Run, WorldFlag, claim, held_out_metric, say};
+use crate::{ClusterFlag, Error, Refused, Run, claim, held_out_metric, say};
 
 /// The flags of every program that trains. What belongs to a run (global batch, shards, seed) is optional: a
 /// resumed run takes it from its checkpoint.
@@ -34,11 +34,24 @@ pub struct RunFlags {
     pub replicas: Option<usize>,
     /// Machines that take part: mpi (those that mpirun or srun has started), alone (only this one), or auto
     /// (mpi if a launcher has started the program)
-    #[arg(long, value_name = "WORLD", value_enum, default_value_t, hide_possible_values = true)]
-    pub world: WorldFlag,
+    #[arg(
+        long,
+        alias = "world",
+        value_name = "CLUSTER",
+        value_enum,
+        default_value_t,
+        hide_possible_values = true
+    )]
+    pub cluster: ClusterFlag,
     /// End the run if a machine does not answer for this many seconds, also at the start [default: 900]
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
-    pub world_deadline: Option<u64>,
+    #[arg(
+        long,
+        alias = "world-deadline",
+        value_name = "SECONDS",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    pub cluster_deadline: Option<u64>,
     /// Print the output of all machines, each line with its rank and host [default: only the first machine
     /// prints]
     #[arg(long)]
@@ -192,14 +205,14 @@ impl RunFlags {
     /// It is an error if the directory belongs to an earlier run, if a flag differs from what the run to be
     /// resumed was started with, or if a checkpoint cannot be read.
     pub fn settle(&self, defaults: Defaults) -> Result<Run, Error> {
-        let world = self.world.connect(self.all_ranks, self.world_deadline.map(Duration::from_secs))?;
-        self.compare(&world)?;
+        let cluster = self.cluster.connect(self.all_ranks, self.cluster_deadline.map(Duration::from_secs))?;
+        self.compare(&cluster)?;
         let mut saved = None;
         if let Some(dir) = &self.out {
             if self.resume {
-                saved = SavedRun::newest(&unisono::share_newest(&world, dir)?)?;
+                saved = SavedRun::newest(&unisono::share_newest(&cluster, dir)?)?;
             } else {
-                refuse_earlier(&world, dir)?;
+                refuse_earlier(&cluster, dir)?;
             }
         }
         let saved = saved.as_ref().map(SavedRun::settings);
@@ -222,7 +235,7 @@ impl RunFlags {
             )?,
             epochs: self.epochs.unwrap_or(defaults.epochs),
             flags: self.clone(),
-            world,
+            cluster,
         })
     }
 }
@@ -230,7 +243,7 @@ impl RunFlags {
 impl RunFlags {
     /// Compares what all ranks must be given alike before anything else: flags that only some of them act on,
     /// and the folder that relative paths begin in.
-    fn compare(&self, world: &World) -> Result<(), Error> {
+    fn compare(&self, cluster: &Cluster) -> Result<(), Error> {
         let is_given = |given: bool| if given { "is given" } else { "is not given" }.to_owned();
         let number = |every: Option<u64>| every.map_or_else(|| is_given(false), |every| every.to_string());
         let mut own: Vec<(String, String)> = [
@@ -247,35 +260,37 @@ impl RunFlags {
         .into();
         // mpirun starts a rank in the home folder if its host lacks the folder that mpirun runs in.
         let paths = [&self.out, &self.trace, &self.onnx, &self.csv, &self.logdir];
-        if world.any("who has relative paths", paths.into_iter().flatten().any(|path| path.is_relative()))? {
+        if cluster
+            .any("who has relative paths", paths.into_iter().flatten().any(|path| path.is_relative()))?
+        {
             let folder = std::env::current_dir()?.display().to_string();
             own.push(("a relative path begins in the folder".to_owned(), folder));
         }
-        match world.compare(&own) {
-            Err(WorldError::Differs(text)) if text.contains(" folder ") => {
+        match cluster.compare(&own) {
+            Err(ClusterError::Differs(text)) if text.contains(" folder ") => {
                 Err(Refused(format!("{text}: make the folder on each host, or give paths that begin with /"))
                     .into())
             }
-            Err(error @ WorldError::Differs(_)) => Err(Refused(error.to_string()).into()),
+            Err(error @ ClusterError::Differs(_)) => Err(Refused(error.to_string()).into()),
             other => Ok(other?),
         }
     }
 }
 
 /// Refuses a new run in the directory of an earlier one, on all ranks if one has checkpoints there.
-fn refuse_earlier(world: &World, dir: &Path) -> Result<(), Error> {
-    let own = unisono::dir_of_rank(dir, world.rank());
+fn refuse_earlier(cluster: &Cluster, dir: &Path) -> Result<(), Error> {
+    let own = unisono::dir_of_rank(dir, cluster.rank());
     let holds = !unisono::checkpoint::list(&own)?.is_empty();
     let record = if holds { own.display().to_string() } else { String::new() };
-    let all = if world.is_alone() {
+    let all = if cluster.is_alone() {
         vec![(0, record.into_bytes())]
     } else {
-        world.gather("who has checkpoints", record.as_bytes())?
+        cluster.gather("who has checkpoints", record.as_bytes())?
     };
     let Some((rank, held)) = all.into_iter().find(|(_, held)| !held.is_empty()) else { return Ok(()) };
     let place = String::from_utf8_lossy(&held).into_owned();
     let dir = dir.display().to_string();
-    let whose = if world.is_alone() { String::new() } else { format!("{}: ", world.name(rank)) };
+    let whose = if cluster.is_alone() { String::new() } else { format!("{}: ", cluster.name(rank)) };
     let which = if place == dir { "holds".to_owned() } else { format!("{place} holds") };
     Err(Refused(format!(
         "{whose}--out {dir}: {which} the checkpoints of an earlier run; go on with it with --resume, or choose another \

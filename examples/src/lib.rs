@@ -4,19 +4,22 @@
 //! |---|---|
 //! | the first lines of every `main`: flags in, exit code out | [`program`] |
 //! | the flags of every program that trains | [`RunFlags`], settled with [`Defaults`] into a [`Run`] |
-//! | trainer, checkpoints and output of such a run | [`Run::train`] |
+//! | trainer, checkpoints and output of such a run | [`Run::train`], [`Run::train_by`] |
 //! | tables | [`table`] |
 //! | the models of benchmarks, and noise to train them on | [`Model`] |
 //! | a text for models of characters | [`Text`], [`TextFlags`] |
-//! | the data that several programs train on | [`pictures`], [`Run::digit_pictures`], [`Reviews`] |
+//! | the data that several programs train on | [`pictures`], [`Run::digit_pictures`], [`Reviews`], [`MnistFlags`] |
+//! | digits of some classes | [`digits_of`] |
 //! | the parameters of a paper's network | [`published`] |
 
 mod digits;
 mod flags;
 mod interrupt;
 mod machines;
+mod mnist;
 mod model;
 mod onnx;
+mod own_data;
 mod pictures;
 mod published;
 mod reviews;
@@ -31,9 +34,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use unisono::Trainer;
 
+pub use digits::digits_of;
 pub use flags::{Defaults, RunFlags};
 pub use interrupt::{Interrupted, signals};
-pub use machines::{WorldFlag, print_line};
+pub use machines::{ClusterFlag, print_line};
+pub use mnist::{MnistFlags, mnist, part};
 pub use model::Model;
 pub use pictures::pictures;
 pub use published::{ids, numbers, published};
@@ -151,4 +156,17 @@ pub fn held_out_loss(trainer: &Trainer) -> f64 {
 /// Returns an error if a program did not reach what it claims.
 pub fn claim(what: &str, got: f64, least: f64) -> Result<(), Error> {
     if got >= least { Ok(()) } else { Err(format!("{what} is {got:.4}, less than {least}").into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_reached_is_an_error() {
+        assert!(claim("accuracy", 0.9, 0.9).is_ok());
+        let error = |got: f64| claim("accuracy", got, 0.9).unwrap_err().to_string();
+        assert_eq!(error(0.89), "accuracy is 0.8900, less than 0.9");
+        assert_eq!(error(f64::NAN), "accuracy is NaN, less than 0.9");
+    }
 }

@@ -7,8 +7,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use unisono::World;
-use unisono::world::Problem;
+use unisono::Cluster;
+use unisono::cluster::Problem;
 
 use crate::Error;
 #[cfg(not(feature = "mpi"))]
@@ -16,7 +16,7 @@ use crate::Refused;
 
 /// The machines of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum WorldFlag {
+pub enum ClusterFlag {
     /// All that mpirun or srun has started, or this one if nobody has.
     #[default]
     Auto,
@@ -31,7 +31,7 @@ static PRINTS: OnceLock<Prints> = OnceLock::new();
 
 /// The machines of this process's run, until it ends. It is global because the process's exit code belongs to
 /// all of them: where one refuses to run, the others are to end with the same code.
-static WORLD: Mutex<Option<World>> = Mutex::new(None);
+static CLUSTER: Mutex<Option<Cluster>> = Mutex::new(None);
 
 struct Prints {
     /// What each line begins with.
@@ -40,41 +40,41 @@ struct Prints {
     lines: AtomicBool,
 }
 
-impl WorldFlag {
+impl ClusterFlag {
     /// Returns the machines of the run. With `all`, the lines of each are printed, each with its machine.
     /// `deadline` is the longest time to wait for another machine, from the start on.
     ///
     /// # Errors
     /// There is no MPI, it cannot be initialised, or the machines do not reach each other.
-    pub fn connect(self, all: bool, deadline: Option<Duration>) -> Result<World, Error> {
-        let world = self.open(deadline)?;
+    pub fn connect(self, all: bool, deadline: Option<Duration>) -> Result<Cluster, Error> {
+        let cluster = self.open(deadline)?;
         if let Some(deadline) = deadline {
-            world.set_deadline(deadline);
+            cluster.set_deadline(deadline);
         }
-        if !world.is_alone() {
-            let (first, name) = (world.is_first(), world.name(world.rank()));
+        if !cluster.is_alone() {
+            let (first, name) = (cluster.is_first(), cluster.name(cluster.rank()));
             let label = if all || !first { format!("{name}: ") } else { String::new() };
             let _ = PRINTS.set(Prints { label, lines: AtomicBool::new(all || first) });
-            *WORLD.lock().unwrap_or_else(PoisonError::into_inner) = Some(world.clone());
-            note_launch(&world);
+            *CLUSTER.lock().unwrap_or_else(PoisonError::into_inner) = Some(cluster.clone());
+            note_launch(&cluster);
         }
-        Ok(world)
+        Ok(cluster)
     }
 
     #[cfg(feature = "mpi")]
-    fn open(self, deadline: Option<Duration>) -> Result<World, Error> {
+    fn open(self, deadline: Option<Duration>) -> Result<Cluster, Error> {
         if self == Self::Alone || self == Self::Auto && !unisono::mpi::is_launched() {
-            return Ok(World::alone());
+            return Ok(Cluster::alone());
         }
-        let world = match deadline {
+        let cluster = match deadline {
             Some(deadline) => unisono::mpi::connect_within(deadline)?,
             None => unisono::mpi::connect()?,
         };
-        Ok(world)
+        Ok(cluster)
     }
 
     #[cfg(not(feature = "mpi"))]
-    fn open(self, _: Option<Duration>) -> Result<World, Error> {
+    fn open(self, _: Option<Duration>) -> Result<Cluster, Error> {
         let of = |name: &str| std::env::var(name).ok();
         // Slurm's PMIx gives the rank alone, and Slurm the number of tasks.
         let slurm = || of("PMIX_RANK").and_then(|_| of("SLURM_NTASKS"));
@@ -83,37 +83,37 @@ impl WorldFlag {
         if self == Self::Mpi || self == Self::Auto && several {
             return Err(Refused(format!(
                 "{}this program was built without the feature mpi: build it with --features mpi, or let each process train \
-                 on its own with --world alone",
+                 on its own with --cluster alone",
                 rank_before_mpi()
             ))
             .into());
         }
-        Ok(World::alone())
+        Ok(Cluster::alone())
     }
 }
 
 /// Says of how mpirun has started the run what would make it slow.
 #[cfg(feature = "mpi")]
-fn note_launch(world: &World) {
+fn note_launch(cluster: &Cluster) {
     use unisono::mpi;
-    if world.is_first() && mpi::is_bound() {
+    if cluster.is_first() && mpi::is_bound() {
         crate::say!("note: mpirun binds each rank to one core: start it with --bind-to none");
     }
-    let idle = mpi::idle_hosts(&mpi::given_hosts(), &world.hosts()).join(", ");
+    let idle = mpi::idle_hosts(&mpi::given_hosts(), &cluster.hosts()).join(", ");
     if !idle.is_empty() {
         let text = format!(
             "note: no rank is on {idle}: Open MPI counts the cores of a host without slots= in the hostfile, and \
              fills the first hosts; write slots=1 behind each host, or start it with --map-by ppr:1:node\n"
         );
         // Of the ranks whose machine mpirun runs on, the first one says it: another rank may be the first.
-        if world.local().0 == 0 {
+        if cluster.local().0 == 0 {
             let _ = stderr().write_all(text.as_bytes());
         }
     }
 }
 
 #[cfg(not(feature = "mpi"))]
-fn note_launch(_: &World) {}
+fn note_launch(_: &Cluster) {}
 
 /// Names this rank as launchers do, for a program without MPI: `rank 1 (hostb): `, or nothing if nobody has
 /// launched it.
@@ -127,9 +127,9 @@ fn rank_before_mpi() -> String {
 
 /// Ends this process's part of the run. If it refuses to run, the other machines hear the reason.
 pub(crate) fn leave(refusal: Option<String>) {
-    let world = WORLD.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some((world, why)) = world.zip(refusal) {
-        world.leave(Problem { why, is_refusal: true });
+    let cluster = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some((cluster, why)) = cluster.zip(refusal) {
+        cluster.leave(Problem { why, is_refusal: true });
     }
 }
 
@@ -139,8 +139,8 @@ pub(crate) fn label() -> &'static str {
 }
 
 /// Lets this process print from now on, if it is the first one of those that are left.
-pub(crate) fn follow(world: &World) {
-    if let Some(prints) = PRINTS.get().filter(|_| world.is_first()) {
+pub(crate) fn follow(cluster: &Cluster) {
+    if let Some(prints) = PRINTS.get().filter(|_| cluster.is_first()) {
         prints.lines.store(true, Ordering::Relaxed);
     }
 }

@@ -1,10 +1,10 @@
 //! The models that are measured, and the noise that they are trained on.
 
 use clap::ValueEnum;
-use unisono::data::{Draws, FieldDType, FieldSpec, Loader, Memory, Tokens, Width};
+use unisono::data::{Draws, FieldDType, FieldSpec, Loader, Memory, Tokens, Values, Width};
 use unisono::{
-    Conv2d, Dense, Embedding, Flatten, FromFn, GlobalAvgPool2d, Initializer, LayerNorm, Lstm, MaxPool2d,
-    Relu, Sequential, TransformerBlock,
+    BatchNorm, Conv2d, Dense, Embedding, Flatten, FromFn, GlobalAvgPool2d, Initializer, LayerNorm, Lstm,
+    MaxPool2d, MultiHeadAttention, Relu, Residual, Sequential, TransformerBlock,
 };
 
 use crate::Error;
@@ -13,6 +13,8 @@ use crate::Error;
 const BATCHES: usize = 8;
 /// The number of different characters in a text.
 const VOCABULARY: usize = 64;
+/// The number of different words in a text for BERT.
+const WORDS: usize = 30_522;
 
 /// A model that benchmarks measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -35,11 +37,30 @@ pub enum Model {
     Gpt100m,
     /// A 4096-4096-4096 perceptron at batch 4096 with AdamW: its products have 4096 rows, columns and steps
     Big,
+    /// ResNet-18 over 64 x 64, batch 16 with AdamW
+    Resnet18,
+    /// BERT-mini, which classifies texts: 4 blocks of width 256 with 4 heads, 30,522 words, 128 tokens,
+    /// batch 8 with AdamW
+    BertMini,
 }
 
 impl Model {
     /// All of them.
-    pub const ALL: [Self; 8] =
+    pub const ALL: [Self; 10] = [
+        Self::Mlp,
+        Self::Wide,
+        Self::Cnn,
+        Self::Lstm,
+        Self::Gpt,
+        Self::Conv,
+        Self::Gpt100m,
+        Self::Big,
+        Self::Resnet18,
+        Self::BertMini,
+    ];
+
+    /// Those that reports of GPUs measure.
+    pub const REPORTED: [Self; 8] =
         [Self::Mlp, Self::Wide, Self::Cnn, Self::Lstm, Self::Gpt, Self::Conv, Self::Gpt100m, Self::Big];
 
     /// Returns the model's name on the command line.
@@ -58,6 +79,8 @@ impl Model {
             Self::Conv => "CNN over 128 x 28 x 28 (conv 128, conv 128, dense 10)",
             Self::Gpt100m => "GPT over 1,024 tokens (12 causal blocks of width 768, 12 heads)",
             Self::Big => "4096-4096-4096 perceptron",
+            Self::Resnet18 => "ResNet-18 over 64 x 64",
+            Self::BertMini => "BERT-mini over 128 tokens (4 blocks of width 256, 4 heads)",
         }
     }
 
@@ -72,6 +95,8 @@ impl Model {
             Self::Conv => 32,
             Self::Gpt100m => 8,
             Self::Big => 4096,
+            Self::Resnet18 => 16,
+            Self::BertMini => 8,
         }
     }
 
@@ -99,6 +124,8 @@ impl Model {
             }
             Self::Gpt100m => gpt(12, 768, 12, 8192),
             Self::Big => Sequential::new().add(Dense::new(4096)).add(Relu).add(Dense::new(4096)),
+            Self::Resnet18 => resnet18(),
+            Self::BertMini => bert(4, 256, 4),
         }
     }
 
@@ -118,6 +145,8 @@ impl Model {
             Self::Conv => image(&[128, 28, 28]),
             Self::Gpt100m => text(1024),
             Self::Big => image(&[4096]),
+            Self::Resnet18 => image(&[3, 64, 64]),
+            Self::BertMini => vec![field("x", &[128], FieldDType::I32), field("y", &[], FieldDType::I32)],
         }
     }
 
@@ -131,6 +160,8 @@ impl Model {
             Self::Conv => self.images(batch, &[128, 28, 28]),
             Self::Gpt100m => self.text(batch, 1024),
             Self::Big => self.images(batch, &[4096]),
+            Self::Resnet18 => self.images(batch, &[3, 64, 64]),
+            Self::BertMini => self.labelled_text(batch, 128),
         }
     }
 
@@ -142,6 +173,16 @@ impl Model {
         Ok(Loader::new(Memory::labelled(pixels, dims, labels)?).batch(batch).threads(1))
     }
 
+    /// Returns a source of texts of `length` words with one of two labels each.
+    fn labelled_text(self, batch: usize, length: usize) -> Result<Loader, Error> {
+        let mut draws = Draws::of(0, "bench", "noise", 0, 0);
+        let samples = BATCHES * batch;
+        let words = (0..samples * length).map(|_| draws.range(0.0, WORDS as f32) as i32).collect();
+        let labels: Vec<i32> = (0..samples).map(|sample| (sample % 2) as i32).collect();
+        let text = Memory::new("x", [length], Values::I32(words))?.with("y", [], Values::I32(labels))?;
+        Ok(Loader::new(text).batch(batch).threads(1))
+    }
+
     /// Returns a source of windows of `context` characters. The target of each character is the next one.
     fn text(self, batch: usize, context: usize) -> Result<Loader, Error> {
         let mut draws = Draws::of(0, "bench", "noise", 0, 0);
@@ -150,6 +191,47 @@ impl Model {
         let windows = Tokens::in_memory("noise", text, Width::U8, context)?;
         Ok(Loader::new(windows).batch(batch).threads(1))
     }
+}
+
+/// Returns ResNet-18 with ten classes.
+fn resnet18() -> Sequential {
+    let normed = |channels: usize, kernel: usize, stride: usize| {
+        let conv = Conv2d::new(channels, kernel).padding(kernel / 2).stride(stride).no_bias();
+        Sequential::new().add(conv).add(BatchNorm::new())
+    };
+    let block = |channels, stride| {
+        let inner = normed(channels, 3, stride).add(Relu).add(normed(channels, 3, 1));
+        let block = Residual::new(inner);
+        let block = if stride > 1 { block.shortcut(normed(channels, 1, stride)) } else { block };
+        Sequential::new().add(block).add(Relu)
+    };
+    let stem = normed(64, 7, 2).add(Relu).add(MaxPool2d::new(3).stride(2).padding(1));
+    let body =
+        [(64, 1), (128, 2), (256, 2), (512, 2)].into_iter().fold(stem, |network, (channels, stride)| {
+            network.add(block(channels, stride)).add(block(channels, 1))
+        });
+    body.add(GlobalAvgPool2d).add(Dense::new(10))
+}
+
+/// Returns a BERT with two classes. Every token sees all others.
+fn bert(blocks: usize, width: usize, heads: usize) -> Sequential {
+    let small = Initializer::Normal(0.02);
+    let encoder = FromFn::new("encoder", move |cx, x| {
+        let positions = cx.parameter("positions", x.dims(), Initializer::Normal(0.02));
+        let mut h = cx.apply("norm", &LayerNorm::new(), &(x + positions));
+        for block in 0..blocks {
+            h = cx.within(&format!("block{block}"), "bert_block", |cx| {
+                let attended = cx.apply("attention", &MultiHeadAttention::new(heads), &h);
+                let h = cx.apply("norm1", &LayerNorm::new(), &(&h + attended));
+                let inner = cx.apply("linear1", &Dense::new(4 * width), &h).gelu();
+                let outer = cx.apply("linear2", &Dense::new(width), &inner);
+                cx.apply("norm2", &LayerNorm::new(), &(h + outer))
+            });
+        }
+        cx.apply("pooler", &Dense::new(width), &h.slice(1, 0..1).reshape(&[width])).tanh()
+    });
+    let embedded = Sequential::new().add(Embedding::new(WORDS, width).initializer(small));
+    embedded.add(encoder).add(Dense::new(2))
 }
 
 /// Returns a GPT with learned positions.

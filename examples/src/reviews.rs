@@ -23,18 +23,32 @@ impl Reviews {
     /// # Errors
     /// The file cannot be read, or a line, which the error names, has no label and tab.
     pub fn read(path: &Path, first: i32, longest: usize) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let (mut known, mut texts, mut labels) = (BTreeMap::new(), Vec::new(), Vec::new());
-        for (at, line) in text.lines().enumerate() {
-            let wrong = |problem: &str| format!("{}, line {}: {problem}", path.display(), at + 1);
-            let (label, words) = line.split_once('\t').ok_or_else(|| wrong("no tab behind a label"))?;
-            let words = words.split_whitespace().take(longest).map(|word| {
+        let (lines, labels) = Self::lines(path)?;
+        let mut known = BTreeMap::new();
+        let mut words = |text: &String| {
+            let words = text.split_whitespace().take(longest).map(|word| {
                 let next = first + known.len() as i32;
                 *known.entry(word.to_owned()).or_insert(next)
             });
-            texts.push(words.collect());
+            words.collect()
+        };
+        let texts = lines.iter().map(&mut words).collect();
+        Ok(Self { texts, labels, words: known.len() + first as usize })
+    }
+
+    /// Reads reviews as they are written, and their labels.
+    ///
+    /// # Errors
+    /// Those of [`Reviews::read`].
+    pub fn lines(path: &Path) -> Result<(Vec<String>, Vec<i32>), Error> {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let (mut texts, mut labels) = (Vec::new(), Vec::new());
+        for (at, line) in text.lines().enumerate() {
+            let wrong = |problem: &str| format!("{}, line {}: {problem}", path.display(), at + 1);
+            let (label, words) = line.split_once('\t').ok_or_else(|| wrong("no tab behind a label"))?;
+            texts.push(words.to_owned());
             labels.push(label.parse().map_err(|_| wrong(&format!("{label:?} is no label")))?);
         }
-        Ok(Self { texts, labels, words: known.len() + first as usize })
+        Ok((texts, labels))
     }
 }

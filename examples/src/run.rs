@@ -7,10 +7,10 @@ use std::io::{self, stdout};
 use std::path::{Path, PathBuf};
 
 use unisono::checkpoint::check_replaceable;
-use unisono::data::{Loader, Source};
+use unisono::data::{FieldSpec, Loader, Source};
 use unisono::{
-    BestBy, Builder, CsvLog, EarlyStopping, Identity, JsonLines, Precision, Progress, Saving, TensorBoard,
-    Trainer, Witness, World,
+    BestBy, Builder, Cluster, CsvLog, EarlyStopping, Identity, JsonLines, Precision, Progress, Saving,
+    TensorBoard, Trainer, Witness,
 };
 
 use crate::interrupt::{self, Interrupted};
@@ -30,7 +30,7 @@ pub struct Run {
     /// The precision of products.
     pub precision: Precision,
     /// The machines of the run.
-    pub world: World,
+    pub cluster: Cluster,
     pub(crate) flags: RunFlags,
 }
 
@@ -67,14 +67,7 @@ impl Run {
         held_out: &Loader,
         prepare: impl FnOnce(&mut Trainer) -> Result<(), Error>,
     ) -> Result<Trainer, Error> {
-        self.try_places()?;
-        let mut trainer = self.builder(builder).build(&train.fields()?)?;
-        prepare(&mut trainer)?;
-        say!("{}", trainer.summary());
-        trainer.notes().iter().for_each(|note| say!("note: {note}"));
-        if let Some(dir) = &self.flags.out {
-            self.open(dir, &mut trainer)?;
-        }
+        let mut trainer = self.start(builder, &train.fields()?, prepare)?;
         trainer.stop_on(&interrupt::stop()?);
         let before = trainer.steps();
         let sha256 = match self.fit_and_save(&mut trainer, train, held_out) {
@@ -84,19 +77,47 @@ impl Run {
                 return Err(error);
             }
         };
-        crate::machines::follow(trainer.world());
+        self.finish(trainer, &sha256, Some(held_out))
+    }
+
+    /// Builds the trainer of a run, says what it is, and resumes if the flags say so.
+    pub(crate) fn start(
+        &self,
+        builder: Builder,
+        fields: &[FieldSpec],
+        prepare: impl FnOnce(&mut Trainer) -> Result<(), Error>,
+    ) -> Result<Trainer, Error> {
+        self.try_places()?;
+        let mut trainer = self.builder(builder).build(fields)?;
+        prepare(&mut trainer)?;
+        say!("{}", trainer.summary());
+        trainer.notes().iter().for_each(|note| say!("note: {note}"));
+        if let Some(dir) = &self.flags.out {
+            self.open(dir, &mut trainer)?;
+        }
+        Ok(trainer)
+    }
+
+    /// Says how a run went, and writes what the flags ask for behind it.
+    pub(crate) fn finish(
+        &self,
+        mut trainer: Trainer,
+        sha256: &str,
+        held_out: Option<&Loader>,
+    ) -> Result<Trainer, Error> {
+        crate::machines::follow(trainer.cluster());
         say!("{}", trainer.report());
         let traced = self.trace(&mut trainer);
         say!("{} steps, state {sha256}", trainer.steps());
         print_identity(&trainer.identity());
         let mut told = Ok(());
-        if self.flags.json && self.world.is_first() {
-            let done = JsonLines::new(stdout()).done(trainer.steps(), trainer.history().last(), &sha256);
+        if self.flags.json && self.cluster.is_first() {
+            let done = JsonLines::new(stdout()).done(trainer.steps(), trainer.history().last(), sha256);
             told = done.map_err(|error| format!("standard output: {error}").into());
         }
-        let exported = match &self.flags.onnx {
-            Some(dir) => onnx::write(&mut trainer, held_out, dir),
-            None => Ok(()),
+        let exported = match (&self.flags.onnx, held_out) {
+            (Some(dir), Some(held_out)) => onnx::write(&mut trainer, held_out, dir),
+            _ => Ok(()),
         };
         // The run itself is told and saved: what could not be written behind it comes last.
         let mut problems = [told, traced, exported].into_iter().filter_map(Result::err);
@@ -115,7 +136,7 @@ impl Run {
         trainer.fit(train, Some(held_out), self.epochs)?;
         // A run that was asked to stop during its last step is complete.
         // Of several machines another one may have been asked.
-        let asked = interrupt::stop()?.is_asked() || !self.world.is_alone() && trainer.stopped().is_none();
+        let asked = interrupt::stop()?.is_asked() || !self.cluster.is_alone() && trainer.stopped().is_none();
         if asked && trainer.position().epoch < self.epochs {
             let (step, out) = (trainer.steps(), self.flags.out.clone());
             let unsaved = trainer.saved_step().filter(|saved| *saved < step);
@@ -130,7 +151,7 @@ impl Run {
     /// two files would have one place. A run learns of it before it starts, not when it is done.
     fn try_places(&self) -> Result<(), Error> {
         let RunFlags { trace, onnx, csv, .. } = &self.flags;
-        if !self.world.is_first() {
+        if !self.cluster.is_first() {
             return Ok(());
         }
         for (flag, path) in [("--trace", trace), ("--csv", csv)] {
@@ -188,7 +209,7 @@ impl Run {
             return;
         }
         // The trace of several machines takes all of them, which an error may have parted.
-        if !self.world.is_alone() && !error.is::<Interrupted>() {
+        if !self.cluster.is_alone() && !error.is::<Interrupted>() {
             say!("note: there is no trace: on several machines a run that failed writes none");
         } else if let Err(problem) = self.trace(trainer) {
             say!("warning: {problem}");
@@ -202,7 +223,7 @@ impl Run {
             .shards(self.shards)
             .seed(self.seed)
             .precision(self.precision)
-            .world(self.world.clone());
+            .cluster(self.cluster.clone());
         builder = adapter.iter().fold(builder, |builder, name| builder.adapter(name));
         if let Some(arithmetic) = arithmetic {
             builder = builder.arithmetic(*arithmetic);

@@ -1,5 +1,5 @@
 //! Runs over Open MPI 5 and MPICH of Debian 13, in a folder of their own that
-//! `cargo xtask test --world --long` makes (`UNISONO_DEBIAN_13`): a rank that is killed is left behind, and
+//! `cargo xtask test --cluster --long` makes (`UNISONO_DEBIAN_13`): a rank that is killed is left behind, and
 //! the others go on without a restart.
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-const RUN: [&str; 6] = ["--epochs", "3", "--adapter", "llvmpipe", "--world-deadline", "60"];
+const RUN: [&str; 6] = ["--epochs", "3", "--adapter", "llvmpipe", "--cluster-deadline", "60"];
 const MPIRUN: [&str; 7] =
     ["mpirun.openmpi", "--with-ft", "ulfm", "--oversubscribe", "--bind-to", "none", "-n"];
 

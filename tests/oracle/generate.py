@@ -17,13 +17,13 @@ import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
-from generator import layers, losses, metrics, ops, optimizers, random_cases, training
+from generator import blocks, layers, losses, metrics, ops, optimizers, random_cases, training
 from generator.make import make, share
 from generator.suite import Suite, versions
 
 TABLES = {
     "ops": ops.CASES,
-    "layers": layers.CASES,
+    "layers": layers.CASES + blocks.CASES,
     "losses": losses.CASES,
     "metrics": metrics.CASES,
     "optimizers": optimizers.CASES,

@@ -28,6 +28,7 @@ chapters! {
     Resume: "resume.md";
     ClassWeights: "class_weights.md";
     Lengths: "lengths.md";
+    KnownModel: "known_model.md";
     Transfer: "transfer.md";
     Phases: "phases.md";
     Predict: "predict.md";

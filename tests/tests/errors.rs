@@ -1,9 +1,12 @@
 //! Bad input is an error that names its cause before work is lost.
 
-use unisono::data::{Field, Loader, Memory, Position, Values};
+#[path = "errors/mistakes.rs"]
+mod mistakes;
+
+use unisono::data::{Batch, Field, Loader, Memory, Position, Values};
 use unisono::{
-    AdamW, Context, Dense, Description, Dropout, Embedding, FromFn, Initializer, Layer, Metric, Schedule,
-    Sequential, Sgd, Trainer, Type, Var,
+    AdamW, Context, Dense, Description, Dropout, Embedding, FromFn, Initializer, Layer, Metric, Predictor,
+    Schedule, Sequential, Sgd, Trainer, Type, Var,
 };
 use unisono_tests::{FEATURES, blobs, loader, perceptron};
 
@@ -318,4 +321,25 @@ fn optimizers_that_cannot_work_are_named() {
         &["adamw: the learning rate of step 0 is inf"],
     );
     has(&refused(perceptron(4).optimizer(AdamW::new(0.1).betas(0.9, -1.0)), &data), &["adamw: beta2 is -1"]);
+}
+
+/// Trainer and predictor say which call takes more samples than they compute at once.
+#[test]
+fn a_batch_too_large_to_predict_says_what_to_do() {
+    let loader = Loader::new(Memory::labelled([0.5; 36], [4], [0, 1, 2, 0, 1, 2, 0, 1, 2]).unwrap());
+    let model = || Sequential::new().add(Dense::new(3));
+    let builder = Trainer::builder(model()).global_batch(8).replicas(1).adapter("cpu");
+    let mut trainer = builder.build(&loader.fields().unwrap()).unwrap();
+    let batch = |rows: usize| Batch::of([("x", Field::f32([rows, 4], vec![0.5; 4 * rows]))]).unwrap();
+    let message = trainer.predict_batch(&batch(9)).unwrap_err().to_string();
+    has(&message, &["batch: 9 samples, and the global batch has 8", "`predict_all`", "a loader"]);
+    assert_eq!(trainer.predict_batch(&batch(8)).unwrap().len(), 24);
+    assert_eq!(trainer.predict(&loader).unwrap().len(), 27);
+
+    let fields = [Field::f32([4], [0.0; 4]).spec("x")];
+    let builder = Predictor::builder().batch(8).replicas(1).adapter("cpu");
+    let mut predictor = builder.open_tensors(model(), &fields, &trainer.weights().unwrap()).unwrap();
+    let message = predictor.predict_batch(&batch(9)).unwrap_err().to_string();
+    has(&message, &["batch: 9 samples in batches of up to 8", "a loader", "PredictorBuilder::batch(9)"]);
+    assert_eq!(predictor.predict(&loader).unwrap().get("output").unwrap().values.len(), 27);
 }

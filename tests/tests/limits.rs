@@ -187,7 +187,8 @@ fn every_model_is_planned_for_every_adapter() {
                         Ok(()) => plans += count,
                         Err(text) if lacks_f16 => assert!(text.contains("shader-f16"), "{text}"),
                         Err(text) => {
-                            let is_large = matches!(model, Model::Gpt100m) && run.sizes.len() > 1;
+                            let is_large =
+                                matches!(model, Model::Gpt100m | Model::BertMini) && run.sizes.len() > 1;
                             assert!(is_large && is_small, "{name} on {}: {text}", adapter.name);
                         }
                     }

@@ -1,4 +1,7 @@
-//! A file of weights that PyTorch wrote loads, and the model predicts what PyTorch predicts.
+//! Files of weights that PyTorch and Keras wrote load, and the models predict what PyTorch and Keras predict.
+
+#[path = "pytorch/keras.rs"]
+mod keras;
 
 use std::path::Path;
 

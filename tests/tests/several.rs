@@ -152,16 +152,16 @@ fn a_prediction_of_some_outputs_takes_the_fields_of_these() {
     };
     let numbers = Memory::new("numbers", [3], houses().array("numbers").unwrap().clone()).unwrap();
     let numbers = Loader::new(numbers);
-    let run = |world: unisono::World| {
-        let mut trainer = start().world(world).build(&fields()).unwrap();
+    let run = |cluster: unisono::Cluster| {
+        let mut trainer = start().cluster(cluster).build(&fields()).unwrap();
         trainer.fit(&loader(), None, 1).unwrap();
         let all = trainer.predict_all(&Loader::new(houses())).unwrap();
         let price = trainer.predict_outputs(&numbers, &["price"]).unwrap();
         assert_eq!(price.iter().collect::<Vec<_>>(), [all.get("price").unwrap()]);
         (trainer, price)
     };
-    let (mut trainer, price) = run(unisono::World::alone());
-    let elsewhere = unisono_tests::on_ranks(2, unisono::world::Script::default(), |world| run(world).1);
+    let (mut trainer, price) = run(unisono::Cluster::alone());
+    let elsewhere = unisono_tests::on_ranks(2, unisono::cluster::Script::default(), |cluster| run(cluster).1);
     assert!(elsewhere.iter().all(|found| *found == price));
     let first = numbers.clone().batch(16).epoch(0).unwrap().next().unwrap().unwrap();
     let of_batch = trainer.predict_batch_outputs(&first, &["price"]).unwrap();
@@ -227,7 +227,7 @@ fn what_does_not_fit_is_named() {
     let error = refused(measured.metric_of("prize", R2));
     assert!(error.contains("the model has no output \"prize\", only price"), "{error}");
     let error = refused(on(one("height", "numbers")).loss_of("height", MeanSquaredError, 1.0));
-    assert!(error.contains("this name, which the output \"height\" is compared with, got"), "{error}");
+    assert!(error.contains("which the output \"height\" is compared with (loss_between and"), "{error}");
     let error = refused(on(one("price", "numbers")).loss_of("sold", MeanSquaredError, 1.0));
     assert!(error.contains("the model has no output \"sold\", only price"), "{error}");
     let error = refused(on(one("price", "numbers")).loss(MeanSquaredError));

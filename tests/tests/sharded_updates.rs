@@ -2,11 +2,11 @@
 //! clipped by one factor, where other replicas or machines own each of them: the bytes of one replica.
 
 use proptest::prelude::*;
+use unisono::cluster::Script;
 use unisono::data::{Loader, Memory};
-use unisono::world::Script;
 use unisono::{
-    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, BatchNorm, Chain, Dense, Gru, Lamb, Lars, Lion, Lstm,
-    Muon, NAdam, Optimizer, RmsProp, Sequential, Sgd, SimpleRnn, Trainer, World,
+    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, BatchNorm, Chain, Cluster, Dense, Gru, Lamb, Lars,
+    Lion, Lstm, Muon, NAdam, Optimizer, RmsProp, Sequential, Sgd, SimpleRnn, Trainer,
 };
 use unisono_random::Draws;
 use unisono_tests::{CLASSES, on_ranks};
@@ -47,10 +47,10 @@ fn train(
     optimizer: Chain,
     replicas: usize,
     owners: Option<usize>,
-    world: World,
+    cluster: Cluster,
 ) -> (String, usize) {
     let builder = Trainer::builder(model).optimizer(optimizer).seed(7).replicas(replicas).global_batch(8);
-    let builder = owners.into_iter().fold(builder, unisono::Builder::shard_optimizer).world(world);
+    let builder = owners.into_iter().fold(builder, unisono::Builder::shard_optimizer).cluster(cluster);
     let data = samples();
     let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
     trainer.fit(&data, None, 1).unwrap();
@@ -59,9 +59,9 @@ fn train(
 
 /// Checks that some replicas end in the bytes of one.
 fn check(what: &str, model: &dyn Fn() -> Sequential, optimizer: fn() -> Chain, among: &[(usize, usize)]) {
-    let (wanted, _) = train(model(), optimizer(), 1, None, World::alone());
+    let (wanted, _) = train(model(), optimizer(), 1, None, Cluster::alone());
     for &(replicas, owners) in among {
-        let ended = train(model(), optimizer(), replicas, Some(owners), World::alone());
+        let ended = train(model(), optimizer(), replicas, Some(owners), Cluster::alone());
         assert_eq!(ended, (wanted.clone(), replicas), "{what}: {replicas} replicas, {owners} owners");
     }
 }
@@ -94,9 +94,9 @@ fn machines_end_in_the_bytes_of_one_process() {
     let deep = || Lstm::new(8).layers(2).bidirectional().last();
     let model = || Sequential::new().add(deep()).add(Dense::new(1)).add(Dense::new(CLASSES));
     let optimizer: fn() -> Chain = || AdamW::new(0.01).clip_norm(0.1);
-    let (wanted, _) = train(model(), optimizer(), 1, None, World::alone());
+    let (wanted, _) = train(model(), optimizer(), 1, None, Cluster::alone());
     for ranks in [2, 4] {
-        let run = |world| train(model(), optimizer(), 1, Some(1), world).0;
+        let run = |cluster| train(model(), optimizer(), 1, Some(1), cluster).0;
         for (rank, ended) in on_ranks(ranks, Script::default(), run).into_iter().enumerate() {
             assert_eq!(ended, wanted, "rank {rank} of {ranks}");
         }

@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use unisono::cluster::{Fault, Script};
 use unisono::data::{ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Loader, Sample, Source};
-use unisono::world::{Fault, Script};
-use unisono::{Accuracy, Dense, Error, History, Relu, Sequential, Sgd, Stop, Trainer, WEIGHT, World};
+use unisono::{Accuracy, Cluster, Dense, Error, History, Relu, Sequential, Sgd, Stop, Trainer, WEIGHT};
 use unisono_tests::on_ranks;
 
 const SAMPLES: u64 = 3000;
@@ -90,12 +90,12 @@ impl Source for Counted {
 type Ended = (String, History, Vec<f32>);
 
 /// Trains an epoch and a bit of evaluation on a source.
-fn train(source: &Arc<Counted>, world: World) -> Result<Ended, Error> {
+fn train(source: &Arc<Counted>, cluster: Cluster) -> Result<Ended, Error> {
     let data = Loader::new(Arc::clone(source)).shuffle(4).threads(1).limit_batches(12);
     let held_out = Loader::new(Arc::clone(source)).threads(1).limit_batches(3);
     let model = Sequential::new().add(Dense::new(8)).add(Relu).add(Dense::new(3));
     let builder = Trainer::builder(model).optimizer(Sgd::new(0.1)).metric(Accuracy).seed(3).replicas(1);
-    let builder = builder.global_batch(BATCH).shards(SHARDS).world(world);
+    let builder = builder.global_batch(BATCH).shards(SHARDS).cluster(cluster);
     let mut trainer = builder.build(&data.fields()?)?;
     trainer.fit(&data, Some(&held_out), 2)?;
     let predicted = trainer.predict(&held_out)?;
@@ -105,14 +105,14 @@ fn train(source: &Arc<Counted>, world: World) -> Result<Ended, Error> {
 #[test]
 fn a_rank_fetches_its_share_and_hashes_its_part() {
     let source = Arc::new(Counted::new());
-    let alone = train(&source, World::alone()).unwrap();
+    let alone = train(&source, Cluster::alone()).unwrap();
     // Two epochs of 12 batches and 3 of the evaluation each, and 3 that are predicted.
     let steps = 2 * 15 + 3;
     assert_eq!(source.fetched.load(Ordering::Relaxed), (steps * BATCH) as u64);
     for ranks in [2, 3, 4] {
-        let ended = on_ranks(ranks, Script::default(), |world| {
+        let ended = on_ranks(ranks, Script::default(), |cluster| {
             let source = Arc::new(Counted::new());
-            let ended = train(&source, world).unwrap();
+            let ended = train(&source, cluster).unwrap();
             let counts = [&source.fetched, &source.hashed].map(|count| count.load(Ordering::Relaxed));
             (ended, counts)
         });
@@ -133,18 +133,18 @@ fn a_rank_fetches_its_share_and_hashes_its_part() {
 
 #[test]
 fn weights_of_samples_reach_the_metrics_of_all() {
-    let alone = train(&Arc::new(Counted::weighted()), World::alone()).unwrap();
-    for ended in on_ranks(3, Script::default(), |world| train(&Arc::new(Counted::weighted()), world)) {
+    let alone = train(&Arc::new(Counted::weighted()), Cluster::alone()).unwrap();
+    for ended in on_ranks(3, Script::default(), |cluster| train(&Arc::new(Counted::weighted()), cluster)) {
         assert_eq!(ended.unwrap(), alone);
     }
 }
 
 #[test]
 fn the_rows_of_a_lost_rank_are_fetched_by_those_that_are_left() {
-    let alone = train(&Arc::new(Counted::weighted()), World::alone()).unwrap();
+    let alone = train(&Arc::new(Counted::weighted()), Cluster::alone()).unwrap();
     for after in [30, 41, 56, 83, 120, 151] {
         let script = Script { seed: after as u64, faults: vec![Fault::Lost { rank: 1, after }] };
-        let ended = on_ranks(3, script, |world| train(&Arc::new(Counted::weighted()), world));
+        let ended = on_ranks(3, script, |cluster| train(&Arc::new(Counted::weighted()), cluster));
         assert!(ended[1].is_err(), "rank 1 is lost after {after} messages");
         for rank in [0, 2] {
             assert_eq!(ended[rank].as_ref().unwrap(), &alone, "rank {rank}, lost after {after} messages");
@@ -156,9 +156,9 @@ fn the_rows_of_a_lost_rank_are_fetched_by_those_that_are_left() {
 fn other_data_on_a_machine_are_refused_by_name() {
     // Each block of the data is hashed by two ranks at least: one of them is rank 1 or rank 2.
     for sample in [0, 1234, SAMPLES - 1] {
-        let ended = on_ranks(2, Script::default(), |world| {
-            let other = (world.rank() == 1).then_some(sample);
-            train(&Arc::new(Counted { other, ..Counted::new() }), world).map(drop)
+        let ended = on_ranks(2, Script::default(), |cluster| {
+            let other = (cluster.rank() == 1).then_some(sample);
+            train(&Arc::new(Counted { other, ..Counted::new() }), cluster).map(drop)
         });
         let block = sample / 4;
         for ended in ended {
@@ -171,12 +171,12 @@ fn other_data_on_a_machine_are_refused_by_name() {
 
 #[test]
 fn a_stop_on_one_machine_ends_the_hashing_of_the_data_on_all() {
-    let ended = on_ranks(2, Script::default(), |world| {
-        let (stop, rank) = (Stop::new(), world.rank());
+    let ended = on_ranks(2, Script::default(), |cluster| {
+        let (stop, rank) = (Stop::new(), cluster.rank());
         let source = Arc::new(Counted { slow: true, ..Counted::new() });
         let data = Loader::new(Arc::clone(&source)).threads(1).limit_batches(4);
         let builder = Trainer::builder(Sequential::new().add(Dense::new(3))).replicas(1).global_batch(BATCH);
-        let mut trainer = builder.world(world).build(&data.fields().unwrap()).unwrap();
+        let mut trainer = builder.cluster(cluster).build(&data.fields().unwrap()).unwrap();
         trainer.stop_on(&stop);
         if rank == 1 {
             stop.ask();
@@ -191,8 +191,8 @@ fn a_stop_on_one_machine_ends_the_hashing_of_the_data_on_all() {
 
 #[test]
 fn a_sample_that_one_machine_cannot_read_ends_the_run_on_all() {
-    let ended = on_ranks(3, Script::default(), |world| {
-        let broken = (world.rank() == 2).then_some(());
+    let ended = on_ranks(3, Script::default(), |cluster| {
+        let broken = (cluster.rank() == 2).then_some(());
         let source = |broken| Arc::new(Counted { broken, ..Counted::new() });
         // Whichever rows are the rank's: one of the samples of the first batch is among them.
         let first: Vec<u64> = Loader::new(source(None))
@@ -204,17 +204,17 @@ fn a_sample_that_one_machine_cannot_read_ends_the_run_on_all() {
             .unwrap()
             .unwrap()
             .indices;
-        train(&source(broken.map(|()| first[BATCH - 1])), world).map(drop).unwrap_err().to_string()
+        train(&source(broken.map(|()| first[BATCH - 1])), cluster).map(drop).unwrap_err().to_string()
     });
     assert!(ended[2].contains("the disk is gone"), "{ended:?}");
     assert!(ended[..2].iter().all(|text| text.contains("rank 2 (thread2): ")), "{ended:?}");
 }
 
 /// Trains two epochs of twelve batches with checkpoints. Returns the error, or the digest.
-fn train_on(source: &Arc<Counted>, world: World, dir: &std::path::Path) -> Result<String, String> {
+fn train_on(source: &Arc<Counted>, cluster: Cluster, dir: &std::path::Path) -> Result<String, String> {
     let data = Loader::new(Arc::clone(source)).shuffle(4).threads(1).limit_batches(12);
     let builder = Trainer::builder(Sequential::new().add(Dense::new(3))).optimizer(Sgd::new(0.1)).seed(3);
-    let builder = builder.replicas(1).global_batch(BATCH).shards(SHARDS).world(world);
+    let builder = builder.replicas(1).global_batch(BATCH).shards(SHARDS).cluster(cluster);
     let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
     trainer.checkpoints(dir, 0).unwrap();
     trainer.resume().unwrap();
@@ -225,24 +225,25 @@ fn train_on(source: &Arc<Counted>, world: World, dir: &std::path::Path) -> Resul
 #[test]
 fn the_steps_before_a_sample_that_one_machine_cannot_read_are_saved() {
     let alone = tempfile::tempdir().unwrap();
-    let wanted = train_on(&Arc::new(Counted::new()), World::alone(), &alone.path().join("run")).unwrap();
+    let wanted = train_on(&Arc::new(Counted::new()), Cluster::alone(), &alone.path().join("run")).unwrap();
     let loader = Loader::new(Counted::new()).shuffle(4).batch(BATCH);
     let sixth = loader.epoch(0).unwrap().nth(5).unwrap().unwrap().indices;
     let dir = tempfile::tempdir().unwrap();
     let dir = &dir.path().join("run");
     for broken in 0..3 {
-        let ended = on_ranks(3, Script::default(), |world| {
+        let ended = on_ranks(3, Script::default(), |cluster| {
             // A sample in the rank's part of the sixth batch.
             let row = [0, BATCH / 2, BATCH - 1][broken];
-            let broken = (world.rank() == broken).then_some(sixth[row]);
-            train_on(&Arc::new(Counted { broken, ..Counted::new() }), world, dir).unwrap_err()
+            let broken = (cluster.rank() == broken).then_some(sixth[row]);
+            train_on(&Arc::new(Counted { broken, ..Counted::new() }), cluster, dir).unwrap_err()
         });
         assert!(ended[broken].contains("the disk is gone"), "{ended:?}");
         for rank in 0..2 {
             let saved = unisono::checkpoint::list(unisono::dir_of_rank(dir, rank)).unwrap();
             assert_eq!(saved.iter().map(|(step, _)| *step).max(), Some(5), "{ended:?}");
         }
-        let ended = on_ranks(2, Script::default(), |world| train_on(&Arc::new(Counted::new()), world, dir));
+        let ended =
+            on_ranks(2, Script::default(), |cluster| train_on(&Arc::new(Counted::new()), cluster, dir));
         assert!(ended.iter().all(|digest| digest.as_ref() == Ok(&wanted)), "{ended:?}");
         (0..2).for_each(|rank| std::fs::remove_dir_all(unisono::dir_of_rank(dir, rank)).unwrap());
     }
@@ -252,10 +253,10 @@ fn the_steps_before_a_sample_that_one_machine_cannot_read_are_saved() {
 fn an_error_in_a_step_on_weighted_samples_reaches_all() {
     let name = "rank-1:weighted lost:replica-0:step-1";
     fail::cfg(name, "return(lose)").unwrap();
-    let ended = on_ranks(2, Script::default(), |world| {
+    let ended = on_ranks(2, Script::default(), |cluster| {
         let data = Loader::new(Counted::weighted()).threads(1).limit_batches(4);
         let builder = Trainer::builder(Sequential::new().add(Dense::new(3))).replicas(1).global_batch(BATCH);
-        let builder = builder.fault_scope("weighted lost:").world(world);
+        let builder = builder.fault_scope("weighted lost:").cluster(cluster);
         let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
         trainer.fit(&data, None, 1).map(drop).unwrap_err().to_string()
     });
@@ -270,7 +271,7 @@ fn an_error_in_a_step_on_weighted_samples_reaches_all() {
 fn what_is_saved_after_weights_that_cannot_be_read_is_the_step_before() {
     let alone = tempfile::tempdir().unwrap();
     let whole = || Arc::new(Counted::weighted());
-    let wanted = train_on(&whole(), World::alone(), &alone.path().join("run")).unwrap();
+    let wanted = train_on(&whole(), Cluster::alone(), &alone.path().join("run")).unwrap();
     let loader = Loader::new(Counted::weighted()).shuffle(4).batch(BATCH);
     let sixth = loader.epoch(0).unwrap().nth(5).unwrap().unwrap().indices;
     let mut failed = 0;
@@ -278,16 +279,16 @@ fn what_is_saved_after_weights_that_cannot_be_read_is_the_step_before() {
         let dir = tempfile::tempdir().unwrap();
         let dir = &dir.path().join("run");
         let script = Script { seed: after as u64, faults: vec![Fault::Lost { rank: 2, after }] };
-        let ended = on_ranks(3, script, |world| {
+        let ended = on_ranks(3, script, |cluster| {
             // The last sample of the sixth batch is rank 2's.
-            let broken = (world.rank() == 0 || world.rank() == 1).then_some(sixth[BATCH - 1]);
-            train_on(&Arc::new(Counted { broken, ..Counted::weighted() }), world, dir)
+            let broken = (cluster.rank() == 0 || cluster.rank() == 1).then_some(sixth[BATCH - 1]);
+            train_on(&Arc::new(Counted { broken, ..Counted::weighted() }), cluster, dir)
         });
         if !ended[..2].iter().any(|end| end.as_ref().is_err_and(|why| why.contains("the disk is gone"))) {
             continue;
         }
         failed += 1;
-        let ended = on_ranks(2, Script::default(), |world| train_on(&whole(), world, dir));
+        let ended = on_ranks(2, Script::default(), |cluster| train_on(&whole(), cluster, dir));
         assert!(ended.iter().all(|digest| digest.as_ref() == Ok(&wanted)), "{after}: {ended:?}");
     }
     assert!(failed > 0, "no loss was before the sixth batch");
@@ -305,17 +306,17 @@ fn sums_travel_between_machines_while_devices_compute() {
 
 /// Returns how many buckets were summed over two machines while the device of one computed.
 fn buckets_beside_computing() -> usize {
-    let overlaps = on_ranks(2, Script::default(), |world| {
+    let overlaps = on_ranks(2, Script::default(), |cluster| {
         let data = Loader::new(Counted::new()).threads(1).limit_batches(6);
         let model = Sequential::new().add(Dense::new(600)).add(Relu).add(Dense::new(600)).add(Relu);
         let builder = Trainer::builder(model.add(Dense::new(3))).optimizer(Sgd::new(0.1)).replicas(1);
-        let builder = builder.global_batch(8).shards(2).bucket_bytes(1 << 20).timeline().world(world);
+        let builder = builder.global_batch(8).shards(2).bucket_bytes(1 << 20).timeline().cluster(cluster);
         let builder = builder.fault_scope("beside:");
         let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
         trainer.fit(&data, None, 1).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("trace.json");
-        let rank = trainer.world().rank();
+        let rank = trainer.cluster().rank();
         trainer.write_trace(&path).unwrap();
         if rank > 0 {
             assert!(!path.exists(), "the first rank writes what all did");

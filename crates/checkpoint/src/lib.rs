@@ -2,15 +2,21 @@
 
 mod disk;
 pub mod inspect;
+#[cfg(feature = "keras")]
+mod keras;
 mod model;
 mod saver;
 mod store;
 mod tensors;
 #[cfg(feature = "torch")]
 mod torch;
+#[cfg(any(feature = "torch", feature = "keras"))]
+mod zipped;
 
 pub use disk::write::{check_replaceable, write_model, write_model_of_format, write_whole};
 pub use disk::{Disk, Sink, StdDisk, Syncing};
+#[cfg(feature = "keras")]
+pub use keras::{parse_keras, read_keras};
 pub use model::export::{Export, Exported, WeightPrecision, export_model, read_export};
 pub use model::keras::Keras;
 pub use model::pattern::Pattern;
@@ -25,6 +31,7 @@ pub use tensors::bytes::FileBytes;
 pub use tensors::digest::state_sha256;
 pub use tensors::error::{Error, Result, Skipped};
 pub use tensors::file::{TensorFile, parse_tensors, read_tensors};
+pub use tensors::foreign::file_format;
 pub use tensors::info::{Info, TensorDType};
 pub use tensors::regular::{open_regular, open_to_append};
 pub use tensors::report::{LoadReport, Mismatch};

@@ -20,6 +20,12 @@ impl Config {
         self.0.get(name).filter(|value| !value.is_null())
     }
 
+    /// Returns a setting of timm's: at the top, or among the arguments of the model.
+    pub(crate) fn argument(&self, name: &str) -> Option<&Value> {
+        let arguments = self.get("model_args").and_then(Value::as_object);
+        arguments.and_then(|all| all.get(name)).filter(|value| !value.is_null()).or_else(|| self.get(name))
+    }
+
     /// Returns a size that must be there, and at least 1.
     ///
     /// # Errors

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use serde_json::json;
 use unisono::checkpoint::{Pattern, Plan, Tensor, Tensors, read_tensors, write_model_of_format, write_whole};
-use unisono::{Context, INPUT, Initializer, Model, OUTPUT, Outputs, Trainer, Var};
+use unisono::{Context, Initializer, Model, OUTPUT, Outputs, Trainer, Var};
 
 use crate::architectures::Architecture;
 use crate::config::Config;
 use crate::error::Error;
 use crate::files::read;
-use crate::pretrained::{MASK, Pretrained};
+use crate::pretrained::Pretrained;
 
 const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";
@@ -53,6 +53,20 @@ impl Lora {
     pub fn freezes(name: &str) -> bool {
         !is_own(name)
     }
+
+    /// Returns what is wrong for a model with these linear layers.
+    fn problem(&self, layers: &[&str]) -> Option<String> {
+        let Self { rank, scale, on } = self;
+        if *rank == 0 || !scale.is_finite() {
+            return Some(format!("rank {rank} and scale {scale} are out of range"));
+        }
+        if on.is_empty() {
+            return Some("no layer is named: call `on`".into());
+        }
+        let pattern = on.iter().find(|pattern| !layers.iter().any(|name| pattern.matches(name)))?;
+        let some = layers.iter().take(8).copied().collect::<Vec<_>>().join(", ");
+        Some(format!("{pattern} matches no linear layer of the model: {some}, ..."))
+    }
 }
 
 fn is_own(name: &str) -> bool {
@@ -68,34 +82,23 @@ pub struct Adapted<M> {
     layers: Arc<BTreeSet<String>>,
     /// The matrices that were read, or none.
     matrices: Tensors,
+    /// What is wrong with the settings.
+    problem: Option<String>,
 }
 
 impl<M: Architecture> Pretrained<M> {
     /// Adds low-rank matrices to the layers that `lora` selects. They have no effect at first, because B is
     /// 0.
     ///
-    /// # Errors
-    /// A setting is out of range. A pattern matches no linear layer.
-    pub fn with(self, lora: Lora) -> Result<Adapted<M>, Error> {
-        if lora.rank == 0 || !lora.scale.is_finite() {
-            let (rank, scale) = (lora.rank, lora.scale);
-            return Err(Error::setting("lora", format!("rank {rank} and scale {scale} are out of range")));
-        }
+    /// A setting out of range, or a pattern that matches no linear layer, is an error of everything that is
+    /// done with the result. [`Adapted::check`] returns it at once.
+    pub fn with(self, lora: Lora) -> Adapted<M> {
         let linear = self.weights().iter().filter(|(_, tensor)| tensor.shape().len() == 2);
         let names: Vec<&str> = linear.filter_map(|(name, _)| name.strip_suffix(".weight")).collect();
-        for pattern in &lora.on {
-            if !names.iter().any(|name| pattern.matches(name)) {
-                let some = names.iter().take(8).copied().collect::<Vec<_>>().join(", ");
-                let problem = format!("{pattern} matches no linear layer of the model: {some}, ...");
-                return Err(Error::setting("lora", problem));
-            }
-        }
-        if lora.on.is_empty() {
-            return Err(Error::setting("lora", "no layer is named: call `on`"));
-        }
+        let problem = lora.problem(&names);
         let is_on = |name: &&str| lora.on.iter().any(|pattern| pattern.matches(name));
         let layers = names.into_iter().filter(is_on).map(str::to_owned).collect();
-        Ok(Adapted { base: self, lora, layers: Arc::new(layers), matrices: Tensors::new() })
+        Adapted { base: self, lora, layers: Arc::new(layers), matrices: Tensors::new(), problem }
     }
 
     /// Reads matrices that [`Adapted::save_adapter`] or peft's `save_pretrained` wrote.
@@ -120,8 +123,9 @@ impl<M: Architecture> Pretrained<M> {
         let layers: BTreeSet<&str> =
             matrices.keys().filter_map(|name| name.strip_suffix(".lora_A.weight")).collect();
         let lora = layers.iter().fold(lora, |lora, layer| lora.on(layer));
-        let adapted = self.with(lora)?;
-        adapted.check(&matrices).map_err(wrong)?;
+        let adapted = self.with(lora);
+        adapted.check()?;
+        adapted.check_matrices(&matrices).map_err(wrong)?;
         Ok(Adapted { matrices, ..adapted })
     }
 }
@@ -131,14 +135,17 @@ impl<M: Architecture> Adapted<M> {
     /// `AdamW::new(2e-4).freeze(Lora::freezes)`.
     pub fn model(&self) -> Model {
         let (architecture, layers) = (self.base.architecture().clone(), Arc::clone(&self.layers));
-        let (rank, factor) = (self.lora.rank, self.factor());
+        let (rank, factor, problem) = (self.lora.rank, self.factor(), self.problem.clone());
         Model::new(move |cx, x| {
+            if let Some(problem) = &problem {
+                cx.tape().fail_here("lora", problem.clone());
+            }
             let layers = Arc::clone(&layers);
             cx.reparametrize(move |cx, name, weight| {
                 let layer = name.strip_suffix(".weight").filter(|layer| layers.contains(*layer));
                 if layer.is_some() { adapted::<M>(cx, weight, rank, factor) } else { weight.clone() }
             });
-            let logits = architecture.forward(cx, &x[INPUT], x.get(MASK));
+            let logits = architecture.forward(cx, x);
             Outputs::new().with(OUTPUT, &logits)
         })
     }
@@ -149,10 +156,19 @@ impl<M: Architecture> Adapted<M> {
     /// # Errors
     /// The trainer has another model, or its replicas fail.
     pub fn load(&self, trainer: &mut Trainer) -> Result<(), Error> {
+        self.check()?;
         let mut all = self.base.weights().clone();
         all.extend(self.matrices.clone());
         trainer.load_tensors(&all, &Plan::new().partial())?;
         Ok(())
+    }
+
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// A setting is out of range. A pattern matches no linear layer.
+    pub fn check(&self) -> Result<(), Error> {
+        self.problem.as_ref().map_or(Ok(()), |problem| Err(Error::setting("lora", problem)))
     }
 
     /// Returns the pretrained model.
@@ -172,7 +188,8 @@ impl<M: Architecture> Adapted<M> {
     /// # Errors
     /// A matrix is missing or has another shape.
     pub fn merged(&self, weights: &Tensors) -> Result<Tensors, Error> {
-        self.check(weights).map_err(|problem| Error::setting("merged", problem))?;
+        self.check()?;
+        self.check_matrices(weights).map_err(|problem| Error::setting("merged", problem))?;
         let mut all = self.base.weights().clone();
         for layer in &*self.layers {
             let name = format!("{layer}.weight");
@@ -200,7 +217,8 @@ impl<M: Architecture> Adapted<M> {
     /// A matrix is missing or has another shape; a file cannot be written.
     pub fn save_adapter(&self, dir: impl AsRef<Path>, weights: &Tensors) -> Result<(), Error> {
         let dir = dir.as_ref();
-        self.check(weights).map_err(|problem| Error::setting("save_adapter", problem))?;
+        self.check()?;
+        self.check_matrices(weights).map_err(|problem| Error::setting("save_adapter", problem))?;
         let own = weights.iter().filter(|(name, _)| is_own(name));
         let all = own.map(|(name, tensor)| (format!("{PREFIX}{name}"), tensor.clone())).collect();
         let config = json!({
@@ -237,7 +255,7 @@ impl<M: Architecture> Adapted<M> {
     }
 
     /// Checks that all matrices are there, and only these.
-    fn check(&self, weights: &Tensors) -> Result<(), String> {
+    fn check_matrices(&self, weights: &Tensors) -> Result<(), String> {
         let mut wanted = BTreeMap::new();
         for layer in &*self.layers {
             let shape = self.base.weights().get(&format!("{layer}.weight")).map(|tensor| tensor.shape());

@@ -3,19 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use unisono::checkpoint::{Info, Plan, TensorDType, Tensors, write_model_of_format, write_whole};
+use unisono::checkpoint::{Info, Plan, Tensor, TensorDType, Tensors, write_model_of_format, write_whole};
 use unisono::data::FieldSpec;
-use unisono::{Context, INPUT, Mode, Model, OUTPUT, Outputs, Predictor, PredictorBuilder, Tape, Trainer};
+use unisono::{Context, Inputs, Mode, Model, OUTPUT, Outputs, Predictor, PredictorBuilder, Tape, Trainer};
 
 use crate::architectures::Architecture;
 use crate::config::Config;
 use crate::error::Error;
-use crate::files::{CONFIG, WEIGHTS, read, weights};
-
-/// The file that says how texts are generated, where there is one.
-const GENERATION: &str = "generation_config.json";
-/// The name of the field that says which positions are padding (0) and which are not (1).
-pub(crate) const MASK: &str = "attention_mask";
+use crate::files::{BESIDE, CONFIG, GENERATION, WEIGHTS, file_in_place, read, weights};
 
 /// A model of the architecture `M` with its weights, opened from a directory (`from_pretrained` in Hugging
 /// Face's transformers).
@@ -23,8 +18,13 @@ pub(crate) const MASK: &str = "attention_mask";
 pub struct Pretrained<M> {
     architecture: M,
     dir: PathBuf,
-    config: Vec<u8>,
+    /// The text of `config.json`, if there is one.
+    config: Option<Vec<u8>>,
     weights: Tensors,
+    /// The way from the file's tensors to those with transformers' names.
+    plan: Plan,
+    /// The types and shapes of the file's tensors.
+    in_file: BTreeMap<String, Info>,
     /// The name in the file of each of the model's tensors.
     names: BTreeMap<String, String>,
     /// The tensors of the file that are no weights. They are written back as they were.
@@ -44,7 +44,12 @@ pub fn model_type(dir: impl AsRef<Path>) -> Result<String, Error> {
 
 impl<M: Architecture> Pretrained<M> {
     /// Opens a directory with `config.json` and `model.safetensors`, or with the shards that
-    /// `model.safetensors.index.json` lists. Weights of f16 and bf16 become f32, exactly. Uses no device.
+    /// `model.safetensors.index.json` lists, or with PyTorch's `pytorch_model.bin`. Weights of f16 and bf16
+    /// become f32, exactly. Uses no device.
+    ///
+    /// Where an architecture knows the names of torchvision, timm or others, `config.json` may be missing:
+    /// sizes are then those of the tensors. The directory may then have one file of any name, and the path
+    /// may be that of the file, such as `resnet18.pth`.
     ///
     /// # Errors
     /// A file is missing or broken. `config.json` describes another architecture. A tensor is missing, has
@@ -52,23 +57,36 @@ impl<M: Architecture> Pretrained<M> {
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, Error> {
         let dir = dir.as_ref();
         let path = dir.join(CONFIG);
-        let text = read(&path)?;
-        let wrong = |problem: String| Error::broken(&path, problem);
-        let config = Config::parse(&text).map_err(wrong)?;
+        let text = if path.exists() { Some(read(&path)?) } else { None };
+        let wrong = |problem: String| Error::broken(if text.is_some() { &path } else { dir }, problem);
+        let config = Config::parse(text.as_deref().unwrap_or(b"{}")).map_err(wrong)?;
         let kind = config.text_or("model_type", "").map_err(wrong)?;
-        if kind != M::MODEL_TYPE {
+        let is_ours = kind == M::MODEL_TYPE;
+        if !is_ours && !kind.is_empty() {
             return Err(wrong(format!("model_type is {kind:?}, and {:?} is opened", M::MODEL_TYPE)));
         }
-        let architecture = M::new(&config).map_err(wrong)?;
+        let found = weights(dir)?;
+        let (architecture, plan) = match M::foreign(&config, &found).map_err(wrong)? {
+            Some(known) => known,
+            None if is_ours => (M::new(&config).map_err(wrong)?, Plan::new()),
+            None if dir.is_file() => return Err(wrong(file_in_place(dir))),
+            None if text.is_none() => return Err(wrong(undescribed::<M>(&found))),
+            None => return Err(wrong(format!("model_type is {kind:?}, and {:?} is opened", M::MODEL_TYPE))),
+        };
+        let in_file = found.iter().map(|(name, tensor)| (name.clone(), tensor.info().clone())).collect();
         let mut opened = Self {
             architecture,
             dir: dir.to_owned(),
-            config: text,
             weights: Tensors::new(),
             names: BTreeMap::new(),
             others: Tensors::new(),
+            in_file,
+            config: text,
+            plan,
         };
-        for (in_file, tensor) in weights(dir)? {
+        for (in_file, tensor) in
+            opened.plan.arrange(&found).map_err(|error| Error::broken(dir, error.to_string()))?
+        {
             let Some(name) = opened.architecture.name(&in_file) else {
                 opened.others.insert(in_file, tensor);
                 continue;
@@ -83,11 +101,12 @@ impl<M: Architecture> Pretrained<M> {
     }
 
     /// Returns the model for [`Trainer::builder`]. Its input is the field `x`, and `attention_mask` if the
-    /// data have it. Its output is `output`.
+    /// data have it. Its output is `output`. A model with a decoder also reads `decoder_input_ids`, or else
+    /// makes these from the labels `y`; the loss is then `CrossEntropy::new().ignore_index(-100)`.
     pub fn model(&self) -> Model {
         let architecture = self.architecture.clone();
         Model::new(move |cx, x| {
-            let logits = architecture.forward(cx, &x[INPUT], x.get(MASK));
+            let logits = architecture.forward(cx, x);
             Outputs::new().with(OUTPUT, &logits)
         })
     }
@@ -107,7 +126,7 @@ impl<M: Architecture> Pretrained<M> {
         let (path, text) = if own.exists() {
             (own.clone(), read(&own)?)
         } else {
-            (self.dir.join(CONFIG), self.config.clone())
+            (self.dir.join(CONFIG), self.config.clone().unwrap_or_else(|| b"{}".to_vec()))
         };
         let wrong = |problem: String| Error::broken(&path, problem);
         let config = Config::parse(&text).map_err(wrong)?;
@@ -141,38 +160,78 @@ impl<M: Architecture> Pretrained<M> {
         Ok(builder.open_tensors(self.model(), fields, &self.weights)?)
     }
 
-    /// Writes weights of this model, such as those of a trainer, in the same form (`save_pretrained` in
-    /// transformers): `model.safetensors`, with the tensor names of the directory that was opened, and
-    /// `config.json`. The directory is created if it does not exist. Weights keep their type, which is f32
-    /// after training.
+    /// Returns the same model with other weights, such as those of a trainer.
     ///
     /// # Errors
-    /// A tensor is missing, has another shape, or does not belong to the model. A file cannot be written.
-    pub fn save_pretrained(&self, dir: impl AsRef<Path>, weights: &Tensors) -> Result<(), Error> {
+    /// A tensor is missing, has another shape, or does not belong to the model.
+    pub fn with_weights(&self, weights: Tensors) -> Result<Self, Error> {
+        self.compare(&self.dir, &weights)?;
+        let others = self.renewed_copies(&weights);
+        Ok(Self {
+            architecture: self.architecture.clone(),
+            dir: self.dir.clone(),
+            config: self.config.clone(),
+            weights,
+            plan: self.plan.clone(),
+            in_file: self.in_file.clone(),
+            names: self.names.clone(),
+            others,
+        })
+    }
+
+    /// Writes the model as transformers does (`save_pretrained`): `model.safetensors`, with the tensor names
+    /// of the directory that was opened, and `config.json`. The files of that directory that say how texts
+    /// become tokens, and how to generate, are copied. The directory is created if it does not exist. Weights
+    /// keep their type, which is f32 after training.
+    ///
+    /// # Errors
+    /// A file cannot be read or written.
+    pub fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<(), Error> {
         let dir = dir.as_ref();
-        self.compare(dir, weights)?;
         let mut all = self.others.clone();
-        for (name, tensor) in weights {
+        for (name, tensor) in &self.weights {
             let in_file = self.names.get(name).unwrap_or(name);
             all.insert(in_file.clone(), tensor.clone());
         }
-        self.renew_copies(&mut all);
+        let all = self.plan.revert(&all, &self.in_file)?;
         std::fs::create_dir_all(dir).map_err(|reason| Error::Io { path: dir.to_owned(), reason })?;
         write_model_of_format(dir.join(WEIGHTS), &all, "pt")?;
-        Ok(write_whole(dir.join(CONFIG), &[&self.config])?)
-    }
-
-    /// Gives the copies of tensors in the file, such as a head that is tied to the vectors of words, the new
-    /// values: those of the tensor whose old values were the same.
-    fn renew_copies(&self, all: &mut Tensors) {
-        for (copy, old) in &self.others {
-            let original =
-                self.weights.iter().find(|(_, tensor)| old.dtype() != TensorDType::I64 && *tensor == old);
-            let new = original.and_then(|(name, _)| all.get(self.names.get(name)?)).cloned();
-            if let Some(new) = new {
-                all.insert(copy.clone(), new);
+        for name in BESIDE {
+            let own = self.dir.join(name);
+            if own.is_file() && dir != self.dir {
+                write_whole(dir.join(name), &[&read(&own)?])?;
             }
         }
+        match &self.config {
+            Some(config) => Ok(write_whole(dir.join(CONFIG), &[config])?),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the directory that was opened.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Opens the `tokenizer.json` of the directory. Needs the feature `tokenizers`, which is on by default.
+    ///
+    /// # Errors
+    /// The directory has none, or it is broken.
+    #[cfg(feature = "tokenizers")]
+    pub fn tokenizer(&self) -> Result<unisono::data::Tokenizer, Error> {
+        crate::files::tokenizer(&self.dir)
+    }
+
+    /// Returns the copies of tensors in the file, such as a head that is tied to the vectors of words, with
+    /// the new values: those of the tensor whose old values were the same.
+    fn renewed_copies(&self, weights: &Tensors) -> Tensors {
+        let renewed = |(copy, old): (&String, &Tensor)| {
+            let mut known = self.weights.iter();
+            let original = known.find(|(_, tensor)| old.dtype() != TensorDType::I64 && *tensor == old);
+            let new = original.and_then(|(name, _)| weights.get(name)).unwrap_or(old);
+            (copy.clone(), new.clone())
+        };
+        self.others.iter().map(renewed).collect()
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -208,14 +267,26 @@ impl<M: Architecture> Pretrained<M> {
     fn wanted(&self, dir: &Path) -> Result<BTreeMap<String, Info>, Error> {
         let tape = Tape::new();
         let mut cx = Context::new(&tape, Mode::Evaluate);
-        let x = tape.input(INPUT, self.architecture.input());
-        self.architecture.forward(&mut cx, &x, None);
+        let fields = self.architecture.inputs();
+        let x = Inputs::new(&tape, fields.iter().map(|(name, ty)| (*name, ty)));
+        self.architecture.forward(&mut cx, &x);
         if let Some(error) = tape.error() {
-            return Err(Error::broken(&dir.join(CONFIG), error.to_string()));
+            let path = if self.config.is_some() { dir.join(CONFIG) } else { dir.to_owned() };
+            return Err(Error::broken(&path, error.to_string()));
         }
         let all = cx.parameters().iter().chain(cx.statistics());
         Ok(all.map(|parameter| (parameter.name.clone(), Info::f32(parameter.var.dims()))).collect())
     }
+}
+
+/// Says that a file holds another model. There is no `config.json` to name that model.
+fn undescribed<M: Architecture>(found: &Tensors) -> String {
+    let some: Vec<&str> = found.keys().take(4).map(String::as_str).collect();
+    let kind = M::MODEL_TYPE;
+    format!(
+        "there is no config.json, and the tensors have none of the names of {kind}: {}, ..",
+        some.join(", ")
+    )
 }
 
 fn is_float(dtype: TensorDType) -> bool {

@@ -11,6 +11,15 @@ use unisono_models::{Decoder, Generate, Generator, Gpt2, Llama, Pretrained};
 struct Expected {
     prompts: Vec<Vec<i32>>,
     greedy: Vec<Vec<i32>>,
+    beams: Vec<Search>,
+}
+
+/// A beam search of transformers.
+#[derive(Deserialize)]
+struct Search {
+    beams: usize,
+    stop: Vec<i32>,
+    tokens: Vec<Vec<i32>>,
 }
 
 fn case(name: &str) -> PathBuf {
@@ -28,7 +37,7 @@ fn generator<M: Decoder>(name: &str, replicas: usize, settings: Generate) -> Gen
 }
 
 fn is_transformers<M: Decoder>(name: &str) {
-    let Expected { prompts, greedy } = expected(name);
+    let Expected { prompts, greedy, .. } = expected(name);
     let settings = Generate::new().most(24);
     for replicas in 1..=3 {
         let mut generator = generator::<M>(name, replicas, settings.clone());
@@ -50,6 +59,33 @@ fn greedy_search_of_gpt2_is_transformers() {
 #[test]
 fn greedy_search_of_llama_is_transformers() {
     is_transformers::<Llama>("llama_long");
+}
+
+fn searches_as_transformers<M: Decoder>(name: &str) {
+    let Expected { prompts, beams, .. } = expected(name);
+    for Search { beams, stop, tokens } in beams {
+        let settings = Generate::new().most(24).beams(beams).stop(stop);
+        // Each prompt of the last batches is searched alone, and without a cache the whole text is read
+        // again.
+        let cases = [
+            (settings.clone(), 1, 10),
+            (settings.clone().batch(beams), 2, 3),
+            (settings.clone().cached(false).batch(16), 3, 2),
+        ];
+        for (settings, replicas, some) in cases {
+            let mut generator = generator::<M>(name, replicas, settings.clone());
+            let found = generator.tokens(&prompts[..some]).unwrap();
+            assert_eq!(found, tokens[..some], "{name}, {replicas} replicas: {settings:?}");
+            let refused = generator.stream(&prompts[..1]).map(|_| ()).unwrap_err().to_string();
+            assert!(refused.starts_with("beams: "), "{refused}");
+        }
+    }
+}
+
+#[test]
+fn beam_search_is_transformers() {
+    searches_as_transformers::<Gpt2>("gpt2_long");
+    searches_as_transformers::<Llama>("llama_long");
 }
 
 /// Draws depend on the last bit of each logit: equal ones show equal logits.
@@ -77,7 +113,7 @@ fn draws_depend_on_the_prompt_alone() {
 
 #[test]
 fn a_stream_gives_what_tokens_gives_and_ends_texts() {
-    let Expected { prompts, greedy } = expected("gpt2_long");
+    let Expected { prompts, greedy, .. } = expected("gpt2_long");
     let stop = greedy[1][8];
     let mut generator = generator::<Gpt2>("gpt2_long", 1, Generate::new().most(24).stop([stop, 0]));
     let mut streamed = vec![Vec::new(); prompts.len()];
@@ -91,6 +127,56 @@ fn a_stream_gives_what_tokens_gives_and_ends_texts() {
     };
     assert_eq!(streamed, greedy.iter().map(ends).collect::<Vec<_>>());
     assert_eq!(generator.tokens(&prompts).unwrap(), streamed);
+}
+
+/// What transformers makes of a text, its prompts and its perplexity (`make_cases.py`).
+#[cfg(feature = "tokenizers")]
+#[derive(Deserialize)]
+struct Texts {
+    ids: Vec<i32>,
+    tokens: usize,
+    perplexities: Vec<(usize, usize, f64)>,
+    prompts: Vec<String>,
+    written: Vec<String>,
+}
+
+#[cfg(feature = "tokenizers")]
+#[test]
+fn texts_and_perplexities_are_transformers() {
+    let dir = case("gpt2_text");
+    let expected: Texts = serde_json::from_slice(&std::fs::read(dir.join("texts.json")).unwrap()).unwrap();
+    let text = std::fs::read_to_string(dir.join("text.txt")).unwrap();
+    let ids = Pretrained::<Gpt2>::open(&dir).unwrap().tokenizer().unwrap().encode(&text).unwrap();
+    assert_eq!((ids.len(), &ids[..64]), (expected.tokens, &*expected.ids));
+    let settings = Generate::new().most(16).batch(5).stop([]);
+    let mut first: Option<Vec<f64>> = None;
+    for replicas in 1..=3 {
+        let mut generator = generator::<Gpt2>("gpt2_text", replicas, settings.clone());
+        assert_eq!(generator.text(&expected.prompts).unwrap(), expected.written, "{replicas} replicas");
+        let found = expected.perplexities.iter().map(|&(window, stride, expected)| {
+            let found = generator.perplexity(&text, window, stride).unwrap();
+            assert!((found / expected - 1.0).abs() < 1e-6, "{window}, {stride}: {found}, {expected}");
+            found
+        });
+        let found: Vec<f64> = found.collect();
+        assert_eq!(first.get_or_insert_with(|| found.clone()), &found, "{replicas} replicas");
+    }
+    // The pieces of a stream make the text, and none of them is a part of a character.
+    let mut generator = generator::<Gpt2>("gpt2_text", 1, settings.batch(32));
+    let mut streamed = vec![String::new(); 3];
+    let mut steps = 0;
+    for pieces in generator.stream_text(&expected.prompts).unwrap() {
+        pieces.unwrap().iter().zip(&mut streamed).for_each(|(piece, text)| text.push_str(piece));
+        steps += 1;
+    }
+    assert_eq!(streamed, expected.written);
+    assert!((16..=17).contains(&steps), "{steps} steps");
+    let problem = |result: Result<f64, unisono_models::Error>| result.unwrap_err().to_string();
+    assert!(problem(generator.perplexity(&text, 257, 1)).contains("it must have 2 to 256"));
+    assert!(problem(generator.perplexity(&text, 64, 65)).contains("a stride of 65 tokens for windows of 64"));
+    assert!(problem(generator.perplexity("a", 64, 64)).contains("1 tokens are no text"));
+    let error = Pretrained::<Gpt2>::open(case("gpt2_long")).unwrap().tokenizer().map(|_| ()).unwrap_err();
+    assert!(error.to_string().ends_with("in transformers"), "{error}");
 }
 
 #[test]
@@ -108,4 +194,7 @@ fn bad_prompts_and_settings_are_named() {
     assert!(wrong(Generate::new().top_p(0.0)).starts_with("top_p: it is 0"));
     assert!(wrong(Generate::new().temperature(-1.0)).starts_with("temperature: it is -1"));
     assert!(wrong(Generate::new().top_k(0)).starts_with("top_k: "));
+    assert!(wrong(Generate::new().beams(0)).starts_with("beams: it is 0"));
+    assert!(wrong(Generate::new().beams(33)).starts_with("beams: 33 beams in batches of 32"));
+    assert!(wrong(Generate::new().beams(2).top_p(0.5)).starts_with("beams: several beams cannot"));
 }

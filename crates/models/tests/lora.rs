@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use unisono::checkpoint::{TensorFile, Tensors};
 use unisono::data::{Loader, Memory, Values};
-use unisono::{AdamW, Optimizer, Predictor, Trainer};
-use unisono_models::{Adapted, Architecture, Gpt2, Llama, Lora, Pretrained};
+use unisono::{AdamW, Optimizer, Perplexity, Predictor, Trainer};
+use unisono_models::{Adapted, Architecture, Generate, Gpt2, Llama, Lora, Pretrained};
 
 fn case(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases").join(name)
@@ -87,7 +87,8 @@ fn is_pefts<M: Architecture>(base_name: &str, name: &str) {
             let merged = adapted.merged(weights).unwrap();
             let merged_off = off(&logits(&base, &loader, &merged), &unmerged);
             assert!(merged_off < 1e-5, "{name}: trained and merged, off by {merged_off}");
-            base.save_pretrained(dir.path().join("merged"), &merged).unwrap();
+            let model = base.with_weights(merged.clone()).unwrap();
+            model.save_pretrained(dir.path().join("merged")).unwrap();
             adapted.save_adapter(dir.path().join("adapter"), weights).unwrap();
             let again = base.clone().with_adapter(dir.path().join("adapter")).unwrap();
             assert_eq!(again.merged(again.matrices()).unwrap(), merged);
@@ -106,14 +107,56 @@ fn llamas_adapter_is_pefts() {
     is_pefts::<Llama>("llama", "llama_lora");
 }
 
+/// The trainer that a model returns trains the matrices alone, and gives the model that it trained.
+#[cfg(feature = "tokenizers")]
+#[test]
+fn a_tuner_returns_the_model_that_it_trained() {
+    let base = Pretrained::<Gpt2>::open(case("gpt2_text")).unwrap();
+    let text = base.tokenizer().unwrap().windows(case("gpt2_text").join("text.txt"), 64).unwrap();
+    let (train, held) = Loader::new(text).shuffle(1).validation_split(0.1).unwrap();
+    let fields = train.fields().unwrap();
+    let adapted = base.clone().with(Lora::rank(4).scale(16.0).on("*.c_attn").on("*.c_fc"));
+    let builder = adapted.trainer().optimizer(AdamW::new(2e-2).weight_decay(0.1)).metric(Perplexity);
+    let mut tuner = builder.settings(|builder| builder.replicas(2)).build(&fields).unwrap();
+    tuner.fit(&train, Some(&held), 3).unwrap();
+    let epochs: Vec<f64> = tuner.history().iter().map(|epoch| epoch.train.loss).collect();
+    assert!(epochs[2] < 0.95 * epochs[0], "{epochs:?}");
+    let weights = tuner.weights().unwrap();
+    for (name, tensor) in base.weights() {
+        assert_eq!(weights[name].bytes(), tensor.bytes(), "{name} of the base has changed");
+    }
+    let merged = tuner.merged().unwrap();
+    assert_eq!(merged.weights(), &tuner.adapted().unwrap().merged(&weights).unwrap());
+    assert_ne!(merged.weights(), base.weights());
+    let dir = tempfile::tempdir().unwrap();
+    merged.save_pretrained(dir.path().join("mine")).unwrap();
+    let mine = Pretrained::<Gpt2>::open(dir.path().join("mine")).unwrap();
+    assert_eq!(mine.weights(), merged.weights());
+    let settings = Generate::new().most(8).top_p(0.9).seed(1);
+    let written = tuner.generator(settings.clone()).unwrap().text(["To be, or"]).unwrap();
+    // The tokenizer went along.
+    assert_eq!(mine.generator(settings.clone()).unwrap().text(["To be, or"]).unwrap(), written);
+
+    let mut whole = mine.trainer().optimizer(AdamW::new(2e-3)).build(&fields).unwrap();
+    whole.fit(&train, None, 1).unwrap();
+    assert!(whole.adapted().is_none());
+    assert_eq!(whole.merged().unwrap().weights(), &whole.weights().unwrap());
+    assert_ne!(whole.merged().unwrap().weights(), merged.weights());
+    let wrong = base.clone().with(Lora::rank(4).on("*.q_proj"));
+    let problem = wrong.clone().trainer().build(&fields).err().unwrap().to_string();
+    assert!(problem.starts_with("lora: *.q_proj matches no linear layer"), "{problem}");
+    let problem = Trainer::builder(wrong.model()).build(&fields).err().unwrap().to_string();
+    assert!(problem.contains("*.q_proj matches no linear layer"), "{problem}");
+}
+
 #[test]
 fn new_matrices_change_nothing_and_wrong_ones_are_named() {
     let (base, loader) = (Pretrained::<Gpt2>::open(case("gpt2")).unwrap(), loader("gpt2"));
-    let adapted = base.clone().with(Lora::rank(2).scale(16.0).on("*.c_attn")).unwrap();
+    let adapted = base.clone().with(Lora::rank(2).scale(16.0).on("*.c_attn"));
     assert!(adapted.layers().eq(["transformer.h.0.attn.c_attn", "transformer.h.1.attn.c_attn"]));
     let mut trainer = trainer(&adapted, &loader, 1);
     assert_eq!(trainer.predict(&loader).unwrap(), logits(&base, &loader, base.weights()));
-    let problem = |lora: Lora| base.clone().with(lora).map(|_| ()).unwrap_err().to_string();
+    let problem = |lora: Lora| base.clone().with(lora).check().unwrap_err().to_string();
     assert!(problem(Lora::rank(2).on("*.q_proj")).starts_with("lora: *.q_proj matches no linear layer"));
     assert!(problem(Lora::rank(0).on("*.c_attn")).contains("rank 0"));
     assert!(problem(Lora::rank(2)).contains("no layer is named"));

@@ -5,10 +5,12 @@
 
 Each case is a directory that `save_pretrained` wrote, and `expected.json`: the input, the logits, the mean
 loss of cross-entropy, the norm of each gradient, and the losses of ten steps of AdamW. Cases of generation
-have `generated.json` in its place: prompts, and what greedy search writes behind each of them.
+have `generated.json` in its place: prompts, and what greedy search writes behind each of them. The case of texts
+has a text, its tokenizer, and in `texts.json` what these make of it.
 """
 
 import json
+import math
 import pathlib
 import sys
 
@@ -122,7 +124,19 @@ def generate(name, dir):
         y = model.double().generate(x, attention_mask=torch.ones_like(x), max_new_tokens=24, do_sample=False,
                                     pad_token_id=0)
         greedy.append(y[0, len(prompt):].tolist())
-    (dir / name / "generated.json").write_text(json.dumps(dict(prompts=prompts, greedy=greedy)))
+    # Beam search, also with ends of texts that come often.
+    beams, longest = [], max(greedy, key=len)
+    for count, stop in ((4, []), (3, [longest[5], longest[9]])):
+        tokens = []
+        model.generation_config.eos_token_id = stop or None
+        for prompt in prompts:
+            x = torch.tensor([prompt])
+            y = model.generate(x, attention_mask=torch.ones_like(x), max_new_tokens=24, do_sample=False,
+                               num_beams=count, pad_token_id=0)[0, len(prompt):].tolist()
+            ends = [at for at, token in enumerate(y) if token in stop]
+            tokens.append(y[: ends[0] + 1] if ends else y)
+        beams.append(dict(beams=count, stop=stop, tokens=tokens))
+    (dir / name / "generated.json").write_text(json.dumps(dict(prompts=prompts, greedy=greedy, beams=beams)))
 
 
 def adapt(name, dir):
@@ -152,9 +166,58 @@ def adapt(name, dir):
     (dir / name / "logits.json").write_text(json.dumps([float(f"{v:.10g}") for v in logits.flatten().tolist()]))
 
 
+def texts(name, dir):
+    """A GPT-2 with a tokenizer of byte pairs, a text, its perplexity by strides, and what greedy search writes."""
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    reviews = (pathlib.Path(__file__).parents[3] / "examples/data/reviews.tsv").read_text().splitlines()
+    text = "".join(line.split("\t")[1] + ".\n" for line in reviews[:240])
+    (dir / name).mkdir(exist_ok=True)
+    (dir / name / "text.txt").write_text(text)
+    pairs = ByteLevelBPETokenizer()
+    pairs.train_from_iterator([text], vocab_size=320, show_progress=False, special_tokens=["<|endoftext|>"])
+    pairs.save(str(dir / name / "tokenizer.json"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(dir / name / "tokenizer.json"))
+    torch.manual_seed(6)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_positions=256, n_embd=16, n_layer=1, n_head=2,
+                                       bos_token_id=0, eos_token_id=0)).eval()
+    with torch.no_grad():
+        for key, tensor in model.named_parameters():
+            if not key.endswith("bias"):
+                tensor.copy_(torch.randn_like(tensor) * 0.3 + (1.0 if ".ln_" in key else 0.0))
+    model.save_pretrained(dir / name)
+    (dir / name / "generation_config.json").unlink(missing_ok=True)
+    model = model.double()
+    ids = tokenizer(text)["input_ids"]
+    perplexities = []
+    for window, stride in ((256, 256), (256, 100), (64, 32)):
+        # https://huggingface.co/docs/transformers/perplexity, with the sum over the tokens that count.
+        sum, count, done = 0.0, 0, 0
+        for start in range(0, len(ids), stride):
+            end = min(start + window, len(ids))
+            x = torch.tensor([ids[start:end]])
+            logs = torch.log_softmax(model(input_ids=x).logits[0, :-1], -1)
+            each = -logs.gather(1, x[0, 1:, None])[:, 0]
+            counted = each[-(end - done):] if start > 0 else each
+            sum, count, done = sum + counted.sum().item(), count + len(counted), end
+            if end == len(ids):
+                break
+        perplexities.append([window, stride, math.exp(sum / count)])
+    prompts = ["To be, or", "the good", "a"]
+    written = []
+    for prompt in prompts:
+        x = tokenizer(prompt, return_tensors="pt")["input_ids"]
+        y = model.generate(x, attention_mask=torch.ones_like(x), max_new_tokens=16, do_sample=False, pad_token_id=0)
+        written.append(tokenizer.decode(y[0, x.shape[1]:], skip_special_tokens=True))
+    (dir / name / "texts.json").write_text(json.dumps(dict(
+        ids=ids[:64], tokens=len(ids), perplexities=perplexities, prompts=prompts, written=written)))
+
+
 if __name__ == "__main__":
     target = pathlib.Path(sys.argv[1])
-    for case in sys.argv[2:] or [*CASES, *LONG, *ADAPTERS]:
-        (make if case in CASES else generate if case in LONG else adapt)(case, target)
+    for case in sys.argv[2:] or [*CASES, *LONG, *ADAPTERS, "gpt2_text"]:
+        known = make if case in CASES else generate if case in LONG else adapt if case in ADAPTERS else texts
+        known(case, target)
         size = sum(file.stat().st_size for file in (target / case).iterdir())
         print(case, size)

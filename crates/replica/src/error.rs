@@ -183,7 +183,7 @@ pub enum ReplicaError {
     },
     /// The machines of the run could not do something together.
     #[error(transparent)]
-    World(#[from] unisono_world::WorldError),
+    Cluster(#[from] unisono_cluster::ClusterError),
     /// A rank has other results than the others for what all compute.
     #[error("step {step}: {rank} decided differently from the others")]
     Disagrees {

@@ -4,9 +4,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
+use unisono_cluster::ClusterError;
 use unisono_data::BoxError;
 use unisono_replica::ReplicaError;
-use unisono_world::WorldError;
 
 /// Any error of the facade. `Debug` prints the message too, so that a `main` that returns the error shows it.
 #[derive(thiserror::Error)]
@@ -212,7 +212,7 @@ pub enum Error {
     Gpu(#[from] unisono_gpu::GpuError),
     /// The machines of the run could not do something together, or one of them ended it.
     #[error(transparent)]
-    World(#[from] unisono_world::WorldError),
+    Cluster(#[from] unisono_cluster::ClusterError),
     /// This machine's own error, while other machines of the run have another one or none.
     #[error(transparent)]
     Here(Box<Error>),
@@ -277,8 +277,8 @@ impl Error {
             Self::Here(error) => error.is_refusal(),
             Self::Setting { .. } | Self::Resume { .. } | Self::Model(_) | Self::TooLarge { .. } => true,
             Self::Checkpoint(error) => matches!(error, unisono_checkpoint::Error::Record { .. }),
-            Self::World(error) | Self::Replica(ReplicaError::World(error)) => {
-                matches!(error, WorldError::Differs(_) | WorldError::Other { is_refusal: true, .. })
+            Self::Cluster(error) | Self::Replica(ReplicaError::Cluster(error)) => {
+                matches!(error, ClusterError::Differs(_) | ClusterError::Other { is_refusal: true, .. })
             }
             _ => false,
         }
@@ -302,8 +302,8 @@ impl Error {
                 | Self::Validation(_)
                 | Self::NotFinite { .. }
                 | Self::Replica(ReplicaError::NotFinite { .. } | ReplicaError::Rest { .. })
-                | Self::World(WorldError::Other { .. })
-                | Self::Replica(ReplicaError::World(WorldError::Other { .. }))
+                | Self::Cluster(ClusterError::Other { .. })
+                | Self::Replica(ReplicaError::Cluster(ClusterError::Other { .. }))
         )
     }
 }

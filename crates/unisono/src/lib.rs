@@ -11,11 +11,16 @@ mod onnx;
 mod optimizers;
 mod predictor;
 pub mod prelude;
+mod renamed;
 mod run;
 mod saving;
 mod trainer;
 
 pub use unisono_checkpoint as checkpoint;
+pub use unisono_cluster as cluster;
+pub use unisono_cluster::Cluster;
+#[cfg(feature = "mpi")]
+pub use unisono_cluster_mpi as mpi;
 pub use unisono_data as data;
 pub use unisono_gpu as gpu;
 pub use unisono_gpu::Arithmetic;
@@ -25,10 +30,6 @@ pub use unisono_replica::{
     ARITHMETIC, Assignment, AuditReport, Audits, Class, ReplicaReport, Rounding, WitnessReport, machine,
     probe,
 };
-pub use unisono_world as world;
-pub use unisono_world::World;
-#[cfg(feature = "mpi")]
-pub use unisono_world_mpi as mpi;
 
 pub use callbacks::*;
 pub use compile::fields::WEIGHT;
@@ -62,6 +63,8 @@ pub use predictor::builder::PredictorBuilder;
 pub use predictor::report::PredictorReport;
 pub use predictor::rows::{Row, Rows};
 pub use predictor::server::{Client, Server};
+#[expect(deprecated, reason = "former names")]
+pub use renamed::World;
 pub use run::ancestry::Ancestor;
 pub use run::classes::{SavedClass, SavedClasses};
 pub use run::control::Stopped;

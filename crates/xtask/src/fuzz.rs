@@ -18,7 +18,7 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1";
 
 /// The readers of files and directories, which need no wgpu.
-const FILES: [&str; 22] = [
+const FILES: [&str; 23] = [
     "csv",
     "idx",
     "npy",
@@ -36,6 +36,7 @@ const FILES: [&str; 22] = [
     "replay",
     "tensors",
     "torch",
+    "keras",
     "manifest",
     "checkpoint",
     "directory",

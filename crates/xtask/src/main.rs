@@ -1,4 +1,4 @@
-//! `cargo xtask demo | test | fuzz | bench | gpu-report | isa | vendors | arm | tidy | rooms | lines`: the
+//! `cargo xtask demo | test | fuzz | bench | gpu-report | isa | vendors | arm | tidy | modules | lines`: the
 //! tasks that a person or CI runs in this repository.
 //!
 //! **This package must never depend on wgpu**: it is built first on a fresh machine, before there is a
@@ -59,7 +59,7 @@ const FEATURES: [&[&str]; 3] = [
 
 /// The arguments that run the tests of runs on several machines: over threads, and over MPI on this machine.
 /// All packages are built with the features of [`TEST`] and one more, so that little is built twice.
-const WORLD: [&str; 18] = [
+const CLUSTER: [&str; 18] = [
     "test",
     "--workspace",
     "--profile",
@@ -75,7 +75,7 @@ const WORLD: [&str; 18] = [
     "--test",
     "sharded_optimizer",
     "--test",
-    "world",
+    "cluster",
     "--test",
     "ulfm",
 ];
@@ -91,8 +91,8 @@ enum Task {
         #[arg(long)]
         long: bool,
         /// Install Open MPI too, and run the tests of runs on several machines, on this one
-        #[arg(long)]
-        world: bool,
+        #[arg(long, alias = "world")]
+        cluster: bool,
         /// Install what tests compare with, Python's packages in target/python, and fail if a test leaves out
         /// what this machine can have
         #[arg(long)]
@@ -117,8 +117,9 @@ enum Task {
     Tidy,
     /// Print the lines of the example programs beside those of the same programs in Keras
     Lines,
-    /// Print each crate's rooms, the latest first, and which rooms each imports from
-    Rooms,
+    /// Print each crate's modules, the latest first, and which modules each imports from
+    #[command(alias = "rooms")]
+    Modules,
 }
 
 #[derive(Args)]
@@ -131,7 +132,7 @@ struct Rest {
 fn main() -> ExitCode {
     let result = match Task::parse() {
         Task::Demo(rest) => demo(rest.args),
-        Task::Test { long, world, complete, rest } => test([long, world, complete], &rest.args),
+        Task::Test { long, cluster, complete, rest } => test([long, cluster, complete], &rest.args),
         Task::Fuzz(args) => fuzz::fuzz(&args),
         Task::Bench(rest) => bench(&rest.args),
         Task::GpuReport(flags) => gpu_report::gpu_report(&flags),
@@ -140,7 +141,7 @@ fn main() -> ExitCode {
         Task::Arm(flags) => arm::arm(&flags),
         Task::Tidy => tidy::run(&root()),
         Task::Lines => lines::count(&root()).map(|all| print!("{}", lines::table(&all))),
-        Task::Rooms => tidy::rooms::show(&root()).map(|text| print!("{text}")),
+        Task::Modules => tidy::modules::show(&root()).map(|text| print!("{text}")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -173,13 +174,13 @@ fn faults(args: &[OsString]) -> &'static [&'static str] {
 }
 
 /// Runs the tests and lists what they left out.
-fn test([long, world, complete]: [bool; 3], args: &[OsString]) -> Result<(), String> {
+fn test([long, cluster, complete]: [bool; 3], args: &[OsString]) -> Result<(), String> {
     let left_out = target_dir().join("left_out.txt");
     let kept = fs::create_dir_all(target_dir()).and_then(|()| fs::write(&left_out, ""));
     kept.map_err(|error| format!("{}: {error}", left_out.display()))?;
     let python = if complete { Some(peers::install(&target_dir())?) } else { None };
     let environment = peers::environment(&left_out, python.as_deref());
-    let passed = run_tests([long, world], args, &environment);
+    let passed = run_tests([long, cluster], args, &environment);
     let listed = fs::read_to_string(&left_out).unwrap_or_default();
     let problem = peers::report(&listed, complete);
     passed.and(problem.map_or(Ok(()), Err))
@@ -187,12 +188,12 @@ fn test([long, world, complete]: [bool; 3], args: &[OsString]) -> Result<(), Str
 
 /// Runs the tests with more variables in their environment.
 fn run_tests(
-    [long, world]: [bool; 2],
+    [long, cluster]: [bool; 2],
     args: &[OsString],
     environment: &[(&str, OsString)],
 ) -> Result<(), String> {
     setup::adapter()?;
-    if world {
+    if cluster {
         setup::mpi()?;
     }
     let mut command = cargo();
@@ -201,13 +202,13 @@ fn run_tests(
         command.env("UNISONO_LONG", "1");
     }
     #[cfg(unix)]
-    if long && world {
+    if long && cluster {
         command.env("UNISONO_DEBIAN_13", debian13::MPI.root(&target_dir())?);
     }
-    let own = if world { &WORLD[..] } else { &TEST[..] };
+    let own = if cluster { &CLUSTER[..] } else { &TEST[..] };
     run(command.args(own).args(args))?;
     // Arguments choose some tests of those above.
-    let behind_features = if long && !world && args.is_empty() { &FEATURES[..] } else { &[] };
+    let behind_features = if long && !cluster && args.is_empty() { &FEATURES[..] } else { &[] };
     behind_features.iter().try_for_each(|own| {
         run(cargo().envs(environment.iter().cloned()).env("UNISONO_LONG", "1").args(*own))
     })
@@ -318,12 +319,12 @@ mod tests {
             panic!()
         };
         assert_eq!(rest.args, ["--epochs", "1", "--json"]);
-        let Task::Test { long, world, complete, rest } =
+        let Task::Test { long, cluster, complete, rest } =
             Task::parse_from(["xtask", "test", "--long", "-p", "x"])
         else {
             panic!()
         };
-        assert!(long && !world && !complete && rest.args == ["-p", "x"]);
+        assert!(long && !cluster && !complete && rest.args == ["-p", "x"]);
     }
 
     #[test]

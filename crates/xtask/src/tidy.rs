@@ -1,9 +1,11 @@
 //! The rules of this repository that a compiler does not check. The task lists all violations, then fails.
 
+mod coverage;
 mod dependencies;
+mod links;
 mod metadata;
+pub mod modules;
 mod paths;
-pub mod rooms;
 mod source;
 
 use std::fs;
@@ -30,14 +32,20 @@ pub fn run(root: &Path) -> Result<(), String> {
     let shown = |path: &PathBuf| path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace('\\', "/");
     let names: Vec<String> = files.iter().map(shown).collect();
     let mut violations = unformatted(root)?;
-    violations.extend(rooms::check(root)?);
+    violations.extend(modules::check(root)?);
     for (path, name) in files.iter().zip(&names) {
         let text = || fs::read_to_string(path).map_err(|error| format!("{name}: {error}"));
-        let found = match check_of(name) {
+        let mut found = match check_of(name) {
             Some(check) => check(name, &text()?),
             None if paths::applies_to(name) => paths::check(&text()?, &names),
-            None => continue,
+            None => Vec::new(),
         };
+        if links::applies_to(name) {
+            found.extend(links::check(root, name, &text()?));
+        }
+        if name == coverage::PAGE {
+            found.extend(coverage::check(&text()?));
+        }
         violations.extend(found.into_iter().map(|violation| format!("{name}{violation}")));
     }
     if violations.is_empty() {

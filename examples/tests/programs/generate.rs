@@ -33,6 +33,23 @@ fn a_line_a_prompt_with_transformers_tokens() {
     assert!(first == drawn() && first != lines.as_bytes());
 }
 
+/// Texts are read and written by the tokenizer of the model's directory.
+#[test]
+fn a_prompt_may_be_a_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = model().replace("llama_long", "gpt2_text");
+    let expected = fs::read_to_string(Path::new(&model).join("texts.json")).unwrap();
+    let expected: serde_json::Value = serde_json::from_str(&expected).unwrap();
+    let all = |key: &str| -> Vec<String> { serde_json::from_value(expected[key].clone()).unwrap() };
+    let prompts = dir.path().join("prompts.txt");
+    fs::write(&prompts, all("prompts").join("\n")).unwrap();
+    let output =
+        generate(&["--model", &model, "--prompts", prompts.to_str().unwrap(), "--most", "16", "--json"]);
+    let lines = String::from_utf8(output.stdout.clone()).unwrap();
+    let text = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["text"].clone();
+    assert!(lines.lines().map(text).eq(all("written")), "{lines}{}", err(&output));
+}
+
 #[test]
 fn what_is_no_prompt_or_no_decoder_is_named() {
     let (dir, model) = (tempfile::tempdir().unwrap(), model());
@@ -45,7 +62,7 @@ fn what_is_no_prompt_or_no_decoder_is_named() {
     fs::write(&prompts, "\n \n").unwrap();
     refused(&model, "prompts.txt: it has no prompts");
     fs::write(&prompts, "[1, 2]\nTo be, or\n").unwrap();
-    refused(&model, "prompts.txt: line 2: ");
+    refused(&model, "prompts.txt: line 2: the model's directory has no tokenizer.json: give ids");
     fs::write(&prompts, "[1, 2]\n[3, 48]\n").unwrap();
     refused(&model, "id 48 at x[1] is not in 0..48");
     refused(&model.replace("llama_long", "bert"), "\"bert\" is no decoder");

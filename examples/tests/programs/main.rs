@@ -4,11 +4,13 @@ mod adapters;
 mod bad_input;
 mod bench;
 mod checkpoint;
+mod fine_tune;
 mod generate;
 mod gpu_report;
 mod killed;
 mod loggers;
 mod mnist_cnn;
+mod one_screen;
 mod onnx;
 mod precision;
 #[cfg(unix)]

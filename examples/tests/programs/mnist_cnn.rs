@@ -100,3 +100,31 @@ fn what_is_not_there_is_named() {
     fs::write(dir.path().join("train-images-idx3-ubyte"), "half").unwrap();
     refused(&["--data".as_ref(), dir.path().as_os_str()], &["train-images-idx3-ubyte", "not an IDX file"]);
 }
+
+/// The programs that repeat published results, on few images. The last step of 40 images is ragged.
+#[test]
+fn programs_of_published_results_have_one_state() {
+    let dir = tempfile::tempdir().unwrap();
+    idx(dir.path(), "train", 40);
+    idx(dir.path(), "t10k", 20);
+    for program in [
+        env!("CARGO_BIN_EXE_mnist_convnet"),
+        env!("CARGO_BIN_EXE_mnist_mlp"),
+        env!("CARGO_BIN_EXE_mnist_siamese"),
+        env!("CARGO_BIN_EXE_mnist_hierarchical_rnn"),
+    ] {
+        let run = |flags: &[&str]| {
+            let mut command = Command::new(program);
+            command.args(["--json", "--epochs", "1", "--global-batch", "16"]).args(flags);
+            let output = command.arg("--data").arg(dir.path()).output().unwrap();
+            assert!(output.status.success(), "{program} {flags:?}: {}", err(&output));
+            let of = if program.ends_with("siamese") { "pairs of test images" } else { "test images" };
+            assert!(err(&output).contains(&format!("\n{of}: ")), "{program}: {}", err(&output));
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let states = ["1", "2", "3"].map(|replicas| run(&["--replicas", replicas]));
+        assert!(states[0] == states[1] && states[1] == states[2], "{program}: {states:?}");
+        let fewer = run(&["--replicas", "1", "--train-samples", "38"]);
+        assert_ne!(done(&fewer, "state_sha256"), done(&states[0], "state_sha256"), "{program}");
+    }
+}

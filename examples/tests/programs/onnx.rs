@@ -7,7 +7,7 @@ use crate::err;
 use crate::mnist_cnn::idx;
 
 /// A program, more flags of it, and whether it takes a while on a CPU.
-const PROGRAMS: [(&str, &[&str], bool); 18] = [
+const PROGRAMS: [(&str, &[&str], bool); 22] = [
     (env!("CARGO_BIN_EXE_digits"), &[], false),
     (env!("CARGO_BIN_EXE_two_inputs"), &[], false),
     (env!("CARGO_BIN_EXE_siamese"), &[], false),
@@ -26,6 +26,10 @@ const PROGRAMS: [(&str, &[&str], bool); 18] = [
     (env!("CARGO_BIN_EXE_gpt2"), &[], true),
     (env!("CARGO_BIN_EXE_tiny_gpt"), TEXT, true),
     (env!("CARGO_BIN_EXE_mnist_cnn"), IMAGES, false),
+    (env!("CARGO_BIN_EXE_mnist_hierarchical_rnn"), IMAGES, true),
+    (env!("CARGO_BIN_EXE_audio"), &[], false),
+    (env!("CARGO_BIN_EXE_segment"), &[], true),
+    (env!("CARGO_BIN_EXE_recommend"), &[], false),
 ];
 
 const TEXT: &[&str] = &["--data", "TEXT", "--train-characters", "4096"];

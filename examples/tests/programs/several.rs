@@ -27,10 +27,16 @@ fn models_of_several_fields_have_one_answer() {
         env!("CARGO_BIN_EXE_vit"),
         env!("CARGO_BIN_EXE_bert"),
         env!("CARGO_BIN_EXE_gpt2"),
+        env!("CARGO_BIN_EXE_audio"),
+        env!("CARGO_BIN_EXE_dqn"),
+        env!("CARGO_BIN_EXE_grad_cam"),
+        env!("CARGO_BIN_EXE_recommend"),
+        env!("CARGO_BIN_EXE_segment"),
     ] {
         // The others take a while on a CPU.
-        let is_short =
-            ["two_inputs", "siamese", "gan", "tabular", "fine_tune"].iter().any(|n| program.ends_with(n));
+        let is_short = ["two_inputs", "siamese", "gan", "tabular", "fine_tune", "audio", "recommend"]
+            .iter()
+            .any(|name| program.ends_with(name));
         if !is_short && std::env::var_os("UNISONO_LONG").is_none() {
             continue;
         }
@@ -55,7 +61,12 @@ fn whole_runs_keep_what_they_claim() {
         run(env!("CARGO_BIN_EXE_vit"), &["--replicas", "2"]);
         run(env!("CARGO_BIN_EXE_bert"), &["--replicas", "2"]);
         run(env!("CARGO_BIN_EXE_gpt2"), &["--replicas", "2"]);
+        run(env!("CARGO_BIN_EXE_dqn"), &["--replicas", "2"]);
+        run(env!("CARGO_BIN_EXE_grad_cam"), &["--replicas", "2"]);
+        run(env!("CARGO_BIN_EXE_segment"), &["--replicas", "2"]);
     }
+    run(env!("CARGO_BIN_EXE_audio"), &["--replicas", "2"]);
+    run(env!("CARGO_BIN_EXE_recommend"), &["--replicas", "2"]);
     run(env!("CARGO_BIN_EXE_tabular"), &["--replicas", "2"]);
     run(env!("CARGO_BIN_EXE_fine_tune"), &["--replicas", "2"]);
     run(env!("CARGO_BIN_EXE_export_predict"), &["--replicas", "2"]);
@@ -82,4 +93,47 @@ fn a_run_ends_early_and_is_over_when_it_is_resumed() {
     let [first, again] = [&first, &again].map(text);
     assert_eq!(done(&first, "state_sha256"), done(&again, "state_sha256"));
     assert_eq!(done(&first, "steps"), done(&again, "steps"));
+}
+
+/// A run that makes its own samples goes on with its buffer, and says which flags it cannot follow.
+#[test]
+fn a_run_that_makes_its_own_samples_is_resumed() {
+    let dir = tempfile::tempdir().unwrap();
+    let dqn = |out: &str, flags: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dqn"));
+        command.args(["--json", "--out"]).arg(dir.path().join(out)).args(flags).output().unwrap()
+    };
+    let state = |output: std::process::Output| {
+        assert!(output.status.success(), "{}", err(&output));
+        done(&String::from_utf8(output.stdout).unwrap(), "state_sha256")
+    };
+    let whole = state(dqn("whole", &["--epochs", "3", "--checkpoint-every", "250", "--keep-last", "1"]));
+    let first = state(dqn("parts", &["--epochs", "1"]));
+    assert_ne!(first, whole);
+    assert_eq!(state(dqn("parts", &["--epochs", "3", "--resume", "--replicas", "3"])), whole);
+    let buffers = |out: &str| {
+        let files = std::fs::read_dir(dir.path().join(out)).unwrap().map(|file| file.unwrap().file_name());
+        let mut names: Vec<String> = files.map(|name| name.to_string_lossy().into_owned()).collect();
+        names.retain(|name| name.starts_with("replay-"));
+        names.sort();
+        names
+    };
+    // An earlier checkpoint may stay until an audit trusts a later one.
+    for out in ["whole", "parts"] {
+        let all = unisono::checkpoint::list(dir.path().join(out)).unwrap().into_iter();
+        let mut kept: Vec<String> = all.map(|(step, _)| format!("replay-{step}.safetensors")).collect();
+        kept.sort();
+        assert!(kept.contains(&"replay-750.safetensors".to_owned()), "{out}: {kept:?}");
+        assert_eq!(buffers(out), kept, "{out}");
+    }
+    for (flags, message) in [
+        (&["--checkpoint-every", "100"][..], "give a multiple of 250"),
+        (&["--early-stopping", "1"], "--early-stopping needs a validation set"),
+        (&["--keep-best", "loss"], "--keep-best needs a validation set"),
+        (&["--onnx", "onnx"], "--onnx needs a validation set"),
+    ] {
+        let refused = dqn("refused", flags);
+        assert_eq!(refused.status.code(), Some(2), "{}", err(&refused));
+        assert!(err(&refused).contains(message), "{}", err(&refused));
+    }
 }

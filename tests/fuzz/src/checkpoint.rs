@@ -9,7 +9,7 @@ use flate2::Crc;
 use sha2::{Digest, Sha256};
 use unisono_checkpoint::{
     Export, Info, Keras, Plan, Store, Tensor, TensorDType, Tensors, export_model, inspect, list, load,
-    newest, parse_tensors, parse_torch, read_export, read_tensors, read_torch,
+    newest, parse_keras, parse_tensors, parse_torch, read_export, read_keras, read_tensors, read_torch,
 };
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
@@ -51,12 +51,34 @@ pub(crate) fn torch(scratch: &Scratch, bytes: &[u8]) {
     assert_eq!(read.is_ok(), read_torch(&path).is_ok());
 }
 
+/// Reads a file of Keras: HDF5, an archive, or one whose weights or description the bytes are.
+pub(crate) fn keras(scratch: &Scratch, bytes: &[u8]) {
+    const CONFIG: &[u8] = br#"{"class_name":"Dense","config":{"name":"dense"}}"#;
+    const WEIGHTS: &str = "model.weights.h5";
+    let (flags, rest) = flags(bytes);
+    let file = match flags & 3 {
+        1 => stored(&[("config.json", CONFIG), (WEIGHTS, rest)]),
+        2 => stored(&[("config.json", rest), (WEIGHTS, b"\x89HDF\r\n\x1a\n")]),
+        _ => rest.to_vec(),
+    };
+    let path = scratch.file("x", &file);
+    let keras = if flags & 4 == 0 { Keras::new() } else { Keras::new().flattened("*/kernel", [1, 2, 2]) };
+    let read = parse_keras(&path, &file, &keras);
+    let again = read_keras(&path, &keras);
+    assert_eq!(read.map_err(|error| error.to_string()), again.map_err(|error| error.to_string()));
+}
+
 /// Returns an archive of a pickle and two storages.
 fn archive(pickle: &[u8]) -> Vec<u8> {
+    stored(&[("x/data.pkl", pickle), ("x/data/0", &[0; 96]), ("x/data/1", &[1; 4])])
+}
+
+/// Returns an archive of files that are not packed.
+fn stored(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
-    for (name, bytes) in [("data.pkl", pickle), ("data/0", &[0; 96]), ("data/1", &[1; 4])] {
+    for (name, bytes) in files {
         let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
-        zip.start_file(format!("x/{name}"), options).expect("memory");
+        zip.start_file(*name, options).expect("memory");
         zip.write_all(bytes).expect("memory");
     }
     zip.finish().expect("memory").into_inner()
@@ -270,6 +292,16 @@ pub(crate) fn plan(_: &Scratch, bytes: &[u8]) {
             ["only", pattern] => plan = plan.only(pattern),
             ["ignore", pattern] => plan = plan.ignore(pattern),
             ["partial"] => plan = plan.partial(),
+            ["except", pattern] => plan = plan.except(pattern),
+            ["transpose", pattern] => plan = plan.transpose(pattern),
+            ["permute", pattern, ..] => plan = plan.permute(pattern, &shape(2)),
+            ["reshape", pattern, ..] => plan = plan.reshape(pattern, &shape(2)),
+            ["split", pattern, ref into @ ..] => plan = plan.split(pattern, 0, into),
+            ["cut", pattern, into, ..] => {
+                let parts: Vec<(&str, usize)> = shape(3).into_iter().map(|length| (into, length)).collect();
+                plan = plan.split_lengths(pattern, 1, &parts);
+            }
+            ["merge", into, ref from @ ..] => plan = plan.merge(from, 0, into),
             ["names"] => plan = plan.keras_names(),
             ["keras"] => keras = Some(keras.unwrap_or_default()),
             ["flattened", pattern, ..] => {
@@ -289,6 +321,13 @@ pub(crate) fn plan(_: &Scratch, bytes: &[u8]) {
             tensors.iter().for_each(|(name, tensor)| assert_eq!(Some(tensor.info()), model.get(name)));
         }
         Err(error) => drop(error.to_string()),
+    }
+    if let Ok(arranged) = plan.arrange(&file) {
+        let shapes = file.iter().map(|(name, tensor)| (name.clone(), tensor.info().clone())).collect();
+        match plan.revert(&arranged, &shapes) {
+            Ok(back) => back.iter().for_each(|(name, tensor)| assert_eq!(Some(tensor), file.get(name))),
+            Err(error) => drop(error.to_string()),
+        }
     }
 }
 

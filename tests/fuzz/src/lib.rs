@@ -42,6 +42,7 @@ pub const READERS: &[Reader] = &[
     Reader { name: "replay", read: data::replay },
     Reader { name: "tensors", read: checkpoint::tensors },
     Reader { name: "torch", read: checkpoint::torch },
+    Reader { name: "keras", read: checkpoint::keras },
     Reader { name: "manifest", read: checkpoint::manifest },
     Reader { name: "checkpoint", read: checkpoint::checkpoint },
     Reader { name: "directory", read: checkpoint::directory },

@@ -1,5 +1,7 @@
 """Models as descriptions: what `Layer::description` writes, as PyTorch's modules with the same names of tensors."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -113,19 +115,27 @@ class Recurrent(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention, in which heads may share keys and values and positions may be rotations."""
+    """Self-attention, in which heads may share keys and values and positions may be rotations or distances.
+
+    With a context it is attention to that.
+    """
 
     def __init__(self, d, width):
         super().__init__()
         self.heads, self.causal, self.base = d["heads"], d["causal"], d.get("rotary")
         self.kv_heads = d.get("kv_heads") or d["heads"]
-        self.rows = [width, *[width // self.heads * self.kv_heads] * 2]
+        self.relative = d.get("relative")
+        size = d.get("head_size") or width // self.heads
+        self.rows = [size * self.heads, *[size * self.kv_heads] * 2]
         self.in_proj_weight = nn.Parameter(torch.empty(sum(self.rows), width))
         self.in_proj_bias = nn.Parameter(torch.empty(sum(self.rows))) if d["bias"] else None
-        self.out_proj = nn.Linear(width, width, bias=d["bias"])
+        if self.relative:
+            self.relative_attention_bias = nn.Embedding(self.relative[0], self.heads)
+        self.out_proj = nn.Linear(self.rows[0], width, bias=d["bias"])
 
     def forward(self, x, mask=None):
-        if self.base is None and self.kv_heads == self.heads and mask is None:
+        plain = self.base is None and self.kv_heads == self.heads and self.rows[0] == x.shape[-1]
+        if plain and not self.relative and mask is None:
             return self.plain(x)
         q, k, v = F.linear(x, self.in_proj_weight, self.in_proj_bias).split(self.rows, -1)
         q, k, v = [t.unflatten(-1, (h, -1)).transpose(1, 2) for t, h in ((q, self.heads), (k, self.kv_heads), (v, self.kv_heads))]
@@ -135,8 +145,23 @@ class Attention(nn.Module):
         seen = (seen.tril() if self.causal else seen)[None, None]
         if mask is not None:
             seen = seen & (mask != 0)[:, None, None]
-        y = masked_attention(q, k, v, seen)
+        y = self.by_distance(q, k, v, seen) if self.relative else masked_attention(q, k, v, seen)
         return self.out_proj(y.transpose(1, 2).flatten(2))
+
+    def by_distance(self, q, k, v, seen):
+        """Adds a bias for each head and bucket of distances (Raffel et al. 2020; their `_relative_position_bucket`)."""
+        place = torch.arange(q.shape[-2])
+        after = place[None] - place[:, None]
+        buckets, farthest = self.relative
+        each = buckets if self.causal else buckets // 2
+        distance = -after.clamp(max=0) if self.causal else after.abs()
+        exact = each // 2
+        far = exact + ((distance.clamp(min=1) / exact).log() / math.log(farthest / exact) * (each - exact) + 1e-6).long()
+        bucket = torch.where(distance < exact, distance, far.clamp(max=each - 1))
+        bucket = bucket if self.causal else bucket + (after > 0) * each
+        bias = self.relative_attention_bias(bucket).permute(2, 0, 1)
+        bias = bias.expand(len(q), -1, -1, -1).masked_fill(~seen, float("-inf"))
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=True)
 
     def plain(self, x):
         layer = nn.MultiheadAttention(x.shape[-1], self.heads, bias=self.in_proj_bias is not None, batch_first=True)
@@ -152,17 +177,66 @@ def masked_attention(q, k, v, seen):
     return y.masked_fill(none, 0.0)
 
 
+ACTIVATIONS = {
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "relu": F.relu,
+    "relu_squared": lambda x: F.relu(x).square(),
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+}
+
+
 class TransformerBlock(nn.Module):
+    """PyTorch's `TransformerEncoderLayer` and `TransformerDecoderLayer` where they have the settings."""
+
     def __init__(self, d, width):
         super().__init__()
-        hidden = d["hidden"] or 4 * width
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.d, hidden, bias = d, d["hidden"] or 4 * width, not d.get("no_bias")
+        self.epsilon = d.get("epsilon") or 1e-5
+        kind = nn.RMSNorm if d.get("rms_norm") else nn.LayerNorm
+        self.norm1, self.norm2 = kind(width, self.epsilon), kind(width, self.epsilon)
         self.self_attn = Attention(d["attention"], width)
-        self.linear1, self.linear2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        if d.get("gated"):
+            self.gate = nn.Linear(width, hidden, bias)
+        self.linear1, self.linear2 = nn.Linear(width, hidden, bias), nn.Linear(hidden, width, bias)
+        if d.get("cross"):
+            self.multihead_attn = nn.MultiheadAttention(width, self.self_attn.heads, batch_first=True)
+            self.norm3 = kind(width, self.epsilon)
 
-    def forward(self, x, mask=None):
-        x = x + self.self_attn(self.norm1(x), mask)
-        return x + self.linear2(F.gelu(self.linear1(self.norm2(x))))
+    def forward(self, x, mask=None, context=None):
+        if context is not None:
+            return self.decoder(x, context)
+        if not ({"rms_norm", "gated", "no_bias"} & set(self.d)) and set(self.d["attention"]) == {"heads", "causal", "bias"} and mask is None:
+            return self.encoder(x)
+        last = self.d.get("norm_last")
+        x = x + self.self_attn(x if last else self.norm1(x), mask)
+        x = self.norm1(x) if last else x
+        h = x if last else self.norm2(x)
+        act = ACTIVATIONS[self.d.get("activation", "gelu")]
+        x = x + self.linear2(act(self.gate(h)) * self.linear1(h) if self.d.get("gated") else act(self.linear1(h)))
+        return self.norm2(x) if last else x
+
+    def settings(self, x):
+        act = ACTIVATIONS[self.d.get("activation", "gelu")]
+        settings = {"dropout": 0.0, "activation": act, "layer_norm_eps": self.epsilon, "batch_first": True}
+        settings["norm_first"] = not self.d.get("norm_last")
+        return (x.shape[-1], self.self_attn.heads, len(self.linear1.weight)), settings
+
+    def causal(self, x):
+        causal = nn.Transformer.generate_square_subsequent_mask(x.shape[1], dtype=x.dtype)
+        return causal if self.self_attn.causal else None
+
+    def encoder(self, x):
+        sizes, settings = self.settings(x)
+        layer = nn.TransformerEncoderLayer(*sizes, **settings)
+        return torch.func.functional_call(layer, dict(self.named_parameters()), (x, self.causal(x)))
+
+    def decoder(self, x, context):
+        sizes, settings = self.settings(x)
+        layer = nn.TransformerDecoderLayer(*sizes, **settings)
+        return torch.func.functional_call(layer, dict(self.named_parameters()), (x, context, self.causal(x)))
 
 
 class Residual(nn.Module):
@@ -259,10 +333,11 @@ def output(module, description, shape):
 def layer(tensors, attrs):
     """Returns the output `y` of a layer and its statistics after the step, as `after.NAME`."""
     tensors = dict(tensors)
-    x, mask = tensors.pop("x"), tensors.pop("mask", None)
+    x, mask, context = tensors.pop("x"), tensors.pop("mask", None), tensors.pop("context", None)
     module = build(attrs["layer"], tuple(x.shape[1:])).to(next(iter(tensors.values()), x).dtype)
     module.train(attrs["training"])
     statistics = {name for name, _ in module.named_buffers()}
     own = {name: t.detach().clone() if name in statistics else t for name, t in tensors.items()}
-    y = torch.func.functional_call(module, own, (x,) if mask is None else (x, mask))
+    more = {name: t for name, t in {"mask": mask, "context": context}.items() if t is not None}
+    y = torch.func.functional_call(module, own, (x,), more)
     return {"y": y} | {f"after.{name}": t for name, t in own.items() if name in statistics}

@@ -105,7 +105,7 @@ def sequence(r, shape):
     if kind == "multi_head_attention":
         return d | attention(r, length)
     if kind == "transformer_block":
-        return d | {"attention": attention(r, length) | {"bias": True}, "hidden": r.pick([None, r.int(1, 9)]), "dropout": 0.0}
+        return d | block(r, length)
     return d | {"units": r.int(1, 6), "input": None, "bias": r.flag()} if kind == "dense" else d
 
 
@@ -116,7 +116,26 @@ def attention(r, width):
         d["kv_heads"] = divisor(r, heads)
     if width // heads % 2 == 0 and r.flag(0.4):
         d["rotary"] = r.pick([10000.0, 100.0, 2.0])
+    elif r.flag(0.2):
+        d["head_size"] = r.int(1, 5)
+    if r.flag(0.2):
+        d["relative"] = r.pick([[8, 20], [4, 9], [32, 128]])
     return d
+
+
+def block(r, width):
+    """Draws a transformer block, often a plain one."""
+    d = {"attention": attention(r, width), "hidden": r.pick([None, r.int(1, 9)]), "dropout": 0.0}
+    if r.flag():
+        return d | {"attention": d["attention"] | {"bias": True}}
+    for setting in ("norm_last", "rms_norm", "gated"):
+        if r.flag():
+            d[setting] = True
+    if r.flag():
+        d["epsilon"] = r.pick([1e-6, 1e-3])
+    if not d["attention"]["bias"]:
+        d["no_bias"] = True
+    return d | {"activation": r.pick([*models.ACTIVATIONS])}
 
 
 def single(r, shape):
@@ -189,7 +208,8 @@ def layer(r):
     layers = front + tower(r, inner, depth)[0]
     description = layers[0] if len(layers) == 1 else {"layer": "sequential", "layers": layers}
     takes_mask = ("lstm", "gru", "simple_rnn", "multi_head_attention", "transformer_block")
-    if description["layer"] in takes_mask and r.flag():
+    # What a query that sees nothing gets is not promised where scores have a bias.
+    if description["layer"] in takes_mask and "relative" not in str(description) and r.flag():
         inputs["mask"] = (r.g.random((rows, shape[0])) < 0.7).astype(numpy.float32)
     if "max_pool" in str(description) and not front:
         # Of equal elements PyTorch gives the first one the gradient, which is shared here.

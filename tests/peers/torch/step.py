@@ -67,6 +67,52 @@ class Gpt(nn.Module):
         return self.head(self.norm(x))
 
 
+class BertMini(nn.Module):
+    """BERT-mini with two classes: every token sees all others."""
+
+    def __init__(self, blocks=4, width=256, heads=4, words=30_522, tokens=128):
+        super().__init__()
+        self.embedding = nn.Embedding(words, width)
+        self.places = nn.Parameter(0.02 * torch.randn(tokens, width))
+        self.norm = nn.LayerNorm(width)
+        block = lambda: nn.TransformerEncoderLayer(
+            width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True
+        )
+        self.blocks = nn.Sequential(*(block() for _ in range(blocks)))
+        self.pooler = nn.Linear(width, width)
+        self.head = nn.Linear(width, 2)
+        nn.init.normal_(self.embedding.weight, std=0.02)
+
+    def forward(self, x):
+        x = self.blocks(self.norm(self.embedding(x) + self.places))
+        return self.head(torch.tanh(self.pooler(x[:, 0])))
+
+
+class Residual(nn.Module):
+    """Two convolutions with what goes around them."""
+
+    def __init__(self, before, channels, stride):
+        super().__init__()
+        inner = [*normed(before, channels, 3, stride), nn.ReLU(), *normed(channels, channels, 3, 1)]
+        self.inner = nn.Sequential(*inner)
+        self.around = nn.Sequential(*(normed(before, channels, 1, stride) if stride > 1 else []))
+
+    def forward(self, x):
+        return nn.functional.relu(self.inner(x) + self.around(x))
+
+
+def normed(before, channels, kernel, stride):
+    conv = nn.Conv2d(before, channels, kernel, stride, kernel // 2, bias=False)
+    return [conv, nn.BatchNorm2d(channels)]
+
+
+def resnet18():
+    stem = [*normed(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    stages = [(64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)]
+    body = [Residual(*stage) if first else Residual(stage[1], stage[1], 1) for stage in stages for first in (1, 0)]
+    return nn.Sequential(*stem, *body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+
+
 def perceptron(*sizes):
     layers = [part for a, b in zip(sizes, sizes[1:]) for part in (nn.Linear(a, b), nn.ReLU())]
     return nn.Sequential(*layers[:-1])
@@ -83,7 +129,7 @@ def conv():
     return nn.Sequential(*one(), *one(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
 
 
-# Each: the model, the samples of a step, the shape of a sample, and the number of classes of a text, or none.
+# Each: the model, the samples of a step, the shape of a sample, and the number of words of a text, or none.
 MODELS = {
     "mlp": (lambda: perceptron(784, 512, 512, 10), 128, (784,), None),
     "wide": (lambda: perceptron(784, 1024, 1024, 10), 256, (784,), None),
@@ -92,14 +138,19 @@ MODELS = {
     "gpt": (lambda: Gpt(2, 64, 4, VOCABULARY, 64), 16, (64,), VOCABULARY),
     "conv": (conv, 32, (128, 28, 28), None),
     "gpt100m": (lambda: Gpt(12, 768, 12, 8192, 1024), 8, (1024,), VOCABULARY),
+    "resnet18": (resnet18, 16, (3, 64, 64), None),
+    "bert-mini": (BertMini, 8, (128,), 30_522),
     "big": (lambda: perceptron(4096, 4096, 4096), 4096, (4096,), None),
 }
 
 
-def batches(batch, shape, classes):
+def batches(name, batch, shape, classes):
     draws = torch.Generator().manual_seed(42)
     for _ in range(4):
-        if classes:
+        if name == "bert-mini":
+            text = torch.randint(0, classes, (batch, *shape), generator=draws)
+            yield text, torch.randint(0, 2, (batch,), generator=draws)
+        elif classes:
             text = torch.randint(0, classes, (batch, shape[0] + 1), generator=draws)
             yield text[:, :-1].contiguous(), text[:, 1:].contiguous()
         else:
@@ -113,7 +164,7 @@ def measure(name, flags):
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
     scaler = torch.amp.GradScaler(flags.device, enabled=flags.amp)
     run = torch.compile(model) if flags.compile else model
-    data = list(batches(batch, shape, classes))
+    data = list(batches(name, batch, shape, classes))
     on_gpu = flags.device == "cuda"
     if on_gpu:
         data = [(x.pin_memory(), y.pin_memory()) for x, y in data]

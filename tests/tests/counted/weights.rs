@@ -1,11 +1,11 @@
 //! Losses of several outputs, each with weights of its own: fields, tokens, ignored labels and classes. Each
 //! is divided by its own sum of weights.
 
+use unisono::cluster::Script;
 use unisono::data::{Batch, Loader, Memory, Values};
-use unisono::world::Script;
 use unisono::{
-    Accuracy, BinaryCrossEntropyWithLogits, Builder, CrossEntropy, Ctc, Dense, MeanAbsoluteError,
-    MeanSquaredError, Phase, Precision, ProgramId, Saving, Sgd, Trainer, World,
+    Accuracy, BinaryCrossEntropyWithLogits, Builder, Cluster, CrossEntropy, Ctc, Dense, MeanAbsoluteError,
+    MeanSquaredError, Phase, Precision, ProgramId, Saving, Sgd, Trainer,
 };
 use unisono_random::Draws;
 use unisono_tests::on_ranks;
@@ -197,7 +197,7 @@ fn several_losses_with_weights_give_the_same_bits_on_replicas_and_machines_and_a
     for replicas in [2, 3, 7] {
         assert_eq!(trained(run(replicas), &data), alone, "{replicas} replicas");
     }
-    for ended in on_ranks(3, Script::default(), |world: World| trained(run(1).world(world), &data)) {
+    for ended in on_ranks(3, Script::default(), |cluster: Cluster| trained(run(1).cluster(cluster), &data)) {
         assert_eq!(ended, alone);
     }
     let dir = tempfile::tempdir().unwrap();

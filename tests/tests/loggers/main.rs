@@ -244,10 +244,10 @@ fn own_epoch(trainer: &mut Trainer, epoch: u32) {
     for batch in data()[0].clone().batch(32).epoch(epoch).unwrap() {
         let step = trainer.step(&batch.unwrap()).unwrap();
         trainer.log("own", step.step as f64);
-        trainer.tell_step(&step);
+        trainer.notify_step(&step);
         last = Some(step);
     }
-    trainer.tell_epoch_ended(&last.unwrap(), None).unwrap();
+    trainer.notify_epoch_ended(&last.unwrap(), None).unwrap();
 }
 
 #[test]
@@ -263,9 +263,9 @@ fn loops_of_ones_own_keep_what_was_told_and_logged() {
     };
     let mut trainer = start();
     (0..3).for_each(|epoch| own_epoch(&mut trainer, epoch));
-    trainer.tell_ended();
+    trainer.notify_ended();
     own_epoch(&mut trainer, 3);
-    trainer.tell_ended();
+    trainer.notify_ended();
     trainer.save_behind().unwrap();
     trainer.finish_saves().unwrap();
     // What is told behind the checkpoint is made again.
@@ -278,7 +278,7 @@ fn loops_of_ones_own_keep_what_was_told_and_logged() {
     own_epoch(&mut resumed, 4);
     assert_eq!(lines(), whole);
     // A fit's epochs stand behind them.
-    resumed.tell_ended();
+    resumed.notify_ended();
     fit(&mut resumed, 6);
     assert_eq!(lines()[..6], whole);
     drop(resumed);

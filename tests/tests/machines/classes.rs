@@ -1,7 +1,7 @@
 //! Adapters of several numeric classes, and replicas that join, on several machines: both are refused.
 
-use unisono::world::Script;
-use unisono::{Builder, Error, Trainer, World};
+use unisono::cluster::Script;
+use unisono::{Builder, Cluster, Error, Trainer};
 use unisono_gpu::{Backend, adapters};
 use unisono_tests::{loader, on_ranks, perceptron};
 
@@ -19,16 +19,16 @@ fn two() -> Option<[String; 2]> {
     names.map(Into::into)
 }
 
-fn build(builder: Builder, world: World) -> Result<Trainer, Error> {
-    builder.world(world).build(&loader(40, 5).unwrap().fields().unwrap())
+fn build(builder: Builder, cluster: Cluster) -> Result<Trainer, Error> {
+    builder.cluster(cluster).build(&loader(40, 5).unwrap().fields().unwrap())
 }
 
 #[test]
 fn a_machine_of_another_numeric_class_is_refused_by_name() {
     let Some([own, other]) = two() else { return };
-    let ended = on_ranks(2, Script::default(), |world| {
-        let adapter = if world.rank() == 1 { &other } else { &own };
-        let mut trainer = build(perceptron(8).replicas(1).adapter(adapter), world)?;
+    let ended = on_ranks(2, Script::default(), |cluster| {
+        let adapter = if cluster.rank() == 1 { &other } else { &own };
+        let mut trainer = build(perceptron(8).replicas(1).adapter(adapter), cluster)?;
         trainer.fit(&loader(40, 5)?, None, 1).map(drop)
     });
     for ended in ended {
@@ -40,11 +40,11 @@ fn a_machine_of_another_numeric_class_is_refused_by_name() {
 #[test]
 fn a_mixture_of_numeric_classes_on_one_machine_is_refused() {
     let Some([own, other]) = two() else { return };
-    let ended = on_ranks(2, Script::default(), |world| {
+    let ended = on_ranks(2, Script::default(), |cluster| {
         let builder = perceptron(8).adapter(&own).mixed(true);
         let builder =
-            if world.rank() == 1 { builder.adapter(&other).replicas(2) } else { builder.replicas(1) };
-        build(builder, world).map(drop)
+            if cluster.rank() == 1 { builder.adapter(&other).replicas(2) } else { builder.replicas(1) };
+        build(builder, cluster).map(drop)
     });
     for ended in ended {
         let text = ended.expect_err("a machine of two classes").to_string();
@@ -54,8 +54,8 @@ fn a_mixture_of_numeric_classes_on_one_machine_is_refused() {
 
 #[test]
 fn no_replica_joins_on_several_machines() {
-    let ended = on_ranks(2, Script::default(), |world| {
-        let mut trainer = build(perceptron(8).replicas(1), world).unwrap();
+    let ended = on_ranks(2, Script::default(), |cluster| {
+        let mut trainer = build(perceptron(8).replicas(1), cluster).unwrap();
         let error = trainer.join("").unwrap_err().to_string();
         trainer.fit(&loader(40, 5).unwrap(), None, 1).unwrap();
         (error, trainer.reports().len())

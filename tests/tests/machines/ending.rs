@@ -1,19 +1,19 @@
 //! What ends a fit on several machines: a stop or a callback of one of them, on all after the same step.
 
-use unisono::world::Script;
-use unisono::{Epoch, Error, Stop, World};
+use unisono::cluster::Script;
+use unisono::{Cluster, Epoch, Error, Stop};
 use unisono_tests::{CLASSES, loader, perceptron};
 
 use crate::{on_ranks, train};
 
 #[test]
 fn a_stop_on_one_machine_ends_all_after_the_same_step() {
-    let ended = on_ranks(3, Script::default(), |world| {
-        let (rank, data) = (world.rank(), loader(40, 5).unwrap());
+    let ended = on_ranks(3, Script::default(), |cluster| {
+        let (rank, data) = (cluster.rank(), loader(40, 5).unwrap());
         let stop = Stop::new();
         let asks = (rank == 1).then(|| stop.clone());
         let builder = perceptron(8).global_batch(16).replicas(1).callback(StopsAfter { step: 4, asks });
-        let mut trainer = builder.world(world).build(&data.fields().unwrap()).unwrap();
+        let mut trainer = builder.cluster(cluster).build(&data.fields().unwrap()).unwrap();
         trainer.stop_on(&stop);
         trainer.fit(&data, None, 5).unwrap();
         (trainer.steps(), trainer.state_sha256().unwrap())
@@ -24,12 +24,12 @@ fn a_stop_on_one_machine_ends_all_after_the_same_step() {
 
 #[test]
 fn a_stop_that_is_taken_back_lets_all_machines_go_on() {
-    let wanted = train(perceptron(8).global_batch(16).replicas(1), World::alone(), 40).unwrap().0;
-    let ended = on_ranks(2, Script::default(), |world| {
-        let (rank, data, stop) = (world.rank(), loader(40, 5).unwrap(), Stop::new());
+    let wanted = train(perceptron(8).global_batch(16).replicas(1), Cluster::alone(), 40).unwrap().0;
+    let ended = on_ranks(2, Script::default(), |cluster| {
+        let (rank, data, stop) = (cluster.rank(), loader(40, 5).unwrap(), Stop::new());
         let asks = (rank == 1).then(|| stop.clone());
         let builder = perceptron(8).global_batch(16).replicas(1).callback(StopsAfter { step: 1, asks });
-        let mut trainer = builder.world(world).build(&data.fields().unwrap()).unwrap();
+        let mut trainer = builder.cluster(cluster).build(&data.fields().unwrap()).unwrap();
         trainer.stop_on(&stop);
         trainer.fit(&data, None, 2).unwrap();
         assert_eq!(trainer.steps(), 2);
@@ -62,13 +62,13 @@ impl unisono::Callback for Late {
 #[test]
 fn a_callback_that_looks_at_a_clock_ends_the_fit_on_all_machines_after_the_same_step() {
     let milliseconds = std::time::Duration::from_millis;
-    let ended = on_ranks(3, Script::default(), |world| {
+    let ended = on_ranks(3, Script::default(), |cluster| {
         // The clock of rank 1 begins later.
-        let late = Late(milliseconds(if world.rank() == 1 { 200 } else { 0 }));
+        let late = Late(milliseconds(if cluster.rank() == 1 { 200 } else { 0 }));
         let pause = unisono::PauseAfter::time(milliseconds(100));
         let builder = perceptron(8).global_batch(16).replicas(1).callback(late).callback(pause);
         let data = loader(40, 5).unwrap();
-        let mut trainer = builder.world(world).build(&data.fields().unwrap()).unwrap();
+        let mut trainer = builder.cluster(cluster).build(&data.fields().unwrap()).unwrap();
         trainer.fit(&data, None, 100_000).unwrap();
         (trainer.steps(), trainer.state_sha256().unwrap())
     });
@@ -115,11 +115,11 @@ fn a_callback_on_one_machine_ends_the_fit_on_all() {
     // Before the first step, after one, at the end of an epoch, at the end of the last.
     for (at, steps) in [(0, 0), (4, 4), (1000, 3), (1001, 6)] {
         for pauses in [true, false] {
-            let ended = on_ranks(2, Script::default(), |world| {
-                let at = (world.rank() == 1).then_some(at);
+            let ended = on_ranks(2, Script::default(), |cluster| {
+                let at = (cluster.rank() == 1).then_some(at);
                 let builder = perceptron(8).global_batch(16).replicas(1).callback(Ends { at, pauses });
                 let data = loader(40, 5).unwrap();
-                let mut trainer = builder.world(world).build(&data.fields().unwrap()).unwrap();
+                let mut trainer = builder.cluster(cluster).build(&data.fields().unwrap()).unwrap();
                 trainer.fit(&data, None, 2).unwrap();
                 let why = trainer.stopped().map(|stopped| (stopped.steps, stopped.reason.clone()));
                 (trainer.steps(), why)
@@ -154,23 +154,23 @@ impl unisono::Callback for StopsAfter {
 fn a_refusal_of_one_rank_is_one_of_all() {
     let data = loader(40, 5).unwrap();
     let fields = data.fields().unwrap();
-    let refused = |world: World, batch: usize| {
-        let builder = perceptron(8).global_batch(batch).replicas(1).world(world);
+    let refused = |cluster: Cluster, batch: usize| {
+        let builder = perceptron(8).global_batch(batch).replicas(1).cluster(cluster);
         builder.build(&fields).err().unwrap().is_refusal()
     };
-    let of_rank = |world: World| {
-        let batch = if world.rank() == 1 { 0 } else { 16 };
-        refused(world, batch)
+    let of_rank = |cluster: Cluster| {
+        let batch = if cluster.rank() == 1 { 0 } else { 16 };
+        refused(cluster, batch)
     };
     assert_eq!(on_ranks(2, Script::default(), of_rank), [true, true]);
-    let differs = |world: World| {
-        let batch = 16 + world.rank();
-        refused(world, batch)
+    let differs = |cluster: Cluster| {
+        let batch = 16 + cluster.rank();
+        refused(cluster, batch)
     };
     assert_eq!(on_ranks(2, Script::default(), differs), [true, true]);
     // What is lost is started again.
-    let lost = on_ranks(2, Script::default(), |world| match world.rank() {
-        0 => Some(perceptron(8).replicas(1).world(world).build(&fields).err().unwrap().is_refusal()),
+    let lost = on_ranks(2, Script::default(), |cluster| match cluster.rank() {
+        0 => Some(perceptron(8).replicas(1).cluster(cluster).build(&fields).err().unwrap().is_refusal()),
         _ => None,
     });
     assert_eq!(lost, [Some(false), None]);

@@ -4,9 +4,9 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
+use unisono::cluster::Script;
 use unisono::data::{ContentHash, Coverage, DataError, FieldSpec, Loader, Memory, Sample, Source};
-use unisono::world::Script;
-use unisono::{EarlyStopping, Error, Observer, Plateau, ReduceOnPlateau, Trainer, World};
+use unisono::{Cluster, EarlyStopping, Error, Observer, Plateau, ReduceOnPlateau, Trainer};
 use unisono_tests::{blobs, loader, on_ranks, perceptron};
 
 /// Samples whose fingerprint says nothing of their content, like pictures whose files have the same names and
@@ -43,8 +43,8 @@ impl Source for Files {
     }
 }
 
-fn trainer(world: World) -> Trainer {
-    perceptron(8).replicas(1).world(world).build(&loader(40, 5).unwrap().fields().unwrap()).unwrap()
+fn trainer(cluster: Cluster) -> Trainer {
+    perceptron(8).replicas(1).cluster(cluster).build(&loader(40, 5).unwrap().fields().unwrap()).unwrap()
 }
 
 fn scale(sample: &mut Sample, factor: f32) {
@@ -56,9 +56,9 @@ fn errors(
     loaders: [fn() -> Loader; 2],
     with: impl Fn(&mut Trainer, &Loader) -> Result<(), Error> + Sync,
 ) -> Vec<String> {
-    let ended = on_ranks(2, Script::default(), |world| {
-        let own = loaders[world.rank()]();
-        let mut trainer = trainer(world);
+    let ended = on_ranks(2, Script::default(), |cluster| {
+        let own = loaders[cluster.rank()]();
+        let mut trainer = trainer(cluster);
         with(&mut trainer, &own)
     });
     ended.into_iter().map(|ended| ended.err().map(|error| error.to_string()).unwrap_or_default()).collect()
@@ -133,9 +133,9 @@ fn other_data_that_are_held_out_are_refused_by_name() {
         assert!(error.contains("the first transformed samples of the predicted data"), "{error}");
     }
     // One machine validates and the other does not.
-    let ended = on_ranks(2, Script::default(), |world| {
-        let (rank, held_out) = (world.rank(), loader(20, 6).unwrap());
-        trainer(world).fit(&loader(40, 5).unwrap(), (rank == 0).then_some(&held_out), 1).map(drop)
+    let ended = on_ranks(2, Script::default(), |cluster| {
+        let (rank, held_out) = (cluster.rank(), loader(20, 6).unwrap());
+        trainer(cluster).fit(&loader(40, 5).unwrap(), (rank == 0).then_some(&held_out), 1).map(drop)
     });
     for ended in ended {
         let error = ended.unwrap_err().to_string();
@@ -145,8 +145,8 @@ fn other_data_that_are_held_out_are_refused_by_name() {
 
 #[test]
 fn the_same_data_are_compared_once() {
-    let ended = on_ranks(2, Script::default(), |world| {
-        let (held_out, mut trainer) = (Files::loader(6), trainer(world));
+    let ended = on_ranks(2, Script::default(), |cluster| {
+        let (held_out, mut trainer) = (Files::loader(6), trainer(cluster));
         let data = loader(40, 5).unwrap();
         trainer.fit(&data, Some(&held_out), 2).unwrap();
         trainer.fit(&data, Some(&held_out), 3).unwrap();
@@ -155,7 +155,7 @@ fn the_same_data_are_compared_once() {
         (trainer.history().clone(), evaluation, predicted)
     });
     let held_out = Files::loader(6);
-    let mut alone = trainer(World::alone());
+    let mut alone = trainer(Cluster::alone());
     alone.fit(&loader(40, 5).unwrap(), Some(&held_out), 3).unwrap();
     let (evaluation, predicted) = (alone.evaluate(&held_out).unwrap(), alone.predict(&held_out).unwrap());
     for ended in ended {
@@ -175,10 +175,10 @@ impl Observer for Notes {
 
 #[test]
 fn content_that_a_machine_cannot_read_is_not_compared_and_that_is_said() {
-    let ended = on_ranks(2, Script::default(), |world| {
-        let (notes, rank) = (Notes::default(), world.rank());
+    let ended = on_ranks(2, Script::default(), |cluster| {
+        let (notes, rank) = (Notes::default(), cluster.rank());
         let source = Files { memory: blobs(40, 6).unwrap(), readable: rank == 0 };
-        let builder = perceptron(8).replicas(1).observer(notes.clone()).world(world);
+        let builder = perceptron(8).replicas(1).observer(notes.clone()).cluster(cluster);
         let mut trainer = builder.build(&loader(40, 5).unwrap().fields().unwrap()).unwrap();
         trainer.fit(&loader(40, 5).unwrap(), Some(&Loader::new(source)), 1).unwrap();
         std::mem::take(&mut *notes.0.lock().unwrap())
@@ -190,26 +190,26 @@ fn content_that_a_machine_cannot_read_is_not_compared_and_that_is_said() {
 
 #[test]
 fn other_settings_of_callbacks_are_refused_by_name() {
-    let ended = on_ranks(2, Script::default(), |world| {
-        let patience = 2 + world.rank() as u32;
+    let ended = on_ranks(2, Script::default(), |cluster| {
+        let patience = 2 + cluster.rank() as u32;
         let builder = perceptron(8).replicas(1).callback(EarlyStopping::lowest("loss").patience(patience));
         let data = loader(40, 5)?;
-        builder.world(world).build(&data.fields()?)?.fit(&data, Some(&loader(20, 6)?), 1).map(drop)
+        builder.cluster(cluster).build(&data.fields()?)?.fit(&data, Some(&loader(20, 6)?), 1).map(drop)
     });
     for ended in ended {
         let error = ended.unwrap_err().to_string();
         assert!(error.starts_with("rank 1 (thread1): what callbacks decide by "), "{error}");
         assert!(error.contains("patience 3") && error.contains("patience 2"), "{error}");
     }
-    let ended = on_ranks(2, Script::default(), |world| {
+    let ended = on_ranks(2, Script::default(), |cluster| {
         let builder = perceptron(8).replicas(1);
-        let builder = if world.rank() == 0 {
+        let builder = if cluster.rank() == 0 {
             builder.callback(ReduceOnPlateau::new(Plateau::lowest("loss")))
         } else {
             builder
         };
         let data = loader(40, 5)?;
-        builder.world(world).build(&data.fields()?)?.fit(&data, Some(&loader(20, 6)?), 1).map(drop)
+        builder.cluster(cluster).build(&data.fields()?)?.fit(&data, Some(&loader(20, 6)?), 1).map(drop)
     });
     for ended in ended {
         let error = ended.unwrap_err().to_string();

@@ -8,21 +8,21 @@ mod saving;
 
 use std::sync::{Arc, Mutex};
 
+use unisono::cluster::{Fault, Script};
 use unisono::data::{Loader, Tokens, Width};
-use unisono::world::{Fault, Script};
 use unisono::{
-    AdamW, Assignment, Audits, BatchNorm, Builder, Dense, Embedding, Epoch, Error, History, Lamb, LossScale,
-    Lstm, Observer, Optimizer, Phase, Precision, ProgramId, Relu, Sequential, Sgd, Start, Trainer, World,
+    AdamW, Assignment, Audits, BatchNorm, Builder, Cluster, Dense, Embedding, Epoch, Error, History, Lamb,
+    LossScale, Lstm, Observer, Optimizer, Phase, Precision, ProgramId, Relu, Sequential, Sgd, Start, Trainer,
 };
 use unisono_tests::{CLASSES, loader, on_ranks, perceptron};
 
 /// How a run ended: its digest, its history, and what it predicts.
 type Ended = (String, History, Vec<f32>);
 
-/// Trains two epochs in this world.
-fn train(builder: Builder, world: World, samples: usize) -> Result<Ended, Error> {
+/// Trains two epochs in this cluster.
+fn train(builder: Builder, cluster: Cluster, samples: usize) -> Result<Ended, Error> {
     let data = loader(samples, 5)?;
-    let mut trainer = builder.world(world).digest_every(3).build(&data.fields()?)?;
+    let mut trainer = builder.cluster(cluster).digest_every(3).build(&data.fields()?)?;
     let held_out = loader(20, 6)?;
     trainer.fit(&data, Some(&held_out), 2)?;
     let predicted = trainer.predict(&held_out)?;
@@ -39,9 +39,9 @@ fn any_number_of_machines_gives_the_bytes_of_one() {
     // The last batch is ragged; shards do not divide among the ranks; some ranks have none.
     for (batch, shards) in [(16, 8), (6, 3), (2, 2)] {
         let builder = |replicas| perceptron(16).global_batch(batch).shards(shards).replicas(replicas);
-        let alone = train(builder(1), World::alone(), 39).unwrap();
+        let alone = train(builder(1), Cluster::alone(), 39).unwrap();
         for (ranks, replicas) in [(2, 1), (3, 2), (4, 1)] {
-            let ended = on_ranks(ranks, Script::default(), |world| train(builder(replicas), world, 39));
+            let ended = on_ranks(ranks, Script::default(), |cluster| train(builder(replicas), cluster, 39));
             for (rank, ended) in ended.into_iter().enumerate() {
                 let told = format!(
                     "rank {rank} of {ranks} with {replicas} replicas, batch {batch}, {shards} shards"
@@ -54,14 +54,14 @@ fn any_number_of_machines_gives_the_bytes_of_one() {
 
 #[test]
 fn batch_norm_and_shards_one_after_another_too() {
-    let alone = train(normed().global_batch(16), World::alone(), 40).unwrap();
-    for ended in on_ranks(3, Script::default(), |world| train(normed().global_batch(16), world, 40)) {
+    let alone = train(normed().global_batch(16), Cluster::alone(), 40).unwrap();
+    for ended in on_ranks(3, Script::default(), |cluster| train(normed().global_batch(16), cluster, 40)) {
         assert_eq!(ended.unwrap(), alone);
     }
     let few =
         |replicas| perceptron(16).global_batch(16).shards_at_once(1).replicas(replicas).bucket_bytes(256);
-    let alone = train(few(1), World::alone(), 40).unwrap();
-    for ended in on_ranks(2, Script::default(), |world| train(few(2), world, 40)) {
+    let alone = train(few(1), Cluster::alone(), 40).unwrap();
+    for ended in on_ranks(2, Script::default(), |cluster| train(few(2), cluster, 40)) {
         assert_eq!(ended.unwrap(), alone);
     }
 }
@@ -69,13 +69,13 @@ fn batch_norm_and_shards_one_after_another_too() {
 /// Compares two epochs on three ranks with those of one machine. Returns how many steps were skipped for a
 /// loss scale.
 fn is_the_same_on_three(builder: impl Fn() -> Builder + Sync, data: &Loader) -> u64 {
-    let run = |world: World| {
-        let mut trainer = builder().world(world).replicas(1).build(&data.fields().unwrap()).unwrap();
+    let run = |cluster: Cluster| {
+        let mut trainer = builder().cluster(cluster).replicas(1).build(&data.fields().unwrap()).unwrap();
         trainer.fit(data, Some(data), 2).unwrap();
         let skipped = trainer.scaling().map_or(0, |scaling| scaling.skipped);
         (trainer.state_sha256().unwrap(), trainer.history().clone(), skipped)
     };
-    let alone = run(World::alone());
+    let alone = run(Cluster::alone());
     for ended in on_ranks(3, Script::default(), run) {
         assert_eq!(ended, alone);
     }
@@ -120,10 +120,10 @@ fn phases_and_steps_that_are_skipped_for_a_loss_scale_too() {
 #[test]
 fn those_that_are_left_go_on_with_the_same_bytes() {
     let builder = || perceptron(16).global_batch(16).replicas(1);
-    let alone = train(builder(), World::alone(), 40).unwrap();
+    let alone = train(builder(), Cluster::alone(), 40).unwrap();
     for after in [12, 25, 33, 47, 60] {
         let script = Script { seed: after as u64, faults: vec![Fault::Lost { rank: 0, after }] };
-        let ended = on_ranks(3, script, |world| train(builder(), world, 40));
+        let ended = on_ranks(3, script, |cluster| train(builder(), cluster, 40));
         assert!(ended[0].is_err(), "rank 0 is lost after {after} messages");
         for (rank, ended) in ended.into_iter().enumerate().skip(1) {
             assert_eq!(ended.unwrap(), alone, "rank {rank}, rank 0 was lost after {after} messages");
@@ -136,9 +136,9 @@ fn a_trace_that_cannot_be_written_is_an_error_of_all_ranks_and_lost_on_none() {
     let dir = tempfile::tempdir().unwrap();
     let (in_the_way, path) = (dir.path().join("file"), dir.path().join("trace.json"));
     std::fs::write(&in_the_way, "").unwrap();
-    let ended = on_ranks(2, Script::default(), |world| {
+    let ended = on_ranks(2, Script::default(), |cluster| {
         let data = loader(40, 5).unwrap();
-        let builder = perceptron(8).replicas(1).global_batch(16).timeline().world(world);
+        let builder = perceptron(8).replicas(1).global_batch(16).timeline().cluster(cluster);
         let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
         trainer.fit(&data, None, 1).unwrap();
         let failed = trainer.write_trace(&in_the_way.join("trace.json")).map_err(|error| error.to_string());
@@ -190,10 +190,11 @@ fn the_next_rank_calls_its_observers_where_the_first_is_lost() {
     // Somewhere in the second of three epochs.
     let script = || Script { seed: 1, faults: vec![Fault::Lost { rank: 0, after: 60 }] };
     let run = |script: Script, everywhere: bool| {
-        on_ranks(3, script, |world| {
+        on_ranks(3, script, |cluster| {
             let hears = Hears { everywhere, ..Hears::default() };
             let data = loader(40, 5).unwrap();
-            let builder = perceptron(16).global_batch(16).replicas(1).observer(hears.clone()).world(world);
+            let builder =
+                perceptron(16).global_batch(16).replicas(1).observer(hears.clone()).cluster(cluster);
             let ended = builder.build(&data.fields().unwrap()).unwrap().fit(&data, None, 3).map(drop);
             (ended.is_ok(), std::mem::take(&mut *hears.heard.lock().unwrap()))
         })
@@ -211,16 +212,16 @@ fn the_next_rank_calls_its_observers_where_the_first_is_lost() {
 
 #[test]
 fn a_machine_with_another_setting_is_refused_by_name() {
-    let ended = on_ranks(3, Script::default(), |world| {
-        let batch = if world.rank() == 2 { 64 } else { 128 };
-        train(perceptron(8).global_batch(batch).replicas(1), world, 40).map(drop)
+    let ended = on_ranks(3, Script::default(), |cluster| {
+        let batch = if cluster.rank() == 2 { 64 } else { 128 };
+        train(perceptron(8).global_batch(batch).replicas(1), cluster, 40).map(drop)
     });
     for ended in ended {
         assert_eq!(ended.unwrap_err().to_string(), "rank 2 (thread2): --global-batch 64, rank 0: 128");
     }
-    let ended = on_ranks(2, Script::default(), |world| {
-        let samples = 40 + world.rank();
-        train(perceptron(8).replicas(1), world, samples).map(drop)
+    let ended = on_ranks(2, Script::default(), |cluster| {
+        let samples = 40 + cluster.rank();
+        train(perceptron(8).replicas(1), cluster, samples).map(drop)
     });
     for ended in ended {
         let text = ended.unwrap_err().to_string();
@@ -239,10 +240,10 @@ fn another_way_of_working_together_is_refused_by_name() {
         ("the interval at which states are compared 7, rank 0: 3", |builder| builder.digest_every(7)),
     ];
     for (wanted, way) in ways {
-        let ended = on_ranks(2, Script::default(), |world| {
+        let ended = on_ranks(2, Script::default(), |cluster| {
             let builder = perceptron(8).replicas(1).digest_every(3);
-            let builder = if world.rank() == 1 { way(builder) } else { builder };
-            builder.world(world).build(&loader(40, 5).unwrap().fields().unwrap()).map(drop)
+            let builder = if cluster.rank() == 1 { way(builder) } else { builder };
+            builder.cluster(cluster).build(&loader(40, 5).unwrap().fields().unwrap()).map(drop)
         });
         for ended in ended {
             assert_eq!(ended.unwrap_err().to_string(), format!("rank 1 (thread1): {wanted}"));
@@ -260,8 +261,8 @@ fn audits_are_refused_by_name() {
         (Audits::Never, false),
     ];
     for (audits, is_refused) in all {
-        let ended = on_ranks(2, Script::default(), |world| {
-            train(perceptron(8).replicas(1).audits(audits), world, 40).map(drop)
+        let ended = on_ranks(2, Script::default(), |cluster| {
+            train(perceptron(8).replicas(1).audits(audits), cluster, 40).map(drop)
         });
         for ended in ended {
             let text = ended.err().map(|error| error.to_string()).unwrap_or_default();
@@ -277,9 +278,9 @@ fn audits_are_refused_by_name() {
 #[test]
 fn the_bytes_sent_are_as_computed() {
     for ranks in [2, 3, 4] {
-        let ended = on_ranks(ranks, Script::default(), |world| {
+        let ended = on_ranks(ranks, Script::default(), |cluster| {
             let data = loader(64, 5).unwrap();
-            let builder = perceptron(16).global_batch(16).shards(8).replicas(1).world(world);
+            let builder = perceptron(16).global_batch(16).shards(8).replicas(1).cluster(cluster);
             let builder = builder.assignment(Assignment::Even);
             let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
             trainer.fit(&data, None, 2).unwrap();
@@ -287,11 +288,11 @@ fn the_bytes_sent_are_as_computed() {
                 trainer.program(ProgramId::Train).buckets().iter().map(|bucket| bucket.len).collect();
             (trainer.report().machines, trainer.steps(), lens)
         });
-        let runs = unisono::world::cuts(8, &vec![1; ranks]);
+        let runs = unisono::cluster::cuts(8, &vec![1; ranks]);
         for (machines, steps, lens) in ended {
             assert!(lens.iter().sum::<usize>() > 100);
             for (place, machine) in machines.iter().enumerate() {
-                let of = |len: &usize| unisono::world::bytes_sent(*len, 8, &runs, place);
+                let of = |len: &usize| unisono::cluster::bytes_sent(*len, 8, &runs, place);
                 let wanted = steps * lens.iter().map(of).sum::<u64>();
                 assert_eq!(machine.sent, wanted, "rank {place} of {ranks}, {steps} steps of {lens:?}");
             }
@@ -301,9 +302,9 @@ fn the_bytes_sent_are_as_computed() {
 
 #[test]
 fn an_error_of_one_machine_ends_the_run_on_all() {
-    let ended = on_ranks(2, Script::default(), |world| {
-        let adapter = if world.rank() == 1 { "no such adapter" } else { "cpu" };
-        train(perceptron(8).adapter(adapter).replicas(1), world, 40).map(drop)
+    let ended = on_ranks(2, Script::default(), |cluster| {
+        let adapter = if cluster.rank() == 1 { "no such adapter" } else { "cpu" };
+        train(perceptron(8).adapter(adapter).replicas(1), cluster, 40).map(drop)
     });
     let own = ended[1].as_ref().unwrap_err().to_string();
     let heard = ended[0].as_ref().unwrap_err().to_string();
@@ -313,14 +314,14 @@ fn an_error_of_one_machine_ends_the_run_on_all() {
 
 #[test]
 fn eight_thousand_shards() {
-    let shards = |world| {
+    let shards = |cluster| {
         let data = loader(8192, 5).unwrap();
-        let builder = perceptron(4).global_batch(8192).shards(8192).replicas(1).world(world);
+        let builder = perceptron(4).global_batch(8192).shards(8192).replicas(1).cluster(cluster);
         let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
         trainer.fit(&data, None, 2).unwrap();
         trainer.state_sha256().unwrap()
     };
-    let alone = shards(World::alone());
+    let alone = shards(Cluster::alone());
     for ended in on_ranks(3, Script::default(), shards) {
         assert_eq!(ended, alone);
     }
@@ -329,13 +330,14 @@ fn eight_thousand_shards() {
 #[test]
 fn a_replica_that_is_lost_concerns_its_machine_alone() {
     let builder = || perceptron(16).global_batch(16).replicas(2).fault_scope("machines lost:");
-    let wanted = train(perceptron(16).global_batch(16).replicas(1), World::alone(), 40).unwrap();
+    let wanted = train(perceptron(16).global_batch(16).replicas(1), Cluster::alone(), 40).unwrap();
     for point in ["step-1", "step-3", "step-6:segment-1"] {
         let name = format!("rank-1:machines lost:replica-1:{point}");
         fail::cfg(&name, "return(lose)").unwrap();
-        let ended = on_ranks(3, Script::default(), |world| {
-            let (rank, data) = (world.rank(), loader(40, 5).unwrap());
-            let mut trainer = builder().world(world).digest_every(3).build(&data.fields().unwrap()).unwrap();
+        let ended = on_ranks(3, Script::default(), |cluster| {
+            let (rank, data) = (cluster.rank(), loader(40, 5).unwrap());
+            let mut trainer =
+                builder().cluster(cluster).digest_every(3).build(&data.fields().unwrap()).unwrap();
             trainer.fit(&data, Some(&loader(20, 6).unwrap()), 2).unwrap();
             let left = trainer.reports().iter().filter(|report| report.left.is_some()).count();
             assert_eq!(left, usize::from(rank == 1), "rank {rank}");
@@ -352,12 +354,12 @@ fn a_replica_that_is_lost_concerns_its_machine_alone() {
 fn a_slow_machine_gets_fewer_shards() {
     let builder = || perceptron(16).global_batch(64).shards(16).replicas(1).fault_scope("machines slow:");
     let data = || loader(640, 5).unwrap();
-    let run = |world: World| {
-        let mut trainer = builder().world(world).build(&data().fields().unwrap()).unwrap();
+    let run = |cluster: Cluster| {
+        let mut trainer = builder().cluster(cluster).build(&data().fields().unwrap()).unwrap();
         trainer.fit(&data(), None, 8).unwrap();
         (trainer.state_sha256().unwrap(), trainer.report())
     };
-    let wanted = run(World::alone()).0;
+    let wanted = run(Cluster::alone()).0;
     // A sample takes three milliseconds on rank 1, and far less on the others.
     let name = "rank-1:machines slow:replica-0";
     fail::cfg(name, "return(sample:3000)").unwrap();
@@ -373,9 +375,9 @@ fn a_slow_machine_gets_fewer_shards() {
 fn a_machine_with_another_state_is_named_on_all() {
     let name = "rank-1:machines differ:replica-0:step-6:segment-1";
     fail::cfg(name, "return(state:0)").unwrap();
-    let ended = on_ranks(3, Script::default(), |world| {
+    let ended = on_ranks(3, Script::default(), |cluster| {
         let builder = perceptron(16).global_batch(16).replicas(1).fault_scope("machines differ:");
-        train(builder.digest_every(1), world, 40).unwrap_err().to_string()
+        train(builder.digest_every(1), cluster, 40).unwrap_err().to_string()
     });
     fail::remove(name);
     for text in &ended {
@@ -388,13 +390,13 @@ fn a_machine_with_another_state_is_named_on_all() {
 #[test]
 fn a_step_has_five_messages_in_a_row() {
     let counted = |samples: usize| -> Vec<u64> {
-        let run = |world: World| {
+        let run = |cluster: Cluster| {
             let data = loader(samples, 5).unwrap();
             let builder = perceptron(16).global_batch(8).shards(4).digest_every(1000);
-            let mut trainer = builder.world(world.clone()).build(&data.fields().unwrap()).unwrap();
+            let mut trainer = builder.cluster(cluster.clone()).build(&data.fields().unwrap()).unwrap();
             trainer.fit(&data, None, 1).unwrap();
             let report = trainer.report();
-            let own = report.machines.iter().find(|machine| machine.rank == world.rank()).unwrap();
+            let own = report.machines.iter().find(|machine| machine.rank == cluster.rank()).unwrap();
             assert!(own.waited_in_steps <= own.waited, "{own:?}");
             own.messages_in_a_row
         };

@@ -5,17 +5,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use unisono::checkpoint::{Disk, Sink, StdDisk};
-use unisono::world::Script;
-use unisono::{Audits, Error, History, Sgd, World};
+use unisono::cluster::Script;
+use unisono::{Audits, Cluster, Error, History, Sgd};
 use unisono_tests::{loader, perceptron};
 
 use crate::on_ranks;
 
 /// Trains for so many epochs with checkpoints in a directory, resumed from what is there. Returns the digest,
 /// the step from which the run went on, and whether this rank has written checkpoints.
-fn train_on(world: World, dir: &Path, epochs: u32) -> (String, Option<u64>, bool) {
-    let (data, rank) = (loader(40, 5).unwrap(), world.rank());
-    let builder = perceptron(8).global_batch(16).replicas(1).world(world);
+fn train_on(cluster: Cluster, dir: &Path, epochs: u32) -> (String, Option<u64>, bool) {
+    let (data, rank) = (loader(40, 5).unwrap(), cluster.rank());
+    let builder = perceptron(8).global_batch(16).replicas(1).cluster(cluster);
     let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
     trainer.checkpoints(dir, 2).unwrap();
     let resumed = trainer.resume().unwrap().map(|resumed| resumed.step);
@@ -28,18 +28,18 @@ fn train_on(world: World, dir: &Path, epochs: u32) -> (String, Option<u64>, bool
 #[test]
 fn two_ranks_write_checkpoints_and_a_resume_takes_the_newest_that_any_has() {
     let alone = tempfile::tempdir().unwrap();
-    let wanted = train_on(World::alone(), &alone.path().join("run"), 4).0;
+    let wanted = train_on(Cluster::alone(), &alone.path().join("run"), 4).0;
     let dir = tempfile::tempdir().unwrap();
     let dir = &dir.path().join("run");
-    let ended = on_ranks(3, Script::default(), |world| train_on(world, dir, 1));
+    let ended = on_ranks(3, Script::default(), |cluster| train_on(cluster, dir, 1));
     assert_eq!(ended.iter().map(|(_, _, written)| *written).collect::<Vec<_>>(), [true, true, false]);
     // Rank 0 is lost with its disk; another number of ranks goes on.
     std::fs::remove_dir_all(dir).unwrap();
-    for (_, resumed, _) in on_ranks(2, Script::default(), |world| train_on(world, dir, 2)) {
+    for (_, resumed, _) in on_ranks(2, Script::default(), |cluster| train_on(cluster, dir, 2)) {
         assert_eq!(resumed, Some(3));
     }
     std::fs::remove_dir_all(unisono::dir_of_rank(dir, 1)).unwrap();
-    for (digest, resumed, _) in on_ranks(4, Script::default(), |world| train_on(world, dir, 4)) {
+    for (digest, resumed, _) in on_ranks(4, Script::default(), |cluster| train_on(cluster, dir, 4)) {
         assert_eq!((digest, resumed), (wanted.clone(), Some(6)));
     }
 }
@@ -49,14 +49,14 @@ fn the_machine_that_is_left_of_two_goes_on_alone() {
     let dir = tempfile::tempdir().unwrap();
     // With a slash at the end, as shells complete it.
     let dir = &dir.path().join("run").join("");
-    on_ranks(2, Script::default(), |world| train_on(world, dir, 1));
+    on_ranks(2, Script::default(), |cluster| train_on(cluster, dir, 1));
     std::fs::remove_dir_all(dir).unwrap();
     let alone = tempfile::tempdir().unwrap();
-    let wanted = train_on(World::alone(), &alone.path().join("run"), 4).0;
-    let (digest, resumed, written) = train_on(World::alone(), dir, 4);
+    let wanted = train_on(Cluster::alone(), &alone.path().join("run"), 4).0;
+    let (digest, resumed, written) = train_on(Cluster::alone(), dir, 4);
     assert_eq!((digest, resumed, written), (wanted, Some(3), true));
     // What is newer in its own directory counts.
-    assert_eq!(train_on(World::alone(), dir, 4).1, Some(12));
+    assert_eq!(train_on(Cluster::alone(), dir, 4).1, Some(12));
     // A fresh start is one, whatever lies beside it.
     let mut trainer = perceptron(8).replicas(1).build(&loader(40, 5).unwrap().fields().unwrap()).unwrap();
     trainer.checkpoints(dir, 2).unwrap();
@@ -69,10 +69,10 @@ fn the_machine_that_is_left_of_two_goes_on_alone() {
 fn a_disk_that_fails_is_no_refusal() {
     let dir = tempfile::tempdir().unwrap();
     let dir = &dir.path().join("run");
-    on_ranks(2, Script::default(), |world| train_on(world, dir, 1));
+    on_ranks(2, Script::default(), |cluster| train_on(cluster, dir, 1));
     std::fs::remove_dir_all(dir).unwrap();
     std::fs::write(dir, "in the way").unwrap();
-    let error = unisono::share_newest(&World::alone(), dir).unwrap_err();
+    let error = unisono::share_newest(&Cluster::alone(), dir).unwrap_err();
     assert!(matches!(error, Error::Checkpoint(_)) && !error.is_refusal(), "{error}");
     assert!(error.to_string().starts_with(&dir.display().to_string()), "{error}");
 }
@@ -82,16 +82,16 @@ fn a_disk_that_fails_is_no_refusal() {
 fn a_record_of_trust_that_cannot_be_read_is_an_error_of_all_ranks() {
     let dir = tempfile::tempdir().unwrap();
     let dir = &dir.path().join("run");
-    on_ranks(2, Script::default(), |world| train_on(world, dir, 1));
+    on_ranks(2, Script::default(), |cluster| train_on(cluster, dir, 1));
     let record = unisono::dir_of_rank(dir, 1).join("checkpoints/trusted.json");
     std::fs::write(&record, "{").unwrap();
-    let resumed = |world: World| {
-        let builder = perceptron(8).global_batch(16).replicas(1).world(world);
+    let resumed = |cluster: Cluster| {
+        let builder = perceptron(8).global_batch(16).replicas(1).cluster(cluster);
         let mut trainer = builder.build(&loader(40, 5).unwrap().fields().unwrap()).unwrap();
         trainer.checkpoints(dir, 2).unwrap();
         trainer.resume().map(|resumed| resumed.unwrap().step).map_err(|error| error.to_string())
     };
-    for error in on_ranks(2, Script::default(), resumed).into_iter().chain([resumed(World::alone())]) {
+    for error in on_ranks(2, Script::default(), resumed).into_iter().chain([resumed(Cluster::alone())]) {
         let error = error.unwrap_err();
         assert!(error.contains("trusted.json: ") && error.contains("suspects"), "{error}");
     }
@@ -146,30 +146,30 @@ fn a_resume_takes_the_newest_of_a_disk_of_its_own() {
     let dir = &dir.path().join("run");
     let on_disk = Elsewhere(disk.path().to_owned()).at(dir);
     (0..3).for_each(|rank| std::fs::create_dir(unisono::dir_of_rank(dir, rank)).unwrap());
-    let run = |world: World, epochs: u32| {
+    let run = |cluster: Cluster, epochs: u32| {
         let (data, builder) = (loader(40, 5).unwrap(), perceptron(8).global_batch(16).replicas(1));
-        let mut trainer = builder.world(world).build(&data.fields().unwrap()).unwrap();
+        let mut trainer = builder.cluster(cluster).build(&data.fields().unwrap()).unwrap();
         let disk = Arc::new(Elsewhere(disk.path().to_owned()));
         trainer.save_to(unisono::Saving::new(dir).every(2).on(disk)).unwrap();
         let resumed = trainer.resume().unwrap().map(|resumed| resumed.step);
         trainer.fit(&data, None, epochs).unwrap();
         resumed
     };
-    on_ranks(3, Script::default(), |world| run(world, 1));
+    on_ranks(3, Script::default(), |cluster| run(cluster, 1));
     // The third rank has written nothing, and the first one's directory is lost.
     std::fs::remove_dir_all(&on_disk).unwrap();
-    assert_eq!(on_ranks(3, Script::default(), |world| run(world, 2)), [Some(3); 3]);
+    assert_eq!(on_ranks(3, Script::default(), |cluster| run(cluster, 2)), [Some(3); 3]);
     std::fs::remove_dir_all(&on_disk).unwrap();
-    assert_eq!(run(World::alone(), 2), Some(6));
+    assert_eq!(run(Cluster::alone(), 2), Some(6));
 }
 
 #[test]
 fn all_machines_load_the_best_that_any_has() {
     let dir = tempfile::tempdir().unwrap();
     let dir = &dir.path().join("run");
-    let run = |world: World, epochs: u32| {
+    let run = |cluster: Cluster, epochs: u32| {
         let (data, held_out) = (loader(40, 5).unwrap(), loader(20, 6).unwrap());
-        let builder = perceptron(8).optimizer(Sgd::new(0.5)).global_batch(16).replicas(1).world(world);
+        let builder = perceptron(8).optimizer(Sgd::new(0.5)).global_batch(16).replicas(1).cluster(cluster);
         let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
         let best = unisono::BestBy::Lowest("loss".into());
         trainer.save_to(unisono::Saving::new(dir).keep_last(1).keep_best(best)).unwrap();
@@ -189,10 +189,10 @@ fn all_machines_load_the_best_that_any_has() {
         *step
     };
     // The third rank has no checkpoints of its own.
-    let first = is_the_best(on_ranks(3, Script::default(), |world| run(world, 4)));
+    let first = is_the_best(on_ranks(3, Script::default(), |cluster| run(cluster, 4)));
     // The first rank has then seen the later epochs alone, and has another best.
     std::fs::remove_dir_all(dir).unwrap();
-    let second = is_the_best(on_ranks(3, Script::default(), |world| run(world, 6)));
+    let second = is_the_best(on_ranks(3, Script::default(), |cluster| run(cluster, 6)));
     assert_eq!(second, first);
     let kept = |rank| unisono::checkpoint::list(unisono::dir_of_rank(dir, rank)).unwrap();
     assert!(kept(0).iter().all(|(step, _)| *step > first), "{:?}", kept(0));
@@ -200,9 +200,9 @@ fn all_machines_load_the_best_that_any_has() {
 
 #[test]
 fn a_directory_without_a_name_is_refused_on_several_machines() {
-    for ended in on_ranks(2, Script::default(), |world| {
+    for ended in on_ranks(2, Script::default(), |cluster| {
         let data = loader(40, 5).unwrap();
-        let mut trainer = perceptron(8).replicas(1).world(world).build(&data.fields().unwrap()).unwrap();
+        let mut trainer = perceptron(8).replicas(1).cluster(cluster).build(&data.fields().unwrap()).unwrap();
         trainer.checkpoints(Path::new("/"), 2).unwrap_err().to_string()
     }) {
         assert!(ended.starts_with("checkpoints: / has no name "), "{ended}");
@@ -214,7 +214,7 @@ fn a_directory_without_a_name_is_refused_on_several_machines() {
 fn suspects_beside_the_runs_directory_are_set_aside_too() {
     let dir = tempfile::tempdir().unwrap();
     let dir = &dir.path().join("run");
-    on_ranks(2, Script::default(), |world| train_on(world, dir, 1));
+    on_ranks(2, Script::default(), |cluster| train_on(cluster, dir, 1));
     let rank1 = unisono::dir_of_rank(dir, 1);
     let steps = |dir: &Path| {
         unisono::checkpoint::list(dir).unwrap().iter().map(|(step, _)| *step).collect::<Vec<_>>()
@@ -237,9 +237,9 @@ fn suspects_beside_the_runs_directory_are_set_aside_too() {
 #[test]
 fn a_rank_that_cannot_save_ends_the_run_on_all_where_saves_are_required() {
     let dir = tempfile::tempdir().unwrap();
-    let ended = on_ranks(2, Script::default(), |world| {
-        let (data, rank) = (loader(40, 5).unwrap(), world.rank());
-        let builder = perceptron(8).global_batch(16).replicas(1).world(world);
+    let ended = on_ranks(2, Script::default(), |cluster| {
+        let (data, rank) = (loader(40, 5).unwrap(), cluster.rank());
+        let builder = perceptron(8).global_batch(16).replicas(1).cluster(cluster);
         let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
         let own = dir.path().join("run");
         trainer.save_to(unisono::Saving::new(&own).every(1).require()).unwrap();
@@ -289,10 +289,10 @@ fn no_machine_goes_back_to_a_trusted_checkpoint_alone() {
     assert_eq!(before[0].0, 5);
     let name = "rank-0:goes back:replica-1:step-0:segment-1";
     fail::cfg(name, "return(state:0)").unwrap();
-    let ended = on_ranks(2, Script::default(), |world| {
-        let replicas = if world.rank() == 0 { 3 } else { 1 };
+    let ended = on_ranks(2, Script::default(), |cluster| {
+        let replicas = if cluster.rank() == 0 { 3 } else { 1 };
         let builder = builder(99).replicas(replicas).digest_every(1).fault_scope("goes back:");
-        let mut trainer = builder.world(world).build(&data().fields().unwrap()).unwrap();
+        let mut trainer = builder.cluster(cluster).build(&data().fields().unwrap()).unwrap();
         trainer.checkpoints(dir, 1).unwrap();
         assert_eq!(trainer.resume().unwrap().map(|resumed| resumed.step), Some(5));
         trainer.fit(&data(), None, 3).unwrap_err().to_string()

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use unisono_gpu::Device;
 use unisono_graph::elementary::Elementary;
 use unisono_graph::ops::{ATTENTION_BLOCK, Attention};
+use unisono_graph::target::Machine;
 use unisono_graph::tree::{add, canonical};
 use unisono_graph::{Program, Tape, Target, Type};
 use unisono_random::Draws;
@@ -171,6 +172,9 @@ fn cases() -> Vec<Case> {
         case(1, 1, [1, 1, 1, 1], false, Mask::None),
         case(2, 1, [70, 70, 20, 12], true, Mask::Keys),
         case(1, 1, [34, 40, 130, 68], false, Mask::Pairs),
+        // What native code of the CPU computes: more queries than keys, and fewer; long rows.
+        case(1, 2, [100, 40, 8, 16], true, Mask::None),
+        case(1, 1, [5, 67, 4, 128], false, Mask::Pairs),
     ];
     let mut draws = Draws::of(5, "attention", "cases", 0, 0);
     // Each case has twelve kernels to compile.
@@ -245,7 +249,8 @@ fn wrong_attention_is_seen() {
     let program = case.program();
     for (name, text, wrong) in faults {
         let mut found = false;
-        for target in targets(adapter) {
+        // The CPU takes native code for a function that it knows, whatever its text says.
+        for target in targets(adapter).into_iter().filter(|target| target.machine != Machine::Cpu) {
             let sound = run(&mut device, &target, &program, &case.values(), &[1, 1]).0;
             let (own, changed) =
                 super::run_with(&mut device, &target, &program, &case.values(), &[1, 1], [text, wrong]);

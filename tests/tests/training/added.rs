@@ -279,3 +279,54 @@ fn new_layers_and_values_are_the_same_on_any_replicas() {
         assert_eq!(other.history(), one.history());
     }
 }
+
+/// An average starts where its weight does, follows it, and sends gradients on to what is before it alone.
+#[test]
+fn averages_of_weights_follow_them() {
+    fn builder() -> Builder {
+        let model = Model::new(|cx, x| {
+            let first = cx.apply("first", &Dense::new(4), &x["x"]);
+            let net = Sequential::new().add(Dense::new(3)).add(Dropout::new(0.25));
+            // The average is there before the weight is trained, and twice.
+            let slow = cx.apply_average("net", &net, &first, 0.75);
+            let again = cx.apply_average("net", &net, &(&first * 2.0), 0.75);
+            let trained = cx.apply("net", &net, &first.detach());
+            cx.loss("near 1", &(&trained - 1.0).square(), 1.0);
+            cx.loss("near -1", &(&slow + 1.0).square(), 1.0);
+            Outputs::new().with("slow", &slow).with("again", &again).with("trained", &trained)
+        });
+        Trainer::builder(model)
+    }
+    let mut one = built(builder(), 1).unwrap();
+    let values = |trainer: &mut Trainer, name: &str| trainer.tensor(name).unwrap().unwrap();
+    let names: Vec<String> = one.tensors().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names.iter().filter(|name| name.ends_with(".average")).count(), 2, "{names:?}");
+    let mut expected = values(&mut one, "net.0.weight");
+    assert!(expected.iter().any(|value| *value != 0.0));
+    for batch in data().batch(16).epoch(0).unwrap() {
+        assert_close(&values(&mut one, "net.0.weight.average"), &expected);
+        let before = ["first.weight", "net.0.weight"].map(|name| values(&mut one, name));
+        one.step(&batch.unwrap()).unwrap();
+        let after = ["first.weight", "net.0.weight"].map(|name| values(&mut one, name));
+        assert!(before[0] != after[0] && before[1] != after[1]);
+        expected.iter_mut().zip(&before[1]).for_each(|(average, own)| *average += 0.25 * (own - *average));
+    }
+    assert_close(&values(&mut one, "net.0.weight.average"), &expected);
+    // What predicts is the average, as it is.
+    let found = one.predict_all(&data()).unwrap();
+    assert_ne!(found.get("slow").unwrap().values, found.get("trained").unwrap().values);
+    let mut one = trained(builder(), 1);
+    for replicas in [2, 3, 7] {
+        let mut other = trained(builder(), replicas);
+        assert_eq!(sha256(&mut other), sha256(&mut one), "{replicas} replicas");
+    }
+    let refused =
+        Model::new(|cx, x| Outputs::new().with("y", &cx.apply_average("net", &Dense::new(3), &x["x"], 1.5)));
+    let error = built(Trainer::builder(refused).loss_of("y", CrossEntropy::new(), 1.0), 1).err().unwrap();
+    assert!(error.to_string().contains("a decay of 1.5 is not in [0, 1]"), "{error}");
+}
+
+fn assert_close(found: &[f32], expected: &[f32]) {
+    let far = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(far < 1e-6 && found.len() == expected.len(), "{far}");
+}

@@ -48,13 +48,13 @@ fn observers_hear_of_a_loop_of_ones_own_what_they_hear_of_a_fit() {
         let mut last = None;
         for batch in train.clone().batch(16).epoch(epoch).unwrap() {
             let step = trainer.step(&batch.unwrap()).unwrap();
-            trainer.tell_step(&step);
+            trainer.notify_step(&step);
             last = Some(step);
         }
         let validation = trainer.evaluate(&held_out).unwrap();
-        trainer.tell_epoch_ended(&last.unwrap(), Some(validation)).unwrap();
+        trainer.notify_epoch_ended(&last.unwrap(), Some(validation)).unwrap();
     }
-    trainer.tell_ended();
+    trainer.notify_ended();
     let fitted = fitted.0.lock().unwrap();
     assert_eq!(fitted.len(), 1 + 8 + 2 + 1);
     assert_eq!(*own.0.lock().unwrap(), *fitted);

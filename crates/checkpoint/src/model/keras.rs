@@ -20,6 +20,8 @@ use crate::tensors::info::Info;
 /// Where images are flattened before a dense layer, Keras flattens `[H, W, channels]`, and this library
 /// `[channels, H, W]`; [`Keras::flattened`] says so. The gates of an LSTM are in the same order (i, f, g, o).
 /// Those of a GRU are not (z, r, n there, r, z, n here), and are not reordered.
+///
+/// `read_keras` reads Keras's own files, where the layers' classes tell all of this but the flattened images.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keras {
     depthwise: Vec<Pattern>,
@@ -78,11 +80,16 @@ impl Keras {
         let depthwise = last == "depthwise_kernel" || self.depthwise.iter().any(|p| p.matches(name));
         let flattened = self.flattened.iter().find(|(pattern, _)| pattern.matches(name));
         match (shape, flattened) {
-            (&[h, w, channels, times], _) if depthwise => Some(View {
-                axes: shape.to_vec(),
-                order: vec![2, 3, 0, 1],
-                shape: vec![channels.saturating_mul(times), 1, h, w],
-            }),
+            (&[ref kernel @ .., channels, times], _) if depthwise && !kernel.is_empty() => {
+                let axes = kernel.len();
+                let mut turned = vec![channels.saturating_mul(times), 1];
+                turned.extend(kernel);
+                Some(View {
+                    axes: shape.to_vec(),
+                    order: [axes, axes + 1].into_iter().chain(0..axes).collect(),
+                    shape: turned,
+                })
+            }
             (&[features, units], Some((_, [h, w, c])))
                 if h.checked_mul(*w).and_then(|hw| hw.checked_mul(*c)) == Some(features) =>
             {
@@ -112,6 +119,13 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// Returns the transpose of a matrix. `None`: the shape is no matrix's.
+    #[cfg(feature = "keras")]
+    pub(crate) fn transpose(shape: &[usize]) -> Option<Self> {
+        let &[rows, columns] = shape else { return None };
+        Some(Self { axes: shape.to_vec(), order: vec![1, 0], shape: vec![columns, rows] })
+    }
+
     /// Returns the elements in their new order. `bytes` are those of the file's tensor.
     pub(crate) fn apply(&self, info: &Info, bytes: &[u8]) -> Vec<u8> {
         // Without elements there may be axes whose product no machine can hold.
@@ -163,6 +177,7 @@ mod tests {
         // [H, W, channels, times] = [1, 2, 2, 2]: element [c * 2 + t, 0, 0, w] is at w * 4 + c * 2 + t.
         let expected = (vec![4, 1, 1, 2], vec![0, 4, 1, 5, 2, 6, 3, 7]);
         assert_eq!(turned(&keras, "a/depthwise_kernel", &[1, 2, 2, 2]), expected);
+        assert_eq!(turned(&keras, "a/depthwise_kernel", &[2, 2, 1]), (vec![2, 1, 2], vec![0, 2, 1, 3]));
         assert_eq!(turned(&Keras::new().depthwise("a/*"), "a/kernel", &[1, 2, 2, 2]), expected);
         for (name, shape) in [("dense/bias", &[3][..]), ("embed/embeddings", &[3, 2]), ("kernel", &[3])] {
             assert_eq!(keras.view(name, shape), None, "{name}");

@@ -1,10 +1,13 @@
 //! Taking a file's tensors for a model, whatever they are called there.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::model::keras::{Keras, View};
+use crate::model::arranged::Arranged;
+use crate::model::keras::Keras;
 use crate::model::pattern::Pattern;
+use crate::model::rules::{Item, Rule};
 use crate::tensors::error::{Error, Result, broken};
 use crate::tensors::file::TensorFile;
 use crate::tensors::float::to_f32;
@@ -14,8 +17,12 @@ use crate::tensors::tensor::{Tensor, Tensors};
 
 /// A plan by which the tensors of a file become those of a model.
 ///
-/// Rules for names apply to the file's names in the order in which they were given, each to what the one
-/// before made. In patterns a `*` stands for anything.
+/// Rules apply in the order in which they were given, each to what the one before made: to names that are
+/// already changed, and to tensors that are already split or transposed. In patterns a `*` stands for
+/// anything.
+///
+/// The same plan leads back: [`Plan::revert`] makes the file's tensors of the model's, for saving a model in
+/// the form in which it came.
 ///
 /// ```
 /// # use std::collections::BTreeMap;
@@ -32,15 +39,10 @@ use crate::tensors::tensor::{Tensor, Tensors};
 pub struct Plan {
     rules: Vec<Rule>,
     only: Vec<Pattern>,
+    except: Vec<Pattern>,
     ignore: Vec<Pattern>,
     keras: Option<Keras>,
     partial: bool,
-}
-
-#[derive(Debug, Clone)]
-enum Rule {
-    Rename(Pattern, Pattern),
-    Replace(String, String),
 }
 
 impl Plan {
@@ -71,6 +73,64 @@ impl Plan {
     /// all. It is an error if no tensor of the model matches.
     pub fn only(mut self, pattern: &str) -> Self {
         self.only.push(Pattern::new(pattern));
+        self
+    }
+
+    /// Leaves the tensors of the model that match as they are, such as a new head, and passes over what the
+    /// file has for them. It is an error if no tensor of the model matches.
+    pub fn except(mut self, pattern: &str) -> Self {
+        self.except.push(Pattern::new(pattern));
+        self
+    }
+
+    /// Swaps the last two axes of the tensors that match, such as the weights `[in, out]` of GPT-2's
+    /// `Conv1D`.
+    pub fn transpose(mut self, pattern: &str) -> Self {
+        self.rules.push(Rule::Transpose(Pattern::new(pattern)));
+        self
+    }
+
+    /// Reorders the axes of the tensors that match: axis i becomes what axis `order[i]` was (PyTorch's
+    /// `permute`).
+    pub fn permute(mut self, pattern: &str, order: &[usize]) -> Self {
+        self.rules.push(Rule::Permute(Pattern::new(pattern), order.to_vec()));
+        self
+    }
+
+    /// Gives the tensors that match another shape with as many elements.
+    pub fn reshape(mut self, pattern: &str, shape: &[usize]) -> Self {
+        self.rules.push(Rule::Reshape(Pattern::new(pattern), shape.to_vec()));
+        self
+    }
+
+    /// Cuts the tensors that match into equal parts along an axis, such as one `qkv` into query, key and
+    /// value (PyTorch's `chunk`). The stars of each name in `into` stand for what those of the pattern did.
+    ///
+    /// ```
+    /// # use unisono_checkpoint::{Plan, Tensor, Tensors};
+    /// let plan = Plan::new().split("*.qkv.weight", 0, &["*.q.weight", "*.k.weight", "*.v.weight"]);
+    /// let file = Tensors::from([("0.qkv.weight".to_owned(), Tensor::f32(&[3, 1], &[1.0, 2.0, 3.0])?)]);
+    /// assert_eq!(plan.arrange(&file)?["0.k.weight"], Tensor::f32(&[1, 1], &[2.0])?);
+    /// # Ok::<(), unisono_checkpoint::Error>(())
+    /// ```
+    pub fn split(mut self, pattern: &str, axis: usize, into: &[&str]) -> Self {
+        let into = into.iter().map(|name| (Pattern::new(name), None)).collect();
+        self.rules.push(Rule::Split { from: Pattern::new(pattern), axis, into });
+        self
+    }
+
+    /// Cuts tensors as [`Plan::split`] does, into parts of these lengths.
+    pub fn split_lengths(mut self, pattern: &str, axis: usize, into: &[(&str, usize)]) -> Self {
+        let into = into.iter().map(|&(name, length)| (Pattern::new(name), Some(length))).collect();
+        self.rules.push(Rule::Split { from: Pattern::new(pattern), axis, into });
+        self
+    }
+
+    /// Joins tensors along an axis, in this order (PyTorch's `cat`). The stars of the other names, and of
+    /// `into`, stand for what those of the first did. Tensors stay as they are where one of them is missing.
+    pub fn merge(mut self, from: &[&str], axis: usize, into: &str) -> Self {
+        let from = from.iter().map(|name| Pattern::new(name)).collect();
+        self.rules.push(Rule::Merge { from, axis, into: Pattern::new(into) });
         self
     }
 
@@ -116,8 +176,9 @@ impl Plan {
     /// in the model, several have one name after renaming, or a shape or type does not fit, of which a
     /// [partial](Self::partial) plan allows the first two; [`Error::Only`] if no tensor of the model matches
     /// what is to be loaded; [`Error::Nothing`] if a partial plan finds none of the model's tensors;
-    /// [`Error::Rule`] if a rule has more `*` in its new name than in its old one; a
-    /// rule of [`Keras`] that fits no tensor.
+    /// [`Error::Rule`] if a rule has more `*` in its new name than in its old one; [`Error::Broken`] if a
+    /// rule cannot split, merge, transpose or reshape a tensor that matches, or one of [`Keras`] or
+    /// [`Plan::except`] fits no tensor.
     pub fn read(&self, file: &TensorFile, model: &BTreeMap<String, Info>) -> Result<(Tensors, LoadReport)> {
         let found = file.infos().filter_map(|(name, info)| Some((name, (info, file.bytes(name)?))));
         self.apply(file.path(), found.collect(), model)
@@ -135,47 +196,46 @@ impl Plan {
     fn apply(
         &self,
         path: &Path,
-        found: BTreeMap<&str, (&Info, &[u8])>,
+        found: Found<'_>,
         model: &BTreeMap<String, Info>,
     ) -> Result<(Tensors, LoadReport)> {
-        if let Some(keras) = &self.keras {
-            let shapes = found.iter().map(|(name, (info, _))| (*name, &*info.shape));
-            keras.check(shapes).map_err(|problem| broken(path, problem))?;
+        self.check(path, model)?;
+        let mut sources: BTreeMap<String, Vec<Arranged>> = BTreeMap::new();
+        for Item { name, tensor } in self.items(path, found.iter().map(|(name, (info, _))| (*name, *info)))? {
+            if self.wants(&name) {
+                sources.entry(name).or_default().push(tensor);
+            }
         }
-        if !self.only.is_empty() && !model.keys().any(|name| self.wants(name)) {
-            let patterns = self.only.iter().map(ToString::to_string).collect();
-            return Err(Error::Only { path: path.to_owned(), patterns });
-        }
-        let sources = self.sources(found.keys().copied())?;
         let missing = model.keys().filter(|name| self.wants(name) && !sources.contains_key(*name));
         let mut report = LoadReport { missing: missing.cloned().collect(), ..LoadReport::default() };
         let mut tensors = Tensors::new();
         for (name, from) in sources {
+            let names = from.iter().flat_map(Arranged::names).map(str::to_owned);
             let Some(model) = model.get(&name) else {
-                report.unexpected.extend(from.into_iter().map(str::to_owned));
+                report.unexpected.extend(names);
                 continue;
             };
-            let &[source] = from.as_slice() else {
-                report.ambiguous.push((name, from.into_iter().map(str::to_owned).collect()));
+            let [source] = from.as_slice() else {
+                report.ambiguous.push((name, names.collect()));
                 continue;
             };
-            let Some(&(info, bytes)) = found.get(source) else { continue };
-            let view = self.keras.as_ref().and_then(|keras| keras.view(source, &info.shape));
-            match fit(info, bytes, view.as_ref(), model)? {
+            match fit(source, &found, model)? {
                 Some(tensor) => {
-                    if info.dtype != model.dtype {
+                    if source.dtype != model.dtype {
                         report.converted.push(name.clone());
                     }
                     report.loaded.push(name.clone());
                     tensors.insert(name, tensor);
                 }
                 None => {
-                    let shape = view.map_or_else(|| info.shape.clone(), |view| view.shape);
-                    let file = Info { dtype: info.dtype, shape };
+                    let file = Info { dtype: source.dtype, shape: source.shape.clone() };
                     report.mismatched.push(Mismatch { name, file, model: model.clone() });
                 }
             }
         }
+        // A tensor of the file may have been split into several that the model lacks.
+        let mut told = BTreeSet::new();
+        report.unexpected.retain(|name| told.insert(name.clone()));
         if self.partial && report.fits() && report.loaded.is_empty() && !report.missing.is_empty() {
             return Err(Error::Nothing { path: path.to_owned(), report: Box::new(report) });
         }
@@ -186,51 +246,80 @@ impl Plan {
         }
     }
 
-    /// Returns the names that are wanted, each with the file's tensors that renaming gives this name.
-    fn sources<'n>(&self, file: impl Iterator<Item = &'n str>) -> Result<BTreeMap<String, Vec<&'n str>>> {
-        let mut sources: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-        for name in file.filter(|name| !self.ignore.iter().any(|pattern| pattern.matches(name))) {
-            let renamed = self.renamed(name)?;
-            if self.wants(&renamed) {
-                sources.entry(renamed).or_default().push(name);
-            }
+    /// Refuses patterns that no tensor of the model matches.
+    fn check(&self, path: &Path, model: &BTreeMap<String, Info>) -> Result<()> {
+        let is_of = |pattern: &&Pattern| !model.keys().any(|name| pattern.matches(name));
+        if let Some(pattern) = self.except.iter().find(is_of) {
+            let problem = format!("the plan excepts {pattern}, and no tensor of the model is called so");
+            return Err(broken(path, problem));
         }
-        Ok(sources)
+        if !self.only.is_empty() && !model.keys().any(|name| self.wants(name)) {
+            let patterns = self.only.iter().map(ToString::to_string).collect();
+            return Err(Error::Only { path: path.to_owned(), patterns });
+        }
+        Ok(())
+    }
+
+    /// Returns what the rules make of a file's tensors, without those that are ignored.
+    pub(super) fn items<'a>(
+        &self,
+        path: &Path,
+        file: impl Iterator<Item = (&'a str, &'a Info)> + Clone,
+    ) -> Result<Vec<Item>> {
+        if let Some(keras) = &self.keras {
+            let shapes = file.clone().map(|(name, info)| (name, &*info.shape));
+            keras.check(shapes).map_err(|problem| broken(path, problem))?;
+        }
+        let item = |(name, info): (&str, &Info)| {
+            let view = self.keras.as_ref().and_then(|keras| keras.view(name, &info.shape));
+            Item { name: name.to_owned(), tensor: Arranged::stored(name, info, view) }
+        };
+        let wanted = file.filter(|(name, _)| !self.ignores(name));
+        let items = wanted.map(item).collect();
+        self.rules.iter().try_fold(items, |items, rule| rule.apply(path, items))
+    }
+
+    /// Whether the plan passes over the file's tensor of this name.
+    pub(super) fn ignores(&self, name: &str) -> bool {
+        self.ignore.iter().any(|pattern| pattern.matches(name))
     }
 
     /// Whether the plan loads the model's tensor of this name.
-    fn wants(&self, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|pattern| pattern.matches(name))
-    }
-
-    /// Applies the rules for names.
-    fn renamed(&self, name: &str) -> Result<String> {
-        self.rules.iter().try_fold(name.to_owned(), |name, rule| match rule {
-            Rule::Replace(from, to) => Ok(name.replace(from, to)),
-            Rule::Rename(from, to) if to.stars() > from.stars() => {
-                Err(Error::Rule { from: from.to_string(), to: to.to_string() })
-            }
-            Rule::Rename(from, to) => {
-                let filled = from.captures(&name).map(|captures| to.fill(&captures));
-                Ok(filled.unwrap_or(name))
-            }
-        })
+    pub(super) fn wants(&self, name: &str) -> bool {
+        let is_in = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(name));
+        (self.only.is_empty() || is_in(&self.only)) && !is_in(&self.except)
     }
 }
 
+/// The tensors of a file by name.
+pub(super) type Found<'a> = BTreeMap<&'a str, (&'a Info, &'a [u8])>;
+
 /// Returns the tensor as the model wants it, or `None` if it cannot be that.
-fn fit(info: &Info, bytes: &[u8], view: Option<&View>, model: &Info) -> Result<Option<Tensor>> {
-    let shape = view.map_or(&info.shape, |view| &view.shape);
-    if *shape != model.shape {
+fn fit(source: &Arranged, found: &Found<'_>, model: &Info) -> Result<Option<Tensor>> {
+    if source.shape != model.shape {
         return Ok(None);
     }
-    let moved = view.map(|view| view.apply(info, bytes));
-    let bytes = moved.as_deref().unwrap_or(bytes);
-    if info.dtype == model.dtype {
-        return Tensor::new(info.dtype, shape.clone(), bytes.to_vec()).map(Some);
+    let bytes = gather(source, found);
+    if source.dtype == model.dtype {
+        return Tensor::new(source.dtype, source.shape.clone(), bytes.into_owned()).map(Some);
     }
-    match to_f32(info.dtype, bytes).filter(|_| model.dtype == TensorDType::F32) {
-        Some(values) => Tensor::f32(shape, &values).map(Some),
+    match to_f32(source.dtype, &bytes).filter(|_| model.dtype == TensorDType::F32) {
+        Some(values) => Tensor::f32(&source.shape, &values).map(Some),
         None => Ok(None),
     }
+}
+
+/// Returns the elements of a tensor that is made of a file's.
+pub(super) fn gather<'a>(source: &Arranged, found: &Found<'a>) -> Cow<'a, [u8]> {
+    if let Some((_, bytes)) = source.plain().and_then(|name| found.get(name)) {
+        return Cow::Borrowed(bytes);
+    }
+    let names = source.names();
+    let bytes: Vec<&[u8]> = names.iter().filter_map(|name| Some(found.get(name)?.1)).collect();
+    let numbers = names.into_iter().zip(0..).collect();
+    let size = source.dtype.size();
+    let places = source.places(&numbers);
+    let mut all = Vec::with_capacity(places.len() * size);
+    places.iter().for_each(|place| all.extend_from_slice(&bytes[place.tensor][place.at * size..][..size]));
+    Cow::Owned(all)
 }

@@ -9,8 +9,10 @@ use std::path::Path;
 use zip::ZipArchive;
 
 use crate::tensors::error::{Error, Result, broken, io};
+use crate::tensors::foreign;
 use crate::tensors::regular::open_regular;
 use crate::tensors::tensor::{Tensor, Tensors};
+use crate::zipped;
 
 use pickle::{Slice, Storage, Value};
 
@@ -41,8 +43,13 @@ pub fn parse_torch(path: &Path, file: &[u8]) -> Result<Tensors> {
     read(path, Cursor::new(file))
 }
 
-fn read(path: &Path, file: impl Read + Seek) -> Result<Tensors> {
+fn read(path: &Path, mut file: impl Read + Seek) -> Result<Tensors> {
     let wrong = |problem: String| broken(path, format!("no file of tensors by PyTorch: {problem}"));
+    let head = zipped::all(&mut file, foreign::HEAD).map_err(io(path, "read"))?;
+    if let Some(other) = foreign::other(&head, "read_torch") {
+        return Err(wrong(format!("it is {other}")));
+    }
+    file.rewind().map_err(io(path, "read"))?;
     let mut archive = ZipArchive::new(file).map_err(|error| wrong(error.to_string()))?;
     let mut names = archive.file_names().filter_map(|name| Some(name.ok()?.into_owned()));
     let pickle = names.find(|name| name.ends_with("/data.pkl"));
@@ -84,25 +91,8 @@ fn read(path: &Path, file: impl Read + Seek) -> Result<Tensors> {
 
 /// Reads an entry. One of more than `most` bytes is an error.
 fn entry(archive: &mut ZipArchive<impl Read + Seek>, path: &Path, name: &str, most: u64) -> Result<Vec<u8>> {
-    let wrong = |problem: String| broken(path, format!("no file of tensors by PyTorch: {name}: {problem}"));
-    let found = archive.by_name(name).map_err(|error| wrong(error.to_string()))?;
-    if found.size() > most {
-        return Err(wrong(format!("{} bytes, more than {most}", found.size())));
-    }
-    let (mut bytes, size) = (Vec::new(), found.size());
-    let mut found = found.take(most);
-    // The size is what the archive says: memory is taken as the bytes come.
-    let mut part = vec![0; 1 << 16];
-    loop {
-        let count = found.read(&mut part).map_err(|error| wrong(error.to_string()))?;
-        if count == 0 {
-            break;
-        }
-        bytes.try_reserve(count).map_err(|error| io(path, "read")(error.into()))?;
-        bytes.extend_from_slice(&part[..count]);
-    }
-    let is_whole = bytes.len() as u64 == size;
-    if is_whole { Ok(bytes) } else { Err(wrong(format!("{} bytes, not {size}", bytes.len()))) }
+    let wrong = |problem: String| broken(path, format!("no file of tensors by PyTorch: {problem}"));
+    zipped::entry(archive, name, most).map_err(wrong)
 }
 
 /// Lists the tensors in a value by name.

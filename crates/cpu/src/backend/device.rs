@@ -206,14 +206,14 @@ impl DeviceInterface for Device {
     }
 
     fn create_buffer(&self, descriptor: &wgpu::BufferDescriptor<'_>) -> DispatchBuffer {
-        let (watch, errors) = (self.timeline.watch().clone(), Arc::clone(&self.errors));
+        let (progress, errors) = (self.timeline.progress().clone(), Arc::clone(&self.errors));
         match self.memory(descriptor.size) {
             Some(memory) => {
                 if descriptor.mapped_at_creation {
                     memory.ask(true);
                 }
                 let (bytes, usage) = (descriptor.size.min(memory.bytes()), descriptor.usage);
-                DispatchBuffer::custom(Buffer { memory, bytes, usage, watch, errors })
+                DispatchBuffer::custom(Buffer { memory, bytes, usage, progress, errors })
             }
             None => DispatchBuffer::custom(Unused),
         }

@@ -133,7 +133,7 @@ impl QueueInterface for Queue {
     }
 
     fn on_submitted_work_done(&self, callback: BoxSubmittedWorkDoneCallback) {
-        self.timeline.watch().afterwards(move |_| callback());
+        self.timeline.progress().afterwards(move |_| callback());
     }
 
     fn compact_blas(&self, _: &DispatchBlas) -> (Option<u64>, DispatchBlas) {

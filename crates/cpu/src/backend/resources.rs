@@ -20,7 +20,7 @@ use crate::compile::{Binding, Kind, Program};
 use crate::kernels::Module;
 use crate::run::launch::Bindings;
 use crate::run::memory::Memory;
-use crate::run::timeline::Watch;
+use crate::run::timeline::Progress;
 
 use super::errors::Errors;
 
@@ -30,7 +30,7 @@ pub(super) struct Buffer {
     pub memory: Arc<Memory>,
     pub bytes: u64,
     pub usage: BufferUsages,
-    pub watch: Watch,
+    pub progress: Progress,
     pub errors: Arc<Errors>,
 }
 
@@ -65,7 +65,7 @@ impl BufferInterface for Buffer {
             self.errors.invalid(format!("a map of a buffer without the usage {usage:?}"));
             return callback(Err(BufferAsyncError));
         }
-        self.watch.map(Arc::clone(&self.memory), move |is_given| {
+        self.progress.map(Arc::clone(&self.memory), move |is_given| {
             callback(if is_given { Ok(()) } else { Err(BufferAsyncError) });
         });
     }

@@ -7,21 +7,36 @@ use std::mem::{offset_of, size_of};
 use cranelift_codegen::ir::{
     self, AbiParam, InstBuilder, MemFlagsData, Signature, StackSlotData, StackSlotKind, types,
 };
-use naga::{AddressSpace, ArraySize, Function, GlobalVariable, Handle, Scalar, TypeInner, VectorSize};
+use naga::{
+    AddressSpace, ArraySize, Expression, Function, GlobalVariable, Handle, Literal, Scalar, TypeInner,
+    VectorSize,
+};
 
 use super::translator::Writer;
 use super::value::{Memory, Pointer, Val};
-use crate::native::{PanelCopy, PanelProduct, Run};
+use crate::native::{Attention, MOST_WIDTH, PanelCopy, PanelProduct, Part, Run};
 
 /// The name of the function that multiplies eight rows with a panel of 32 columns.
 const PANEL_PRODUCT: &str = "unisono_panel_product";
 /// The name of the function that copies a panel.
 const PANEL_COPY: &str = "unisono_panel_copy";
 
+/// The names of the functions that compute the parts of attention.
+const ATTENTION: [(&str, Part); 3] = [
+    ("unisono_attention", Part::Forward),
+    ("unisono_attention_query", Part::Query),
+    ("unisono_attention_key", Part::Key),
+];
+
 /// The bytes of a task.
 const TASK: usize = {
-    let (product, copy) = (size_of::<PanelProduct>(), size_of::<PanelCopy>());
-    if product > copy { product } else { copy }
+    let all = [size_of::<PanelProduct>(), size_of::<PanelCopy>(), size_of::<Attention>()];
+    let (mut most, mut at) = (0, 0);
+    while at < all.len() {
+        most = if all[at] > most { all[at] } else { most };
+        at += 1;
+    }
+    most
 };
 
 /// An array of floats in memory.
@@ -42,7 +57,8 @@ impl Writer<'_, '_> {
         let written = match function.name.as_deref() {
             Some(PANEL_PRODUCT) => self.panel_product(arguments),
             Some(PANEL_COPY) => self.panel_copy(arguments),
-            _ => None,
+            Some(name) => self.attention(name, arguments),
+            None => None,
         };
         written.is_some()
     }
@@ -101,10 +117,8 @@ impl Writer<'_, '_> {
             return None;
         }
         let (right, panel) = (self.buffer_floats("b")?, self.group_floats("panel")?);
-        let [right, panel] = [right, panel].map(|floats| self.start(floats));
-        let first = self.b.ins().uextend(types::I64, *from);
-        let offset = self.b.ins().ishl_imm_u(first, 2);
-        let right = self.b.ins().iadd(right, offset);
+        let right = self.start_from(right, *from);
+        let panel = self.start(panel);
         let fields = [
             (offset_of!(PanelCopy, from), right),
             (offset_of!(PanelCopy, panel), panel),
@@ -115,6 +129,119 @@ impl Writer<'_, '_> {
         ];
         self.run(self.plan.vectors.panel_copy(), &fields);
         Some(())
+    }
+
+    fn attention(&mut self, name: &str, arguments: &[Val]) -> Option<()> {
+        let (_, part) = *ATTENTION.iter().find(|(own, _)| *own == name)?;
+        let [Val::One(first)] = arguments else { return None };
+        let code = self.plan.vectors.attention(part, self.plan.mode.rounding)?;
+        let word = |writer: &Self, name: &str| match writer.constant(name) {
+            Some(Literal::U32(word)) => Some(word),
+            _ => None,
+        };
+        let sizes = [
+            (offset_of!(Attention, queries), word(self, "T")?),
+            (offset_of!(Attention, keys), word(self, "S")?),
+            (offset_of!(Attention, d), word(self, "D")?),
+            (offset_of!(Attention, e), word(self, "E")?),
+        ];
+        let is_known = |(_, width): &(usize, u32)| width.is_multiple_of(4) && *width <= MOST_WIDTH;
+        let are_some = sizes.iter().all(|(_, size)| *size > 0);
+        if self.ty(*first) != types::I32 || !are_some || !sizes[2..].iter().all(is_known) {
+            return None;
+        }
+        let (Some(Literal::Bool(causal)), Some(Literal::F32(scale))) =
+            (self.constant("CAUSAL"), self.constant("SCALE"))
+        else {
+            return None;
+        };
+        let mut words = sizes.to_vec();
+        words.push((offset_of!(Attention, causal), causal.into()));
+        words.push((offset_of!(Attention, scale), scale.to_bits()));
+        let all = [
+            ("q", offset_of!(Attention, q.start), Some(offset_of!(Attention, q.step))),
+            ("k", offset_of!(Attention, k.start), Some(offset_of!(Attention, k.step))),
+            ("v", offset_of!(Attention, v.start), Some(offset_of!(Attention, v.step))),
+            ("dy", offset_of!(Attention, dy.start), Some(offset_of!(Attention, dy.step))),
+            ("out", offset_of!(Attention, out.start), Some(offset_of!(Attention, out.step))),
+            ("dq", offset_of!(Attention, dq.start), Some(offset_of!(Attention, dq.step))),
+            ("dk", offset_of!(Attention, dk.start), Some(offset_of!(Attention, dk.step))),
+            ("dv", offset_of!(Attention, dv.start), Some(offset_of!(Attention, dv.step))),
+            ("lse", offset_of!(Attention, lse), None),
+            ("delta", offset_of!(Attention, delta), None),
+            ("lse_out", offset_of!(Attention, lse_out), None),
+            ("mask", offset_of!(Attention, mask), None),
+        ];
+        let mut starts = Vec::new();
+        for (name, at, step) in all {
+            let start = self.named_start(name)?;
+            if let (Some(at), Some(_)) = (step, start) {
+                words.push((at, word(self, &format!("{}_STEP", name.to_uppercase()))?));
+            }
+            starts.push((name, at, start));
+        }
+        let is_there = |name: &str| starts.iter().any(|(own, _, start)| *own == name && start.is_some());
+        let needed: &[&str] = match part {
+            Part::Forward => &["q", "k", "v", "out"],
+            Part::Query => &["q", "k", "v", "dy", "lse", "delta", "dq"],
+            Part::Key if is_there("dk") => &["q", "k", "v", "dy", "lse", "delta"],
+            Part::Key => &["q", "k", "dy", "lse", "dv"],
+        };
+        if !needed.iter().all(|name| is_there(name)) {
+            return None;
+        }
+        if is_there("mask") {
+            words.push((offset_of!(Attention, mask_query), word(self, "MASK_QUERY")?));
+            words.push((offset_of!(Attention, mask_key), word(self, "MASK_KEY")?));
+        }
+        let mut fields = vec![(offset_of!(Attention, first), *first)];
+        for (_, at, start) in starts {
+            let start = match start {
+                Some((floats, base)) => self.start_from(floats, base),
+                None => self.b.ins().iconst(types::I64, 0),
+            };
+            fields.push((at, start));
+        }
+        for (at, word) in words {
+            fields.push((at, self.b.ins().iconst(types::I32, i64::from(word))));
+        }
+        self.run(code, &fields);
+        Some(())
+    }
+
+    /// Returns the array `NAME_data` in a buffer and the number of its first element `NAME_base`, or nothing
+    /// if the module has none. `None`: it has one of another type.
+    #[expect(clippy::option_option, reason = "no array, and none of this type")]
+    fn named_start(&mut self, name: &str) -> Option<Option<(Floats, ir::Value)>> {
+        let (data, base) = (format!("{name}_data"), format!("{name}_base"));
+        let all = &self.plan.module.global_variables;
+        let Some((handle, variable)) = all.iter().find(|(_, own)| own.name.as_ref() == Some(&base)) else {
+            return Some(None);
+        };
+        let pointer = self.globals[handle.index()].clone()?;
+        let Val::One(base) = self.load(&pointer, &self.plan.module.types[variable.ty].inner).ok()? else {
+            return None;
+        };
+        let floats = self.buffer_floats(&data)?;
+        (self.ty(base) == types::I32).then_some(Some((floats, base)))
+    }
+
+    /// Returns the value of the constant of this name.
+    fn constant(&self, name: &str) -> Option<Literal> {
+        let module = self.plan.module;
+        let (_, constant) = module.constants.iter().find(|(_, own)| own.name.as_deref() == Some(name))?;
+        match module.global_expressions[constant.init] {
+            Expression::Literal(literal) => Some(literal),
+            _ => None,
+        }
+    }
+
+    /// Returns the address of a float by its number.
+    fn start_from(&mut self, floats: Floats, first: ir::Value) -> ir::Value {
+        let start = self.start(floats);
+        let first = self.b.ins().uextend(types::I64, first);
+        let offset = self.b.ins().ishl_imm_u(first, 2);
+        self.b.ins().iadd(start, offset)
     }
 
     /// Calls code with a task of these fields, of which each has its offset.

@@ -17,13 +17,13 @@ type Callback = Box<dyn FnOnce(bool) + Send>;
 
 /// What was submitted and what of it is done, and the thread that does it.
 pub(crate) struct Timeline {
-    watch: Watch,
+    progress: Progress,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What was submitted and what of it is done.
 #[derive(Clone)]
-pub(crate) struct Watch(Arc<Shared>);
+pub(crate) struct Progress(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -65,9 +65,9 @@ impl std::fmt::Debug for Timeline {
     }
 }
 
-impl std::fmt::Debug for Watch {
+impl std::fmt::Debug for Progress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Watch")
+        f.write_str("Progress")
     }
 }
 
@@ -77,7 +77,7 @@ impl Shared {
     }
 }
 
-impl Watch {
+impl Progress {
     /// Calls this in a poll once all that was submitted so far is done. If nothing more will be done, it is
     /// called here.
     pub fn afterwards(&self, callback: impl FnOnce(bool) + Send + 'static) {
@@ -114,19 +114,19 @@ impl Timeline {
     /// # Errors
     /// If the system starts no thread.
     pub fn new(threads: usize, begin: fn()) -> std::io::Result<Self> {
-        let watch = Watch(Arc::default());
-        let own = Ends(Arc::clone(&watch.0));
+        let progress = Progress(Arc::default());
+        let own = Ends(Arc::clone(&progress.0));
         let run = move || {
             begin();
             own.0.run(&Pool::new(threads.saturating_sub(1), begin));
         };
         let thread =
             std::thread::Builder::new().name("unisono-cpu 0".to_owned()).stack_size(STACK).spawn(run)?;
-        Ok(Self { watch, thread: Mutex::new(Some(thread)) })
+        Ok(Self { progress, thread: Mutex::new(Some(thread)) })
     }
 
-    pub fn watch(&self) -> &Watch {
-        &self.watch
+    pub fn progress(&self) -> &Progress {
+        &self.progress
     }
 
     /// Submits writes, and behind them commands, which run all or not at all. What uses memory that is not
@@ -136,7 +136,7 @@ impl Timeline {
     pub fn submit(&self, mut writes: Vec<Command>, mut commands: Vec<Command>) -> (u64, Option<Owner>) {
         let mut refused = None;
         // Whoever asks for memory holds the state too, so no map comes between this look and the submission.
-        let mut state = self.watch.0.hold();
+        let mut state = self.progress.0.hold();
         writes.retain(|write| {
             let owner = write.owner();
             refused = Some(owner).filter(|owner| *owner == Owner::Host).or(refused);
@@ -152,14 +152,14 @@ impl Timeline {
         }
         drop(state);
         drop(left_out);
-        self.watch.0.work.notify_one();
+        self.progress.0.work.notify_one();
         (number, other.or(refused))
     }
 
     /// Waits for a submission, or for all of them, and calls what waits for what is done.
     pub fn wait(&self, number: Option<u64>, timeout: Option<Duration>) -> Waited {
         let start = Instant::now();
-        let shared = &self.watch.0;
+        let shared = &self.progress.0;
         let mut state = shared.hold();
         let wanted = number.unwrap_or(state.submitted).min(state.submitted);
         while state.completed < wanted && !state.is_dead {
@@ -198,16 +198,16 @@ impl Drop for Timeline {
     fn drop(&mut self) {
         // Callbacks may hold buffers, and these the list of callbacks: so none is added any more.
         let callbacks = {
-            let mut state = self.watch.0.hold();
+            let mut state = self.progress.0.hold();
             state.ended = true;
             std::mem::take(&mut state.callbacks)
         };
-        self.watch.0.work.notify_one();
+        self.progress.0.work.notify_one();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             let _ = thread.join();
         }
-        let completed = self.watch.0.hold().completed;
+        let completed = self.progress.0.hold().completed;
         for (number, callback) in callbacks {
             callback(number <= completed);
         }

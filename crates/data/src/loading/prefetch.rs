@@ -40,7 +40,7 @@ use crate::loading::pace::Pace;
 use crate::loading::pipeline::{Made, Pipeline, StageSpecs};
 use crate::order::schedule::{Schedule, Unit};
 
-use self::worker::{Answer, Crew, Ticket, work};
+use self::worker::{Answer, Shared, Ticket, work};
 use crate::loading::seen::Meters;
 use crate::{Batch, DataError, LoaderState, Position, Sample, Seen};
 
@@ -55,7 +55,7 @@ pub struct Batches {
     /// `None` once the iterator has ended.
     tickets: Option<Sender<Ticket>>,
     answers: Receiver<Answer>,
-    crew: Crew,
+    shared: Shared,
     /// The batches that were handed back, whose memory is used again.
     spares: Sender<Sample>,
     /// The batches that came before their turn, by their number.
@@ -104,7 +104,7 @@ impl Batches {
         let (answer_queue, answers) = bounded(pace.most_window);
         let (spares, spare_queue) = bounded(MOST_SPARES);
         let meters = Arc::new(Meters::new(pipeline.stage_names()));
-        let crew = Crew {
+        let shared = Shared {
             pipeline,
             specs,
             meters,
@@ -119,7 +119,7 @@ impl Batches {
             pace,
             tickets: Some(tickets),
             answers,
-            crew,
+            shared,
             spares,
             early: BTreeMap::new(),
             issued: 0,
@@ -190,26 +190,26 @@ impl Batches {
         Seen {
             elapsed: self.started.elapsed(),
             waited: self.waited,
-            idle: Duration::from_nanos(self.crew.meters.idle.load(Ordering::Relaxed)),
-            produced: self.crew.meters.samples(),
+            idle: Duration::from_nanos(self.shared.meters.idle.load(Ordering::Relaxed)),
+            produced: self.shared.meters.samples(),
             consumed: self.consumed,
             ready: self.ready(),
             depth: self.pace.window,
             threads: self.pace.threads,
-            stages: self.crew.meters.stages(),
+            stages: self.shared.meters.stages(),
         }
     }
 
     /// Starts the threads, and hands out the tickets, that the pace asks for.
     fn top_up(&mut self) -> Result<(), DataError> {
         while self.workers.len() < self.pace.threads {
-            let (crew, running) = (self.crew.clone(), self.running.0.clone());
+            let (shared, running) = (self.shared.clone(), self.running.0.clone());
             let worker = std::thread::Builder::new()
                 .name(format!("unisono-data-{}", self.workers.len()))
                 .spawn(move || {
-                    work(&crew);
+                    work(&shared);
                     // The pipeline goes first: who waits for the end of the threads finds it gone.
-                    drop(crew);
+                    drop(shared);
                     drop(running);
                 });
             self.workers.push(worker.map_err(|error| DataError::Threads(error.to_string()))?);
@@ -232,7 +232,7 @@ impl Batches {
 
     /// Whether transforms of a whole batch have seen samples that are known to be bad by now.
     fn is_outdated(&self, Answer { ticket, made }: &Answer) -> bool {
-        !self.crew.pipeline.batch_stages.is_empty()
+        !self.shared.pipeline.batch_stages.is_empty()
             && match made {
                 Ok(made) => made.batch.indices.iter().any(|index| self.skipped.contains(*index)),
                 // They only become more.
@@ -277,7 +277,7 @@ impl Batches {
             if self.skipped.contains(index) {
                 continue;
             }
-            if self.skipped.len() >= self.crew.pipeline.skip {
+            if self.skipped.len() >= self.shared.pipeline.skip {
                 return Err(error);
             }
             self.skipped.insert(index);
@@ -292,7 +292,7 @@ impl Batches {
 
     /// Ends the iterator and its threads. A thread that does not end within [`PATIENCE`] is left alone.
     fn end(&mut self) {
-        self.crew.stop.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::Relaxed);
         self.tickets = None;
         if self.workers.is_empty() {
             return;

@@ -1,6 +1,7 @@
 //! Texts as ids, by a tokenizer of Hugging Face's crate tokenizers.
 
 use std::collections::HashSet;
+use std::io::Read;
 use std::path::Path;
 
 use tokenizers::AddedToken;
@@ -8,8 +9,9 @@ use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
-use crate::sample::regular::replace;
-use crate::{DataError, Sequences};
+use super::gzip::{is_gzipped, unpacked};
+use crate::sample::regular::{open_regular, replace};
+use crate::{DataError, Sequences, Tokens, Width};
 
 /// A tokenizer from a Hugging Face `tokenizer.json`: WordPiece, byte pair encoding, unigrams. Needs the
 /// feature `tokenizers`.
@@ -145,6 +147,37 @@ impl Tokenizer {
         let padding = self.id("[PAD]").or_else(|| self.id("<pad>")).unwrap_or(0);
         Sequences::labelled(all, labels, padding)
     }
+
+    /// Creates a source for a language model from a text file, gzipped or not: "x" with `context` ids, and
+    /// "y" with the id after each of them. [`Tokens`] says how the text is cut.
+    ///
+    /// The whole text is encoded at once and held in memory, with four bytes for each id. Split what is too
+    /// large for that into files of ids, and open them with [`Tokens::open`].
+    ///
+    /// # Errors
+    /// The file cannot be read or is not UTF-8. Those of [`Tokenizer::encode`]. The text has no window of
+    /// `context` ids and one more.
+    pub fn windows(&self, path: impl AsRef<Path>, context: usize) -> Result<Tokens, DataError> {
+        let path = path.as_ref();
+        let ids = self.encode(&text(path)?)?;
+        let bytes = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+        Tokens::in_memory(&path.display().to_string(), bytes, Width::U32, context)
+    }
+}
+
+/// Reads a text file, gzipped or not.
+fn text(path: &Path) -> Result<String, DataError> {
+    let io = |cause| DataError::Io { path: path.into(), cause };
+    let mut bytes = Vec::new();
+    open_regular(path)?.read_to_end(&mut bytes).map_err(io)?;
+    if is_gzipped(&bytes) {
+        let packed = std::mem::take(&mut bytes);
+        unpacked(path, &*packed)?.read_to_end(&mut bytes).map_err(io)?;
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        DataError::format(path, format!("it is not a text in UTF-8: byte {at} is none"))
+    })
 }
 
 #[cfg(test)]
@@ -186,6 +219,38 @@ mod tests {
         assert_eq!(source.fetch(1).unwrap().field("x").unwrap().values.as_i32().unwrap()[1], 0);
         let error = Tokenizer::learn_byte_pairs(texts, 256).err().unwrap().to_string();
         assert_eq!(error, "tokenizer: 256 ids, and bytes and padding alone take 257");
+    }
+
+    #[test]
+    fn a_text_is_cut_into_windows() {
+        let dir = tempfile::tempdir().unwrap();
+        let [words, path] = ["words.json", "text.txt"].map(|name| dir.path().join(name));
+        std::fs::write(&words, WORDS).unwrap();
+        let tokenizer = Tokenizer::open(&words).unwrap();
+        std::fs::write(&path, "a good film a film\ngood").unwrap();
+        let windows = tokenizer.windows(&path, 2).unwrap();
+        let of = |index, name| {
+            let sample = windows.fetch(index).unwrap();
+            sample.field(name).unwrap().values.as_i32().unwrap().to_vec()
+        };
+        assert_eq!(windows.len(), 2);
+        assert_eq!([of(0, "x"), of(0, "y"), of(1, "x"), of(1, "y")], [[2, 3], [3, 4], [4, 2], [2, 4]]);
+        #[cfg(feature = "gzip")]
+        {
+            let packed = std::fs::File::create(dir.path().join("text.gz")).unwrap();
+            let mut packed = flate2::write::GzEncoder::new(packed, flate2::Compression::fast());
+            std::io::Write::write_all(&mut packed, b"a good film a film\ngood").unwrap();
+            packed.finish().unwrap();
+            let same = tokenizer.windows(dir.path().join("text.gz"), 2).unwrap();
+            assert_eq!(same.fetch(1).unwrap(), windows.fetch(1).unwrap());
+        }
+        let problem = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            tokenizer.windows(&path, 2).unwrap_err().to_string()
+        };
+        assert!(problem(b"a \xff film").ends_with("text.txt: it is not a text in UTF-8: byte 2 is none"));
+        assert!(problem(b"a film").ends_with("text.txt: 2 tokens hold no window of 2 and a target"));
+        assert!(tokenizer.windows(dir.path().join("none"), 2).unwrap_err().to_string().contains("none"));
     }
 
     #[test]

@@ -8,12 +8,12 @@ use super::writer::Writer;
 use super::{Binding, Bound, joined, reduced_index, reduced_length, reduced_range, unit_name};
 use crate::fuse::{Fusion, Store, Stores, Unit};
 use crate::plan::Access;
-use crate::trace::{Graph, Reduction};
+use crate::trace::{Graph, NodeId, Reduction};
 use crate::values::DType;
 use crate::values::tree::SUM_CHUNK;
 
 /// Returns the kernel of a reduction that computes four results at a time, for results in one chunk or in
-/// several, or `None` where not all elements that differ between invocations are loaded in fours. Its params
+/// several, or `None` where elements that differ between invocations are not loaded in fours. Its params
 /// are [`ReduceParams`], where `n` counts the fours.
 pub(super) fn across_kernel(
     graph: &Graph,
@@ -28,7 +28,89 @@ pub(super) fn across_kernel(
     if !is_fit {
         return None;
     }
-    kernel(Writer::new(graph, fusion, stores, unit), (unit, reduction), chunked)
+    let writer = || Writer::new(graph, fusion, stores, unit);
+    kernel(writer(), (unit, reduction), chunked).or_else(|| rows_kernel(writer(), (unit, reduction), chunked))
+}
+
+/// Returns the kernel that reduces four rows at a time, if each result is that of a row: four elements of
+/// each row are loaded as one, and turned into four vectors with an element of each row. So an addition waits
+/// for the one before it once for four rows.
+fn rows_kernel(
+    mut writer: Writer<'_>,
+    (unit, reduction): (&Unit, &Reduction),
+    chunked: bool,
+) -> Option<Bound> {
+    let (graph, fusion) = (writer.graph, writer.fusion);
+    let root = unit.roots[0];
+    let input = graph.nodes[root].inputs[0];
+    let from = &graph.nodes[input].ty;
+    let inner = reduced_length(from, reduction);
+    let is_last = |(i, &axis): (usize, &usize)| axis + 1 + i == from.dims.len();
+    if reduction.samples || !inner.is_multiple_of(4) || !reduction.axes.iter().rev().enumerate().all(is_last)
+    {
+        return None;
+    }
+    writer.snippets.insert(snippets::SUM);
+    writer.indent = "        ".into();
+    let mut fours = Vec::new();
+    for row in 0..4 {
+        let result = Affine::name("i", None).times(4).plus(row);
+        let mut values = Vec::new();
+        for lane in 0..4 {
+            let place =
+                |below: Option<usize>| Affine::name("q", below.map(|below| below / 4)).times(4).plus(lane);
+            let index = reduced_index(graph, root, reduction, (&result, &place));
+            writer.enter_reduced(lane);
+            values.push(writer.value(input, &index));
+        }
+        fours.push(format!("vec4<f32>({})", values.join(", ")));
+    }
+    writer.leave_lanes();
+    if !writer.loads_fours(root) {
+        return None;
+    }
+    let (start, combined) = joined(reduction.kind);
+    let sums = |column: usize| {
+        ["x", "y", "z", "w"]
+            .map(|lane| {
+                combined
+                    .replace("acc", &format!("acc.{lane}"))
+                    .replace('$', &format!("turned[{column}].{lane}"))
+            })
+            .join(", ")
+    };
+    let joins: String = (0..4).map(|at| format!("        acc = vec4<f32>({});\n", sums(at))).collect();
+    let loads = std::mem::take(&mut writer.body);
+    // A loop whose end is not known is not unrolled: it is long enough as it is.
+    let end = match chunked {
+        true => format!("min({inner}u, (chunk + 1u) * {SUM_CHUNK}u) + params.zero"),
+        false => format!("{inner}u + params.zero"),
+    };
+    let (place, stored) = placed(&mut writer, root, chunked);
+    let body = format!(
+        "    let t = id.x + id.y * params.width;\n    if t >= params.n * params.chunks {{ return; }}\n\
+         {place}    let end = {end};\n    var acc = vec4<f32>({start});\n    \
+         for (var q = chunk * {}u; q < end / 4u; q++) {{\n{loads}        \
+         let turned = transpose(mat4x4<f32>({}));\n{joins}    }}\n{stored}",
+        SUM_CHUNK / 4,
+        fours.join(", "),
+    );
+    let name = unit_name(graph, fusion, unit);
+    Some(Bound { lanes: 4, ..writer.finish::<ReduceParams>(name, &body) })
+}
+
+/// Returns two lists of statements. The first finds the four results that an invocation computes, and their
+/// chunk. The second stores the results.
+fn placed(writer: &mut Writer<'_>, root: NodeId, chunked: bool) -> (&'static str, String) {
+    writer.indent = "    ".into();
+    if chunked {
+        let scratch = Binding { store: Store::Temp(root), row: None };
+        let binding = writer.bind_fours(scratch, Access::ReadWrite, "f32");
+        let place = "    let i = t % params.n;\n    let chunk = t / params.n;\n";
+        return (place, format!("    b{binding}[t] = acc;\n"));
+    }
+    let lanes = ["x", "y", "z", "w"].map(|lane| format!("acc.{lane}"));
+    ("    let i = t;\n    let chunk = 0u;\n", writer.store(root, &lanes))
 }
 
 fn kernel(mut writer: Writer<'_>, (unit, reduction): (&Unit, &Reduction), chunked: bool) -> Option<Bound> {
@@ -55,16 +137,7 @@ fn kernel(mut writer: Writer<'_>, (unit, reduction): (&Unit, &Reduction), chunke
     let inner = reduced_length(&graph.nodes[input].ty, reduction);
     let fours = graph.nodes[root].ty.count() / 4;
     let (prelude, length) = reduced_range(&mut writer, reduction, inner, ("i", fours));
-    writer.indent = "    ".into();
-    let (place, stored) = if chunked {
-        let scratch = Binding { store: Store::Temp(root), row: None };
-        let binding = writer.bind_fours(scratch, Access::ReadWrite, "f32");
-        let place = "    let i = t % params.n;\n    let chunk = t / params.n;\n";
-        (place, format!("    b{binding}[t] = acc;\n"))
-    } else {
-        let lanes = ["x", "y", "z", "w"].map(|lane| format!("acc.{lane}"));
-        ("    let i = t;\n    let chunk = 0u;\n", writer.store(root, &lanes))
-    };
+    let (place, stored) = placed(&mut writer, root, chunked);
     let end = match chunked {
         true => format!("min({length}, (chunk + 1u) * {SUM_CHUNK}u)"),
         false => length,

@@ -4,7 +4,7 @@
 mod emit;
 mod groups;
 mod kernels;
-#[expect(clippy::module_inception, reason = "the room is named for its main thing")]
+#[expect(clippy::module_inception, reason = "the module is named for its main thing")]
 mod program;
 mod run;
 mod work;

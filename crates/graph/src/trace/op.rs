@@ -1,4 +1,4 @@
-//! The trait of ops and what its methods speak of. Each op is a file of the room `ops`.
+//! The trait of ops and what its methods speak of. Each op is a file of the module `ops`.
 
 use std::fmt::Debug;
 

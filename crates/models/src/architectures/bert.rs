@@ -2,9 +2,9 @@
 //! `BertForTokenClassification` and `BertForMaskedLM`.
 
 use unisono::graph::Type;
-use unisono::{Context, Initializer, LayerNorm, Var};
+use unisono::{Context, INPUT, Initializer, Inputs, LayerNorm, Var};
 
-use super::{Activation, Architecture, attention, dense, divides, ids, lookup, prefixed};
+use super::{Activation, Architecture, MASK, attention, dense, divides, ids, lookup, prefixed};
 use crate::config::Config;
 
 /// BERT with a head for sequences, tokens or masked words: ids `[B, T]` to logits `[B, classes]`, `[B, T,
@@ -68,7 +68,8 @@ impl Architecture for Bert {
         ids(self.context)
     }
 
-    fn forward(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
+    fn forward(&self, cx: &mut Context, x: &Inputs) -> Var {
+        let (x, mask) = (&x[INPUT], x.get(MASK));
         let words =
             cx.parameter("bert.embeddings.word_embeddings.weight", &[self.vocabulary, self.width], INIT);
         let found = lookup(cx, &words, x, self.padding);

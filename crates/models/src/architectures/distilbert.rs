@@ -1,9 +1,9 @@
 //! DistilBERT (Sanh et al. 2019), as transformers' `DistilBertForSequenceClassification`.
 
 use unisono::graph::Type;
-use unisono::{Context, Initializer, LayerNorm, Var};
+use unisono::{Context, INPUT, Initializer, Inputs, LayerNorm, Var};
 
-use super::{Activation, Architecture, attention, dense, divides, ids, lookup, prefixed};
+use super::{Activation, Architecture, MASK, attention, dense, divides, ids, lookup, prefixed};
 use crate::config::Config;
 
 /// DistilBERT with a head that classifies sequences: ids `[B, T]` to logits `[B, classes]`.
@@ -47,7 +47,8 @@ impl Architecture for DistilBert {
         ids(self.context)
     }
 
-    fn forward(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
+    fn forward(&self, cx: &mut Context, x: &Inputs) -> Var {
+        let (x, mask) = (&x[INPUT], x.get(MASK));
         let norm = LayerNorm::new().epsilon(1e-12);
         let start = Initializer::Normal(0.02);
         let h = cx.within("distilbert", "distilbert", |cx| {

@@ -1,10 +1,10 @@
 //! GPT-2 (Radford et al. 2019), as transformers' `GPT2LMHeadModel`.
 
 use unisono::graph::Type;
-use unisono::{Context, Initializer, LayerNorm, Var};
+use unisono::{Context, INPUT, Initializer, Inputs, LayerNorm, Var};
 
 use super::decoder::{self, Decoder, DecoderSizes, Reader};
-use super::{Activation, Architecture, divides, ids, prefixed, split};
+use super::{Activation, Architecture, MASK, divides, ids, prefixed, split};
 use crate::config::Config;
 
 /// GPT-2 with its language model head, which shares its weights with the token embedding: ids `[B, T]` to
@@ -50,7 +50,8 @@ impl Architecture for Gpt2 {
         ids(self.context)
     }
 
-    fn forward(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
+    fn forward(&self, cx: &mut Context, x: &Inputs) -> Var {
+        let (x, mask) = (&x[INPUT], x.get(MASK));
         decoder::logits(self, cx, x, mask)
     }
 

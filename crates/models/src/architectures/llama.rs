@@ -1,10 +1,10 @@
 //! Llama 2 and 3 (Touvron et al. 2023), as transformers' `LlamaForCausalLM`.
 
 use unisono::graph::Type;
-use unisono::{Context, Dense, Initializer, RmsNorm, Var};
+use unisono::{Context, Dense, INPUT, Initializer, Inputs, RmsNorm, Var};
 
 use super::decoder::{self, Decoder, DecoderSizes, Reader};
-use super::{Activation, Architecture, ids, prefixed, split};
+use super::{Activation, Architecture, MASK, ids, prefixed, split};
 use crate::config::Config;
 
 /// A Llama decoder with its language model head: ids `[B, T]` to logits `[B, T, vocabulary]`.
@@ -57,7 +57,8 @@ impl Architecture for Llama {
         ids(self.context)
     }
 
-    fn forward(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
+    fn forward(&self, cx: &mut Context, x: &Inputs) -> Var {
+        let (x, mask) = (&x[INPUT], x.get(MASK));
         decoder::logits(self, cx, x, mask)
     }
 

@@ -5,14 +5,27 @@ pub(crate) mod decoder;
 pub(crate) mod distilbert;
 pub(crate) mod gpt2;
 pub(crate) mod llama;
+pub(crate) mod mobilenet;
 pub(crate) mod resnet;
+mod shapes;
+pub(crate) mod t5;
+pub(crate) mod unet;
 pub(crate) mod vit;
+pub(crate) mod whisper;
 
+use unisono::checkpoint::{Plan, Tensors};
 use unisono::functional::scaled_dot_product_attention_masked;
-use unisono::graph::{DType, Type};
-use unisono::{Context, Dense, Var};
+use unisono::graph::{DType, Lead, Type};
+use unisono::{Context, Dense, INPUT, Inputs, Var};
 
 use crate::config::Config;
+
+/// The name of the field that says which positions are padding (0) and which are not (1).
+pub(crate) const MASK: &str = "attention_mask";
+/// The name of the field with the ids that a decoder reads.
+const DECODER: &str = "decoder_input_ids";
+/// The name of the field with the labels.
+const LABELS: &str = "y";
 
 /// An architecture that `config.json` describes. Its parameters have the names of the original.
 pub trait Architecture: Clone + Send + Sync + Sized + 'static {
@@ -31,11 +44,28 @@ pub trait Architecture: Clone + Send + Sync + Sized + 'static {
     /// other lengths too.
     fn input(&self) -> Type;
 
-    /// Returns the logits for the input. Positions whose `mask` is 0 are padding; `None`: there is none.
-    fn forward(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var;
+    /// Recognises a file whose tensors have other names than those of transformers. Returns the sizes, which
+    /// are those of the tensors, and the plan that leads from the names of the file to those of
+    /// transformers. Returns `None` for transformers' names. `config` is empty if there is no `config.json`.
+    ///
+    /// # Errors
+    /// The tensors do not belong together, or a setting is missing that their shapes do not tell.
+    fn foreign(_config: &Config, _tensors: &Tensors) -> Result<Option<(Self, Plan)>, String> {
+        Ok(None)
+    }
 
-    /// Returns the name that this model gives to a tensor of a file, or `None` if the tensor is no weight
-    /// but a constant, a counter, or a copy of another one.
+    /// Returns the fields that the model needs, with their types. Default: `x`, see
+    /// [`Architecture::input`].
+    fn inputs(&self) -> Vec<(&'static str, Type)> {
+        vec![(INPUT, self.input())]
+    }
+
+    /// Returns the logits for the fields of samples. Besides those of [`Architecture::inputs`], models of
+    /// texts use `attention_mask` where it is there: positions where it is 0 are padding.
+    fn forward(&self, cx: &mut Context, x: &Inputs) -> Var;
+
+    /// Returns the name that this model gives to a tensor of a file with transformers' names, or `None` if
+    /// the tensor is no weight but a constant, a counter, or a copy of another one.
     fn name(&self, in_file: &str) -> Option<String>;
 }
 
@@ -91,6 +121,28 @@ impl Activation {
             _ => return Err(format!("the activation {name:?} is unknown: gelu, gelu_new, relu, silu, tanh")),
         }))
     }
+}
+
+/// Returns the ids that a decoder reads: the field `decoder_input_ids`, or else the labels one place later,
+/// behind the token `start`. Labels of -100, which do not count, become `padding` there. This is what
+/// transformers does.
+fn decoder_ids(cx: &mut Context, x: &Inputs, start: usize, padding: usize) -> Var {
+    if let Some(ids) = x.get(DECODER) {
+        return ids.clone();
+    }
+    if x.get(LABELS).is_none() {
+        return x[DECODER].clone();
+    }
+    let labels = x[LABELS].to_f32();
+    let tape = cx.tape();
+    let zero = tape.constant(0.0);
+    let known = zero.greater(&labels).select(&tape.constant(padding as f32), &labels);
+    let first = tape.constant(start as f32).expand(Lead::Sample, &[1]);
+    let length = labels.dims().first().copied().unwrap_or(1);
+    if length < 2 {
+        return first.to_i32();
+    }
+    first.concat(&[&known.slice(1, 0..length - 1)], 1).to_i32()
 }
 
 /// Refuses heads that do not divide the width.

@@ -1,8 +1,11 @@
-//! ResNet-18, 34 and 50 (He et al. 2016), as transformers' `ResNetForImageClassification`.
+//! ResNet-18, 34 and 50 (He et al. 2016), as transformers' `ResNetForImageClassification`. Files with
+//! torchvision's names, which timm uses too, are opened as well.
 
+use unisono::checkpoint::{Plan, Tensors};
 use unisono::graph::Type;
-use unisono::{BatchNorm, Context, Conv2d, Dense, GlobalAvgPool2d, MaxPool2d, Var};
+use unisono::{BatchNorm, Context, Conv2d, Dense, GlobalAvgPool2d, INPUT, Inputs, MaxPool2d, Var};
 
+use super::shapes::Shapes;
 use super::{Architecture, prefixed};
 use crate::config::Config;
 
@@ -45,12 +48,31 @@ impl Architecture for ResNet {
         })
     }
 
+    fn foreign(_: &Config, tensors: &Tensors) -> Result<Option<(Self, Plan)>, String> {
+        let shapes = Shapes(tensors);
+        if !shapes.has("conv1.weight") || !shapes.has("layer1.0.conv1.weight") {
+            return Ok(None);
+        }
+        let [stem, channels, ..] = shapes.of::<4>("conv1.weight")?;
+        let bottleneck = shapes.has("layer1.0.conv3.weight");
+        let stages = shapes.count("layer*.0.conv1.weight");
+        let last = if bottleneck { 3 } else { 2 };
+        let width = |stage: usize| Ok(shapes.of::<4>(&format!("layer{stage}.0.conv{last}.weight"))?[0]);
+        let widths = (1..=stages).map(width).collect::<Result<_, String>>()?;
+        let depths =
+            (1..=stages).map(|stage| shapes.count(&format!("layer{stage}.*.conv1.weight"))).collect();
+        let [classes, _] = shapes.of::<2>("fc.weight")?;
+        let found = Self { channels, stem, widths, depths, bottleneck, classes };
+        Ok(Some((found, torchvision(stages))))
+    }
+
     /// Images of 224 pixels are what the originals were trained on. Others fit too.
     fn input(&self) -> Type {
         Type::sample(&[self.channels, 224, 224])
     }
 
-    fn forward(&self, cx: &mut Context, x: &Var, _mask: Option<&Var>) -> Var {
+    fn forward(&self, cx: &mut Context, x: &Inputs) -> Var {
+        let x = &x[INPUT];
         let stem = conv(cx, "resnet.embedder.embedder", x, [self.stem, 7, 2]).relu();
         let mut h = cx.apply("pool", &MaxPool2d::new(3).stride(2).padding(1), &stem);
         for (stage, (&width, &depth)) in self.widths.iter().zip(&self.depths).enumerate() {
@@ -84,6 +106,29 @@ impl ResNet {
         };
         (inner + around).relu()
     }
+}
+
+/// Returns the way from torchvision's names to transformers'.
+fn torchvision(stages: usize) -> Plan {
+    let stem = "resnet.embedder.embedder";
+    let mut plan = Plan::new()
+        .rename("conv1.weight", &format!("{stem}.convolution.weight"))
+        .rename("bn1.*", &format!("{stem}.normalization.*"))
+        .rename("fc.*", "classifier.1.*");
+    for stage in 1..=stages {
+        let to = format!("resnet.encoder.stages.{}.layers.*", stage - 1);
+        for layer in 1..=3 {
+            let inner = format!("{to}.layer.{}", layer - 1);
+            plan = plan
+                .rename(&format!("layer{stage}.*.conv{layer}.weight"), &format!("{inner}.convolution.weight"))
+                .rename(&format!("layer{stage}.*.bn{layer}.*"), &format!("{inner}.normalization.*"));
+        }
+        let around = format!("layer{stage}.*.downsample");
+        plan = plan
+            .rename(&format!("{around}.0.weight"), &format!("{to}.shortcut.convolution.weight"))
+            .rename(&format!("{around}.1.*"), &format!("{to}.shortcut.normalization.*"));
+    }
+    plan
 }
 
 /// Applies a convolution without bias and its norm.

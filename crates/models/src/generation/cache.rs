@@ -28,6 +28,16 @@ impl Cache {
         Self { sizes, length, fields }
     }
 
+    /// Makes the rows those of other rows.
+    pub fn select(&mut self, rows: &[usize]) {
+        let row = 4 * self.sizes.heads * self.length * self.sizes.width;
+        for field in self.fields.values_mut() {
+            let parts: Vec<&[u8]> =
+                rows.iter().filter_map(|at| field.get(at * row..(at + 1) * row)).collect();
+            *field = parts.concat().into();
+        }
+    }
+
     /// Takes the keys and values that a program computed: in each sequence, `tokens` of them from its own
     /// position `first` on. An output may have more, which are left out.
     pub fn take(&mut self, outputs: &Predictions, first: &[usize], tokens: impl Fn(usize) -> usize) {

@@ -1,16 +1,21 @@
 //! Writing with a decoder: token by token, with the keys and values of the tokens so far.
 
+mod beams;
 mod cache;
+mod perplexity;
 mod sampling;
 mod settings;
 mod stream;
+#[cfg(feature = "tokenizers")]
+mod text;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use unisono::checkpoint::Tensors;
 use unisono::data::{Batch, Field, FieldDType, FieldSpec, Sample};
-use unisono::{INPUT, Model, OUTPUT, Outputs, Predictions, Predictor, PredictorBuilder};
+use unisono::{INPUT, Model, OUTPUT, Outputs, Predictions, Predictor, PredictorBuilder, TARGET};
 
 use crate::architectures::decoder::{Decoder, DecoderSizes, Reader};
 use crate::error::Error;
@@ -18,6 +23,8 @@ use crate::pretrained::Pretrained;
 
 pub use settings::Generate;
 pub use stream::Stream;
+#[cfg(feature = "tokenizers")]
+pub use text::TextStream;
 
 /// The field with the number of tokens of each prompt.
 const LENGTH: &str = "length";
@@ -41,6 +48,11 @@ pub struct Generator<M> {
     predictor: Predictor,
     /// The signatures of the predictor.
     programs: BTreeMap<Program, usize>,
+    /// The directory of the model.
+    dir: PathBuf,
+    /// Its tokenizer, once it was needed.
+    #[cfg(feature = "tokenizers")]
+    tokenizer: Option<Arc<unisono::data::Tokenizer>>,
 }
 
 /// What a program reads.
@@ -50,6 +62,8 @@ enum Program {
     Prompt(usize),
     /// Reads one token, with the keys and values of up to this number of tokens before it.
     Next(usize),
+    /// Reads this number of tokens, and computes -ln of the probability of each token after them.
+    Losses(usize),
 }
 
 impl<M: Decoder> Pretrained<M> {
@@ -82,7 +96,15 @@ impl<M: Decoder> Pretrained<M> {
         let length = bucket(1, architecture.sizes().context);
         let (model, fields) = program(&architecture, Program::Prompt(length));
         let predictor = builder.batch(settings.batch).open_tensors(model, &fields, weights)?;
-        Ok(Generator { architecture, settings, predictor, programs: BTreeMap::new() })
+        Ok(Generator {
+            architecture,
+            settings,
+            predictor,
+            programs: BTreeMap::new(),
+            dir: self.dir().to_owned(),
+            #[cfg(feature = "tokenizers")]
+            tokenizer: None,
+        })
     }
 }
 
@@ -94,8 +116,11 @@ impl<M: Decoder> Generator<M> {
     /// A prompt is empty, is too long for the model, or has a token that the model does not know. The logits
     /// are not finite. The replicas fail.
     pub fn tokens(&mut self, prompts: &[Vec<i32>]) -> Result<Vec<Vec<i32>>, Error> {
-        let streams = stream::streams(prompts, &self.settings);
         self.check(prompts)?;
+        if self.settings.beams > 1 {
+            return beams::search(self, prompts);
+        }
+        let streams = stream::streams(prompts, &self.settings);
         let mut all = Vec::with_capacity(prompts.len());
         for (part, streams) in prompts.chunks(self.settings.batch).zip(streams.chunks(self.settings.batch)) {
             let mut tokens = vec![Vec::new(); part.len()];
@@ -113,6 +138,10 @@ impl<M: Decoder> Generator<M> {
     /// # Errors
     /// Those of [`Generator::tokens`] that are known before the first step. There are too many prompts.
     pub fn stream(&mut self, prompts: &[Vec<i32>]) -> Result<Stream<'_, M>, Error> {
+        if self.settings.beams > 1 {
+            let problem = "with several beams, no token is certain before the last one: use `tokens`";
+            return Err(Error::setting("beams", problem));
+        }
         let most = self.settings.batch;
         if prompts.len() > most {
             let problem = format!("{} prompts in batches of up to {most}", prompts.len());
@@ -217,6 +246,13 @@ fn program<M: Decoder>(architecture: &M, of: Program) -> (Model, Vec<FieldSpec>)
                 shape: vec![heads, length, width],
             });
             (model, [ids(INPUT, &[1]), ids(POSITION, &[])].into_iter().chain(kept).collect())
+        }
+        Program::Losses(length) => {
+            let model = Model::new(move |cx, x| {
+                let logits = architecture.decode(cx, &x[INPUT], &mut Reader::whole(None));
+                Outputs::new().with(OUTPUT, &-logits.log_softmax().take(&x[TARGET]))
+            });
+            (model, vec![ids(INPUT, &[length]), ids(TARGET, &[length])])
         }
     }
 }

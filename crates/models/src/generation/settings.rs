@@ -18,6 +18,7 @@ pub struct Generate {
     pub(super) seed: u64,
     pub(super) cached: bool,
     pub(super) batch: usize,
+    pub(super) beams: usize,
 }
 
 impl Default for Generate {
@@ -31,6 +32,7 @@ impl Default for Generate {
             seed: 0,
             cached: true,
             batch: 32,
+            beams: 1,
         }
     }
 }
@@ -88,7 +90,16 @@ impl Generate {
         self
     }
 
-    /// Sets the maximum number of prompts that are computed together, over all replicas. Default: 32.
+    /// Searches with this many beams (`num_beams`): the likeliest beginnings are continued side by side, and
+    /// the text with the highest mean of ln of its tokens' probabilities is returned. Default: 1, which is
+    /// greedy search. It cannot be combined with draws or streams.
+    pub fn beams(mut self, beams: usize) -> Self {
+        self.beams = beams;
+        self
+    }
+
+    /// Sets the maximum number of prompts that are computed together, over all replicas, with
+    /// [`beams`](Generate::beams) of texts. Default: 32.
     pub fn batch(mut self, prompts: usize) -> Self {
         self.batch = prompts;
         self
@@ -106,6 +117,14 @@ impl Generate {
         match self {
             Self { most: 0, .. } => wrong("most", "a text has at least one token".into()),
             Self { batch: 0, .. } => wrong("batch", "a batch has at least one prompt".into()),
+            Self { beams: 0, .. } => wrong("beams", "it is 0, and must be at least 1".into()),
+            Self { beams, batch, .. } if beams > batch => wrong(
+                "beams",
+                format!("{beams} beams in batches of {batch}: set `batch` to {beams} at least"),
+            ),
+            Self { beams, .. } if *beams > 1 && self.draws() => {
+                wrong("beams", "several beams cannot be combined with temperature, top_k or top_p".into())
+            }
             Self { top_k: Some(0), .. } => wrong("top_k", "it is 0, and must be at least 1".into()),
             Self { temperature: Some(t), .. } if !(*t > 0.0 && t.is_finite()) => wrong(
                 "temperature",

@@ -22,6 +22,8 @@ pub struct Stream<'a, M> {
     written: usize,
 }
 
+const NOT_NUMBERS: &str = "the model's logits are not numbers: its weights may be broken";
+
 /// A prompt, and what was written behind it.
 struct Text {
     tokens: Vec<i32>,
@@ -53,6 +55,35 @@ impl<'a, M: Decoder> Stream<'a, M> {
             has_ended: false,
         };
         Self { generator, texts: prompts.iter().zip(streams).map(text).collect(), cache: None, written: 0 }
+    }
+
+    /// Returns the logits behind the newest token of each text.
+    ///
+    /// # Errors
+    /// The replicas fail. Logits are not numbers.
+    pub(super) fn logits(&mut self) -> Result<Vec<Vec<f32>>, Error> {
+        let outputs = self.step()?;
+        let logits = outputs.get(OUTPUT).map(|logits| &*logits.values).unwrap_or_default();
+        let rows: Vec<Vec<f32>> =
+            logits.chunks((logits.len() / self.texts.len()).max(1)).map(<[f32]>::to_vec).collect();
+        match rows.iter().position(|row| row.iter().any(|logit| logit.is_nan())) {
+            Some(index) => Err(Error::Prompt { index, problem: NOT_NUMBERS.into() }),
+            None => Ok(rows),
+        }
+    }
+
+    /// Continues the texts of some rows, each with a token.
+    pub(super) fn go_on(&mut self, rows: &[(usize, i32)]) {
+        let text = |&(row, token): &(usize, i32)| {
+            let before = self.texts.get(row)?;
+            let tokens = before.tokens.iter().copied().chain([token]).collect();
+            Some(Text { tokens, draws: before.draws, has_ended: false })
+        };
+        self.texts = rows.iter().filter_map(text).collect();
+        if let Some(cache) = &mut self.cache {
+            cache.select(&rows.iter().map(|(row, _)| *row).collect::<Vec<_>>());
+        }
+        self.written += 1;
     }
 
     /// Returns the logits behind the newest token of each text, `[B, 1, vocabulary]`.
@@ -111,8 +142,7 @@ impl<'a, M: Decoder> Stream<'a, M> {
                 return Ok(None);
             }
             if logits.iter().any(|logit| logit.is_nan()) {
-                let problem = "the model's logits are not numbers: its weights may be broken".into();
-                return Err(Error::Prompt { index, problem });
+                return Err(Error::Prompt { index, problem: NOT_NUMBERS.into() });
             }
             let token = match settings.draws() {
                 true => sampling::draw(logits, settings, Draws::new(text.draws, 0, step).next_f32()),

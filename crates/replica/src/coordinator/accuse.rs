@@ -281,7 +281,7 @@ impl Replicas {
         for &replica in &wrong {
             let why = format!("its results are wrong: {}", finding.why);
             self.failures.insert(replica, Failure::Wrong(why));
-            self.tell(Event::Reject(replica));
+            self.notify(Event::Reject(replica));
         }
         self.let_go();
         wrong

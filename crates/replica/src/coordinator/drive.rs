@@ -12,7 +12,7 @@ use crate::worker::message::{Answer, Failure, Order, Reply, Request, SegmentResu
 
 impl Replicas {
     /// Passes an event to the scheduler.
-    pub(crate) fn tell(&mut self, event: Event) {
+    pub(crate) fn notify(&mut self, event: Event) {
         self.actions.extend(self.scheduler.on(self.watch.elapsed(), event));
     }
 
@@ -44,7 +44,7 @@ impl Replicas {
         let Some(Answer { replica, ticket, mut result, spans, counters, unloaded }) =
             self.threads.hear(slice)
         else {
-            return self.tell(Event::Tick);
+            return self.notify(Event::Tick);
         };
         if !self.threads.is_present(replica) {
             return;
@@ -55,7 +55,7 @@ impl Replicas {
         report.loads = report.loads.max(counters.loads);
         report.kernels = counters.kernels;
         if !unloaded.is_empty() {
-            self.tell(Event::Unloaded { worker: replica, plans: unloaded });
+            self.notify(Event::Unloaded { worker: replica, plans: unloaded });
         }
         for span in &spans {
             self.threads.report(replica).add(span);
@@ -94,7 +94,7 @@ impl Replicas {
             Ok(reply) => drop(self.replies.insert(replica, reply)),
             Err(failure) => drop(self.failures.insert(replica, failure)),
         }
-        self.tell(Event::Answer { worker: replica, ticket, heard });
+        self.notify(Event::Answer { worker: replica, ticket, heard });
     }
 
     /// Joins a replica's results with the blocks that it has sent before, and has its last ones added too
@@ -136,7 +136,7 @@ impl Replicas {
         within: Duration,
         request: &mut dyn FnMut(usize) -> Request,
     ) -> Vec<(usize, Reply)> {
-        self.tell(Event::Ask { workers: workers.clone(), within });
+        self.notify(Event::Ask { workers: workers.clone(), within });
         self.settle(&mut |replicas, worker, ticket| replicas.send(worker, ticket, request(worker)));
         let mut replies: Vec<(usize, Reply)> =
             workers.into_iter().filter_map(|worker| Some((worker, self.replies.remove(&worker)?))).collect();
@@ -173,11 +173,11 @@ impl Replicas {
         let (first, before) = (self.threads.len(), self.left.len());
         let new: Vec<usize> = (first..first + adapters.len()).collect();
         let late = !self.is_empty();
-        new.iter().for_each(|&worker| self.tell(Event::Joined { worker, late }));
+        new.iter().for_each(|&worker| self.notify(Event::Joined { worker, late }));
         let devices = self.scheduler.present().len() * self.options.cores_divided_by.max(1);
-        let sharing = [devices, self.world.local().1];
+        let sharing = [devices, self.cluster.local().1];
         let within = self.options.deadline.max(OPENING);
-        self.tell(Event::Ask { workers: new.clone(), within });
+        self.notify(Event::Ask { workers: new.clone(), within });
         self.settle(&mut |replicas, worker, ticket| {
             replicas.threads.start(&adapters[worker - first], sharing, ticket)
         });

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
+use unisono_cluster::{ClusterError, Sum, pack, unpack};
 use unisono_graph::{Lead, Program, tree};
-use unisono_world::{Sum, WorldError, pack, unpack};
 
 use crate::batch::outputs::{Outputs, Part};
 use crate::coordinator::attempt::Attempt;
@@ -42,7 +42,7 @@ impl Replicas {
     /// Begins the exchanges of a step, or begins them again with other shards.
     pub(crate) fn start_exchange(&mut self, program: &Arc<Program>, share: Option<Share>) {
         let runs = Arc::new(share.map_or_else(Vec::new, |share| self.runs(share.all)));
-        let (program, place) = (Some(Arc::clone(program)), self.world.place());
+        let (program, place) = (Some(Arc::clone(program)), self.cluster.place());
         self.exchanged = Exchanged { program, share, runs, place, ..Exchanged::default() };
         self.machines.begin();
     }
@@ -51,7 +51,7 @@ impl Replicas {
     pub(crate) fn share_of(&self, all: &[usize]) -> (Vec<usize>, Option<Share>) {
         self.follow();
         let runs = self.runs(all.len());
-        let run = runs.get(self.world.place()).cloned().unwrap_or_default();
+        let run = runs.get(self.cluster.place()).cloned().unwrap_or_default();
         let first_row = all[..run.start].iter().sum();
         (all[run.clone()].to_vec(), Some(Share { first: run.start, first_row, all: all.len() }))
     }
@@ -85,9 +85,9 @@ impl Replicas {
         bucket: usize,
         len: usize,
         own: &[f32],
-    ) -> Result<(), WorldError> {
+    ) -> Result<(), ClusterError> {
         let runs = Arc::clone(&self.exchanged.runs);
-        self.world.begin_exchange(Sum { bucket, len, leaves: share.all, shards: share.all, runs }, own)?;
+        self.cluster.begin_exchange(Sum { bucket, len, leaves: share.all, shards: share.all, runs }, own)?;
         self.exchanged.begun.insert(bucket, Instant::now());
         Ok(())
     }
@@ -144,7 +144,7 @@ impl Replicas {
         fault::together(&self.options.fault_scope, "exchange", step);
         let mut sums = Sums::new();
         for (bucket, _) in of_cut() {
-            sums.push((bucket, Arc::new(self.world.finish_exchange(bucket)?)));
+            sums.push((bucket, Arc::new(self.cluster.finish_exchange(bucket)?)));
             self.note_exchange(bucket);
         }
         Ok(sums)
@@ -177,14 +177,14 @@ impl Replicas {
         let records = match cut {
             // What has been committed cannot start again.
             None if !program.graph().updates.is_empty() => {
-                self.world.gather("the outputs of a step", &record)?
+                self.cluster.gather("the outputs of a step", &record)?
             }
-            _ => self.world.gather_once("the outputs of a step", &record)?,
+            _ => self.cluster.gather_once("the outputs of a step", &record)?,
         };
         let mut all = Vec::new();
-        let mut everyone = records.len() == self.world.present().len() || cut.is_some();
+        let mut everyone = records.len() == self.cluster.present().len() || cut.is_some();
         for (rank, record) in &records {
-            let wrong = || WorldError::Link(format!("rank {rank} sent outputs that are none"));
+            let wrong = || ClusterError::Link(format!("rank {rank} sent outputs that are none"));
             let (parts, complete) = decode(record).ok_or_else(wrong)?;
             everyone &= complete;
             all.push(parts);
@@ -219,7 +219,7 @@ impl Replicas {
         let own = [u8::from(verdict == Verdict::Commit)];
         let micros = self.machines.micros().to_le_bytes();
         fault::together(&self.options.fault_scope, "agree", step);
-        let records = self.world.gather_once("the agreement on a step", &[&own[..], &micros].concat())?;
+        let records = self.cluster.gather_once("the agreement on a step", &[&own[..], &micros].concat())?;
         fault::together(&self.options.fault_scope, "agreed", step);
         let differs = |record: &[u8]| record.first() != own.first();
         match records.iter().find(|(_, record)| differs(record)) {
@@ -231,7 +231,7 @@ impl Replicas {
                 self.took(task.index, &self.sizes(task.feed.rows), &times);
                 Ok(())
             }
-            Some((rank, _)) => Err(ReplicaError::Disagrees { step, rank: self.world.name(*rank) }),
+            Some((rank, _)) => Err(ReplicaError::Disagrees { step, rank: self.cluster.name(*rank) }),
         }
     }
 }

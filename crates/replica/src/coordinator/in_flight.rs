@@ -41,7 +41,7 @@ impl Replicas {
     pub fn begin(&mut self, program: usize, feed: &Feed) -> Result<bool, ReplicaError> {
         let ready = self.ready(program)?;
         feed.check(&ready.program, self.options.global_batch)?;
-        let decides = self.world.is_alone() && ready.program.conditions().is_some();
+        let decides = self.cluster.is_alone() && ready.program.conditions().is_some();
         if !decides || self.in_flight.len() >= self.most_in_flight.max(1) || self.audits.is_due(program) {
             return Ok(false);
         }
@@ -53,7 +53,7 @@ impl Replicas {
         let job = self.job(program, feed.rows)?;
         let Some((replica, group, within)) = self.scheduler.whole(&job) else { return Ok(false) };
         // What others have to update for it is handed round at the end of a step.
-        if !self.owners.is_empty() && !self.owners.holding(self.world.rank(), replica).foreign.is_empty() {
+        if !self.owners.is_empty() && !self.owners.holding(self.cluster.rank(), replica).foreign.is_empty() {
             return Ok(false);
         }
         let chained = !self.in_flight.is_empty();
@@ -101,7 +101,7 @@ impl Replicas {
 
     /// Returns whether a step may be begun before the one before it is finished, as far as is known.
     pub fn is_overlapping(&self) -> bool {
-        self.most_in_flight > 1 && self.world.is_alone() && self.len() == 1
+        self.most_in_flight > 1 && self.cluster.is_alone() && self.len() == 1
     }
 
     /// Returns the number of steps in flight.
@@ -191,7 +191,7 @@ impl Replicas {
         self.finished = now;
         let (program, samples) = (flight.task.index, flight.task.feed.rows);
         self.audits.ended(program, spent);
-        self.tell(Event::Ran { worker: flight.replica, program, samples, spent });
+        self.notify(Event::Ran { worker: flight.replica, program, samples, spent });
         let report = self.threads.report(flight.replica);
         report.steps += 1;
         report.shards += flight.group.shards.len() as u64;

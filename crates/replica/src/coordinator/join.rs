@@ -53,7 +53,7 @@ impl Replicas {
                 new,
                 crate::worker::message::Failure::Wrong("its state is not that of the others".into()),
             );
-            self.tell(Event::Reject(new));
+            self.notify(Event::Reject(new));
             self.let_go();
         }
         checked.map(|()| new)

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use unisono_world::cuts;
+use unisono_cluster::cuts;
 
 use crate::batch::feed::Feed;
 use crate::coordinator::replicas::Replicas;
@@ -105,7 +105,7 @@ impl Replicas {
 
     /// Returns the shards of each machine that is left.
     pub(crate) fn runs(&self, shards: usize) -> Vec<Range<usize>> {
-        self.world.runs(shards, &self.weights)
+        self.cluster.runs(shards, &self.weights)
     }
 
     /// Tells those that load data which rows are this machine's.
@@ -114,8 +114,8 @@ impl Replicas {
         let now = Now {
             global_batch: self.options.global_batch,
             shards: self.options.shards,
-            weights: self.world.present().iter().map(weight).collect(),
-            place: self.world.place(),
+            weights: self.cluster.present().iter().map(weight).collect(),
+            place: self.cluster.place(),
         };
         *self.shares.0.write().unwrap_or_else(PoisonError::into_inner) = now;
     }
@@ -133,7 +133,7 @@ impl Replicas {
         let weight = |(rank, _): &(usize, u32)| self.weights.get(*rank).copied().unwrap_or(1).max(1);
         let runs = cuts(all.len(), &micros.iter().map(weight).collect::<Vec<_>>());
         let paces = self.machines.paces.entry(program).or_default();
-        paces.resize_with(self.world.size(), Pace::default);
+        paces.resize_with(self.cluster.size(), Pace::default);
         for ((rank, micros), run) in micros.iter().zip(&runs) {
             let samples = all[run.clone()].iter().sum();
             paces[*rank].add(samples, Duration::from_micros(u64::from(*micros)));

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use unisono_world::{WorldError, pack, unpack};
+use unisono_cluster::{ClusterError, pack, unpack};
 
 use crate::coordinator::replicas::Replicas;
 use crate::error::ReplicaError;
@@ -17,7 +17,7 @@ impl Replicas {
     /// After a step has changed the state: gives all replicas the parameters that others updated for them.
     ///
     /// # Errors
-    /// [`ReplicaError::OwnersLost`], after which the state has to be resumed; [`ReplicaError::World`];
+    /// [`ReplicaError::OwnersLost`], after which the state has to be resumed; [`ReplicaError::Cluster`];
     /// [`ReplicaError::NoneLeft`].
     pub(crate) fn hand_round(&mut self) -> Result<(), ReplicaError> {
         if self.owners.is_empty() {
@@ -27,7 +27,7 @@ impl Replicas {
         let new = self.read_from_owners(&groups, &|owned| owned.group.shared.clone())?;
         // What this machine's replicas all updated themselves need not be written.
         let is_foreign = |(state, _): &(usize, Vec<u8>)| {
-            let rank = self.world.rank();
+            let rank = self.cluster.rank();
             let present = self.scheduler.present();
             let holds = |&replica: &usize| self.owners.holding(rank, replica).foreign.contains(state);
             present.iter().any(holds)
@@ -48,7 +48,7 @@ impl Replicas {
     /// Checks that somebody is left to keep a tensor that only its owners have. On several machines this is
     /// seen when it is read.
     pub(crate) fn check_owners(&mut self, state: usize) -> Result<(), ReplicaError> {
-        match self.owners.group_of_kept(state).filter(|_| self.world.is_alone()) {
+        match self.owners.group_of_kept(state).filter(|_| self.cluster.is_alone()) {
             Some(group) => self.providers(&[group]).map(drop),
             None => Ok(()),
         }
@@ -57,7 +57,7 @@ impl Replicas {
     /// Returns whether some of what the optimizer keeps is on other machines alone, so that all machines have
     /// to read it together.
     pub fn reads_together(&self) -> bool {
-        !self.owners.is_empty() && !self.world.is_alone()
+        !self.owners.is_empty() && !self.cluster.is_alone()
     }
 
     /// Reads tensors that only their owners have. All machines do so together.
@@ -88,7 +88,7 @@ impl Replicas {
             let mut own = Tensors::new();
             let mut of_worker: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
             for (group, (rank, worker)) in &providers {
-                if *rank == self.world.rank() {
+                if *rank == self.cluster.rank() {
                     of_worker.entry(*worker).or_default().extend(tensors(&owners.groups()[*group]));
                 }
             }
@@ -114,7 +114,7 @@ impl Replicas {
     /// Returns an owner of each group that is left: its rank, and its number there if it is on this machine.
     /// All machines choose the same.
     fn providers(&mut self, groups: &[usize]) -> Result<BTreeMap<usize, (usize, usize)>, ReplicaError> {
-        let (owners, me) = (Arc::clone(&self.owners), self.world.rank());
+        let (owners, me) = (Arc::clone(&self.owners), self.cluster.rank());
         let present = self.scheduler.present();
         if present.is_empty() {
             return Err(self.none_left());
@@ -124,9 +124,9 @@ impl Replicas {
             own.find(|(rank, replica)| *rank == me && present.contains(replica)).map(|(_, replica)| *replica)
         };
         let mask: Vec<u8> = groups.iter().map(|&group| u8::from(here(group).is_some())).collect();
-        let masks = match self.world.is_alone() {
+        let masks = match self.cluster.is_alone() {
             true => vec![(me, mask)],
-            false => self.world.gather("the owners of tensors", &mask)?,
+            false => self.cluster.gather("the owners of tensors", &mask)?,
         };
         let mut providers = BTreeMap::new();
         for (at, &group) in groups.iter().enumerate() {
@@ -143,9 +143,9 @@ impl Replicas {
         let owned = &self.owners.groups()[group];
         let tensor = owned.group.kept.first().and_then(|&state| states.get(state));
         let tensor = tensor.map(|state| state.name.clone()).unwrap_or_default();
-        let name = |(rank, replica): &(usize, usize)| match self.world.is_alone() {
+        let name = |(rank, replica): &(usize, usize)| match self.cluster.is_alone() {
             true => format!("replica {replica}"),
-            false => format!("replica {replica} of {}", self.world.name(*rank)),
+            false => format!("replica {replica} of {}", self.cluster.name(*rank)),
         };
         let owners = owned.owners.iter().map(name).collect::<Vec<_>>().join(" and ");
         ReplicaError::OwnersLost { tensor, owners }
@@ -153,15 +153,15 @@ impl Replicas {
 
     /// Returns the tensors of all machines.
     fn of_all_machines(&mut self, own: Tensors) -> Result<Tensors, ReplicaError> {
-        if self.world.is_alone() {
+        if self.cluster.is_alone() {
             return Ok(own);
         }
         let heads: Vec<[u8; 8]> = own.keys().map(|&state| (state as u64).to_le_bytes()).collect();
         let parts: Vec<&[u8]> =
             heads.iter().zip(own.values()).flat_map(|(head, bytes)| [&head[..], bytes]).collect();
         let mut all = Tensors::new();
-        for (rank, record) in self.world.gather("the tensors of owners", &pack(&parts))? {
-            let wrong = || WorldError::Link(format!("rank {rank} sent tensors that are none"));
+        for (rank, record) in self.cluster.gather("the tensors of owners", &pack(&parts))? {
+            let wrong = || ClusterError::Link(format!("rank {rank} sent tensors that are none"));
             let parts = unpack(&record).ok_or_else(wrong)?;
             for [head, bytes] in parts.as_chunks::<2>().0 {
                 let state = <[u8; 8]>::try_from(*head).map_err(|_| wrong())?;

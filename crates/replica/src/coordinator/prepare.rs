@@ -38,7 +38,7 @@ impl Replicas {
     }
 
     fn load(&mut self, program: usize, job: Job) -> Result<(), ReplicaError> {
-        self.tell(Event::Begin(job));
+        self.notify(Event::Begin(job));
         loop {
             match self.next() {
                 Action::Load { worker, ticket, program, run } => {
@@ -56,7 +56,7 @@ impl Replicas {
     pub(crate) fn job(&self, program: usize, rows: usize) -> Result<Job, ReplicaError> {
         self.ready(program)?;
         let mut job = self.job_of(program, rows);
-        if !self.world.is_alone() {
+        if !self.cluster.is_alone() {
             (job.sizes, job.share) = self.share_of(&job.sizes);
         }
         Ok(job)

@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use unisono_cluster::Cluster;
 use unisono_gpu::{Adapter, Kind, Stopwatch};
 use unisono_graph::{MAX_SHARDS, Program};
-use unisono_world::World;
 
 use crate::coordinator::exchange::Exchanged;
 use crate::coordinator::in_flight::Flight;
@@ -78,7 +78,7 @@ pub struct Replicas {
     /// The time at which a step in flight was last finished.
     pub(crate) finished: Instant,
     /// The other machines of the run.
-    pub(crate) world: World,
+    pub(crate) cluster: Cluster,
     /// The number of replicas that each rank was started with, or how fast it is beside the others.
     pub(crate) weights: Vec<usize>,
     /// The rows of each batch that are this machine's.
@@ -125,7 +125,7 @@ impl Replicas {
         programs: Vec<Arc<Program>>,
         options: Options,
     ) -> Result<Self, ReplicaError> {
-        Self::start_in(World::alone(), Vec::new(), adapters, programs, options)
+        Self::start_in(Cluster::alone(), Vec::new(), adapters, programs, options)
     }
 
     /// Opens devices as [`Replicas::start`] does, as one of several machines that run the same steps. All
@@ -135,7 +135,7 @@ impl Replicas {
     /// # Errors
     /// As [`Replicas::start`].
     pub fn start_in(
-        world: World,
+        cluster: Cluster,
         weights: Vec<usize>,
         adapters: &[Adapter],
         programs: Vec<Arc<Program>>,
@@ -172,7 +172,7 @@ impl Replicas {
             one_updates: options.one_updates,
         };
         let mut replicas = Self {
-            threads: Threads::new(&programs, &options, (Arc::clone(&owners), world.rank())),
+            threads: Threads::new(&programs, &options, (Arc::clone(&owners), cluster.rank())),
             owners,
             scheduler: Scheduler::new(0, policy),
             actions: VecDeque::new(),
@@ -197,7 +197,7 @@ impl Replicas {
             in_flight: VecDeque::new(),
             most_in_flight: 1,
             finished: Instant::now(),
-            world,
+            cluster,
             weights,
             shares: Shares::default(),
             machines: Machines::default(),
@@ -244,7 +244,7 @@ impl Replicas {
         self.programs.retain(|program, _| !programs.contains(program));
         self.audits.forget(&programs);
         self.machines.forget(&programs);
-        self.tell(Event::Forgotten(programs));
+        self.notify(Event::Forgotten(programs));
         Ok(())
     }
 
@@ -271,8 +271,8 @@ impl Replicas {
     }
 
     /// Returns the machines of the run.
-    pub fn world(&self) -> &World {
-        &self.world
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
     }
 
     /// Returns a report of each replica, those that left included, in the order in which they were started.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use unisono_cluster::{ClusterError, pack, unpack};
 use unisono_graph::{StateDecl, tree};
-use unisono_world::{WorldError, pack, unpack};
 
 use crate::coordinator::replicas::Replicas;
 use crate::error::ReplicaError;
@@ -143,10 +143,10 @@ impl Replicas {
     ///
     /// # Errors
     /// [`ReplicaError::Digests`], also on machines whose state is that of most others; it names the ranks. No
-    /// replica leaves for it. [`ReplicaError::World`], [`ReplicaError::NoneLeft`].
+    /// replica leaves for it. [`ReplicaError::Cluster`], [`ReplicaError::NoneLeft`].
     pub fn check_all_digests(&mut self) -> Result<(), ReplicaError> {
         let compared = self.check_digests();
-        if self.world.is_alone() {
+        if self.cluster.is_alone() {
             return compared;
         }
         // The other machines wait for this one, whatever it has found.
@@ -159,7 +159,7 @@ impl Replicas {
             Err(error) => (String::new(), error.to_string()),
         };
         let records =
-            self.world.gather("the digests of states", &pack(&[digest.as_bytes(), problem.as_bytes()]))?;
+            self.cluster.gather("the digests of states", &pack(&[digest.as_bytes(), problem.as_bytes()]))?;
         own?;
         let mut groups: BTreeMap<Vec<u8>, Vec<usize>> = BTreeMap::new();
         for (rank, record) in records {
@@ -167,18 +167,22 @@ impl Replicas {
                 Some([digest, []]) => groups.entry(digest.to_vec()).or_default().push(rank),
                 Some([_, problem]) => {
                     let why = String::from_utf8_lossy(problem).into_owned();
-                    return Err(
-                        WorldError::Other { rank: self.world.name(rank), why, is_refusal: false }.into()
-                    );
+                    return Err(ClusterError::Other {
+                        rank: self.cluster.name(rank),
+                        why,
+                        is_refusal: false,
+                    }
+                    .into());
                 }
-                _ => return Err(WorldError::Link(format!("rank {rank} sent digests that are none")).into()),
+                _ => return Err(ClusterError::Link(format!("rank {rank} sent digests that are none")).into()),
             }
         }
         if groups.len() < 2 {
             return Ok(());
         }
-        let names =
-            |ranks: &[usize]| ranks.iter().map(|&rank| self.world.name(rank)).collect::<Vec<_>>().join(", ");
+        let names = |ranks: &[usize]| {
+            ranks.iter().map(|&rank| self.cluster.name(rank)).collect::<Vec<_>>().join(", ")
+        };
         let mut groups: Vec<(Vec<u8>, Vec<usize>)> = groups.into_iter().collect();
         groups.sort_by_key(|(_, ranks)| (std::cmp::Reverse(ranks.len()), ranks.first().copied()));
         let group = |(digest, ranks): &(Vec<u8>, Vec<usize>)| {

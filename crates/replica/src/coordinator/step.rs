@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
+use unisono_cluster::ClusterError;
 use unisono_graph::Program;
-use unisono_world::WorldError;
 
 use crate::batch::feed::Feed;
 use crate::batch::outputs::Outputs;
@@ -82,22 +82,22 @@ impl Replicas {
         self.none_in_flight()?;
         let ready = self.ready(program)?;
         feed.check(&ready.program, self.options.global_batch)?;
-        if !self.world.is_alone() {
-            self.world.begin()?;
+        if !self.cluster.is_alone() {
+            self.cluster.begin()?;
         }
         let ready = self.ready(program)?;
         let task = Task { index: program, program: Arc::clone(&ready.program), feed: Arc::new(feed.clone()) };
         let job = self.job(program, feed.rows)?;
         hold(feed, Self::rows_of(&job))?;
         self.steps += 1;
-        let mut outcome = self.judged(&task, job, decide)?;
+        let mut outcome = self.step_with_audits(&task, job, decide)?;
         // Those that left in attempts that did not count are told as well, here or after the next step.
         outcome.left = std::mem::take(&mut self.untold);
         Ok(outcome)
     }
 
     /// Makes a step, and makes it again where an audit is due or a sum is not finite.
-    fn judged(
+    fn step_with_audits(
         &mut self,
         task: &Task,
         job: Job,
@@ -108,7 +108,7 @@ impl Replicas {
             return self.audited_step(task, job, given, decide);
         }
         let began = Instant::now();
-        match self.once_in_world(task, &job, decide) {
+        match self.once_in_cluster(task, &job, decide) {
             Ok(outcome) => {
                 self.audits.stepped(task.index, began.elapsed());
                 Ok(outcome)
@@ -123,15 +123,15 @@ impl Replicas {
     }
 
     /// Makes a step. Where machines are lost at the end of one that changes nothing, it starts again.
-    fn once_in_world(
+    fn once_in_cluster(
         &mut self,
         task: &Task,
         job: &Job,
         decide: &mut dyn FnMut(&Outputs) -> Verdict,
     ) -> Result<Outcome, ReplicaError> {
         let mut outcome = self.once(task, job.clone(), decide);
-        while outcome == Err(ReplicaError::World(WorldError::Changed)) {
-            self.world.begin()?;
+        while outcome == Err(ReplicaError::Cluster(ClusterError::Changed)) {
+            self.cluster.begin()?;
             let job = self.job(task.index, task.feed.rows)?;
             hold(&task.feed, Self::rows_of(&job))?;
             outcome = self.once(task, job, decide);
@@ -168,7 +168,7 @@ impl Replicas {
         let state = Arc::new(state);
         let others = self.scheduler.present().into_iter().filter(|&replica| replica != from).collect();
         self.ask(others, self.options.deadline, &mut |_| Request::WriteStates(Arc::clone(&state)));
-        self.tell(Event::Spread);
+        self.notify(Event::Spread);
     }
 
     /// Returns the work of some segments of a group of shards, with the sums for which they wait. Mapped

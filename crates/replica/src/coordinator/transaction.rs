@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Instant;
 
-use unisono_world::WorldError;
+use unisono_cluster::ClusterError;
 
 use crate::batch::outputs::Outputs;
 use crate::error::ReplicaError;
@@ -53,7 +53,7 @@ impl<'a> Transaction<'a> {
         let all = if share.is_some() { replicas.sizes(task.feed.rows) } else { sizes.clone() };
         replicas.overlap.start(&task.program, sizes.len(), share.is_some());
         replicas.start_exchange(&task.program, share);
-        replicas.tell(Event::Begin(job));
+        replicas.notify(Event::Begin(job));
         let attempt = Attempt::new(&task.program, sizes.len());
         Self { replicas, task, sizes, share, all, verdict: None, attempt, audited, counts, trouble: None }
     }
@@ -125,10 +125,10 @@ impl<'a> Transaction<'a> {
         self.attempt.forget(cut);
         self.attempt.gather(&self.task.program);
         match summed {
-            Ok(()) => self.replicas.tell(Event::Summed),
+            Ok(()) => self.replicas.notify(Event::Summed),
             Err(error) => {
                 self.trouble.get_or_insert(Trouble::Error(error));
-                self.replicas.tell(Event::GiveUp);
+                self.replicas.notify(Event::GiveUp);
             }
         }
     }
@@ -142,13 +142,13 @@ impl<'a> Transaction<'a> {
         if self.share.is_some() && !self.task.program.graph().updates.is_empty() {
             return self.agree(verdict);
         }
-        self.replicas.tell(Event::Decided(verdict));
+        self.replicas.notify(Event::Decided(verdict));
     }
 
     /// Commits or skips, if all machines have decided so.
     fn agree(&mut self, verdict: Verdict) {
         match self.replicas.agree(self.task, verdict) {
-            Ok(()) => self.replicas.tell(Event::Decided(verdict)),
+            Ok(()) => self.replicas.notify(Event::Decided(verdict)),
             Err(error) => self.not_together(error),
         }
     }
@@ -177,26 +177,26 @@ impl<'a> Transaction<'a> {
         // Ranks that are lost count more than a sum that is not finite: it will be seen again.
         self.replicas.machines.works();
         match joined.and(summed) {
-            Ok(()) => self.replicas.tell(Event::Summed),
+            Ok(()) => self.replicas.notify(Event::Summed),
             Err(error) => self.not_together(error),
         }
     }
 
     /// Starts again if ranks were lost, and gives the step up otherwise.
     fn not_together(&mut self, error: ReplicaError) {
-        if error == ReplicaError::World(WorldError::Changed) {
+        if error == ReplicaError::Cluster(ClusterError::Changed) {
             (self.sizes, self.share) = self.replicas.share_of(&self.all);
             self.replicas.start_exchange(&self.task.program, self.share);
             let (sizes, share) = (self.sizes.clone(), self.share);
             let first = share.map_or(0, |share| share.first_row);
             if let Err(error) = hold(&self.task.feed, first..first + sizes.iter().sum::<usize>()) {
                 self.trouble.get_or_insert(Trouble::Error(error));
-                return self.replicas.tell(Event::GiveUp);
+                return self.replicas.notify(Event::GiveUp);
             }
-            return self.replicas.tell(Event::Moved { sizes, share });
+            return self.replicas.notify(Event::Moved { sizes, share });
         }
         self.trouble.get_or_insert(Trouble::Error(error));
-        self.replicas.tell(Event::GiveUp);
+        self.replicas.notify(Event::GiveUp);
     }
 
     /// The step is over: adds to the reports and returns its outcome, or the error of a state that is not

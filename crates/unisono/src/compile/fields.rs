@@ -67,7 +67,12 @@ impl Fields {
         for name in &names {
             let missing = || {
                 let on = parts.compared().find(|on| on.target.as_ref() == Some(name));
-                let of = |on: &On| format!(", which the output {:?} is compared with", on.output);
+                let of = |on: &On| {
+                    let output = &on.output;
+                    let other =
+                        if output == name { " (loss_between and metric_between name another)" } else { "" };
+                    format!(", which the output {output:?} is compared with{other}")
+                };
                 let expected = format!("a field of this name{}", on.map(of).unwrap_or_default());
                 Error::Field { field: name.clone(), expected, got: there() }
             };

@@ -18,6 +18,7 @@ fn described(initializer: &Initializer) -> String {
             values.iter().for_each(|value| hash.update(value.to_le_bytes()));
             format!("{} values {}", values.len(), &hex(&hash.finalize())[..16])
         }
+        Initializer::Of { name, initializer } => format!("{} of {name}", described(initializer)),
         other => format!("{other:?}"),
     }
 }

@@ -1,6 +1,7 @@
 //! The context: what a layer asks while the model is traced.
 
 mod added;
+mod average;
 mod values;
 
 use std::collections::BTreeMap;
@@ -90,6 +91,8 @@ pub struct Context {
     again: usize,
     /// The number of layers around this point that are applied frozen.
     frozen: usize,
+    /// The decay of the averages that stand for weights at this point.
+    averaged: Option<f32>,
     /// Accepts the statistics that keep their values.
     frozen_statistics: Option<Arc<FrozenNames>>,
     /// What statistics became so far, by the nodes of their states.
@@ -122,6 +125,7 @@ impl Context {
             entered: BTreeMap::new(),
             again: 0,
             frozen: 0,
+            averaged: None,
             frozen_statistics: None,
             replaced: BTreeMap::new(),
             states: BTreeMap::new(),
@@ -162,7 +166,7 @@ impl Context {
             var
         });
         let var = if self.frozen > 0 { var.detach() } else { var };
-        self.reparametrized(name, var)
+        self.in_use(name, var)
     }
 
     /// Declares a statistic of this layer (PyTorch's `register_buffer`), such as a running mean. It is saved

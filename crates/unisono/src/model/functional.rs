@@ -85,8 +85,9 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Makes inputs of a graph of those fields that are asked for.
-    pub(crate) fn new<'a>(tape: &Tape, fields: impl Iterator<Item = (&'a str, &'a Type)>) -> Self {
+    /// Makes inputs of a graph of those fields that are asked for. A trainer does this for you. Call it to
+    /// trace a model for a purpose of your own, such as listing its parameters.
+    pub fn new<'a>(tape: &Tape, fields: impl Iterator<Item = (&'a str, &'a Type)>) -> Self {
         let fields = fields.map(|(name, ty)| (name.to_owned(), (ty.clone(), OnceCell::new()))).collect();
         Self { tape: tape.clone(), fields, used: RefCell::default(), missing: OnceCell::new() }
     }

@@ -58,6 +58,13 @@ pub enum Initializer {
         /// The initializer of all other rows.
         others: Box<Initializer>,
     },
+    /// The values are those that another tensor starts with: what this initializer draws under that name.
+    Of {
+        /// The full name of the other tensor.
+        name: String,
+        /// The initializer of the other tensor.
+        initializer: Box<Initializer>,
+    },
 }
 
 impl Initializer {
@@ -113,6 +120,7 @@ impl Initializer {
                 let width: usize = dims.iter().skip(1).product();
                 out.iter_mut().skip(row.saturating_mul(width)).take(width).for_each(|x| *x = 0.0);
             }
+            Self::Of { name, initializer } => out = initializer.values(seed, name, dims)?,
         }
         Ok(out)
     }

@@ -91,7 +91,7 @@ impl CsvLog {
     fn keep(&mut self, path: &Path, written: io::Result<()>) {
         match written {
             Err(error) if !std::mem::replace(&mut self.has_failed, true) => {
-                self.tell(path, &error);
+                self.notify(path, &error);
             }
             Err(_) => {}
             Ok(()) => self.has_failed = false,
@@ -99,7 +99,7 @@ impl CsvLog {
     }
 
     /// Keeps a problem until it is asked for, beside those that an event brought before.
-    fn tell(&mut self, path: &Path, error: &io::Error) {
+    fn notify(&mut self, path: &Path, error: &io::Error) {
         let problem = format!("{} is not written: {error}", path.display());
         self.problem = Some(match self.problem.take() {
             Some(before) => format!("{before}; {problem}"),
@@ -148,7 +148,7 @@ impl Observer for CsvLog {
                 let written = check_table(&path);
                 let written = written.and_then(|()| file::replace(&path, &[tables::csv(table).as_bytes()]));
                 match written {
-                    Err(error) if self.failed_tables.insert(path.clone()) => self.tell(&path, &error),
+                    Err(error) if self.failed_tables.insert(path.clone()) => self.notify(&path, &error),
                     Err(_) => {}
                     Ok(()) => drop(self.failed_tables.remove(&path)),
                 }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use unisono_cluster::Cluster;
 use unisono_replica::ReplicaReport;
-use unisono_world::World;
 
 /// A shorter wait for a machine is not named.
 const NOTABLE: Duration = Duration::from_millis(100);
@@ -41,7 +41,7 @@ pub struct MachineReport {
 
 impl MachineReport {
     /// Returns the numbers of this machine, for other ranks.
-    pub(crate) fn numbers(world: &World, replicas: &[ReplicaReport]) -> Vec<u8> {
+    pub(crate) fn numbers(cluster: &Cluster, replicas: &[ReplicaReport]) -> Vec<u8> {
         let compute: Duration = replicas.iter().map(|report| report.compute).sum();
         let micros = |time: Duration| time.as_micros() as u64;
         [
@@ -49,11 +49,11 @@ impl MachineReport {
             replicas.iter().map(|report| report.shards).sum(),
             replicas.iter().map(|report| report.samples).sum(),
             micros(compute),
-            micros(world.waited()),
-            world.bytes_sent(),
-            micros(world.waited_in_steps()),
-            world.messages_in_a_row(),
-            micros(world.latency()),
+            micros(cluster.waited()),
+            cluster.bytes_sent(),
+            micros(cluster.waited_in_steps()),
+            cluster.messages_in_a_row(),
+            micros(cluster.latency()),
         ]
         .into_iter()
         .flat_map(u64::to_le_bytes)
@@ -61,7 +61,7 @@ impl MachineReport {
     }
 
     /// Returns the report of a rank from its numbers.
-    pub(crate) fn of(world: &World, rank: usize, numbers: &[u8]) -> Option<Self> {
+    pub(crate) fn of(cluster: &Cluster, rank: usize, numbers: &[u8]) -> Option<Self> {
         let words: Vec<u64> =
             numbers.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
         let [replicas, shards, samples, compute, waited, sent, in_steps, messages_in_a_row, latency] =
@@ -71,7 +71,7 @@ impl MachineReport {
         };
         let [compute, waited, waited_in_steps, latency] =
             [compute, waited, in_steps, latency].map(Duration::from_micros);
-        let name = world.name(rank);
+        let name = cluster.name(rank);
         Some(Self {
             rank,
             name,

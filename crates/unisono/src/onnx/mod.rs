@@ -40,8 +40,8 @@ fn onnx(program: &PredictionProgram, tensors: &Tensors) -> Result<Vec<u8>, Strin
     let graph: &Graph = &program.graph;
     let names = vec![String::new(); graph.nodes.len()];
     let mut writer = Writer { graph, proto: Proto::default(), names, batch_of: None, batch: None };
-    declare_inputs(&mut writer)?;
     let live = graph.live();
+    declare_inputs(&mut writer, &live)?;
     for id in (0..graph.nodes.len()).filter(|id| live[*id]) {
         let op = &graph.nodes[id].op;
         writer.names[id] = if let Some(Input(index)) = op.downcast_ref() {
@@ -62,14 +62,22 @@ fn onnx(program: &PredictionProgram, tensors: &Tensors) -> Result<Vec<u8>, Strin
     Ok(writer.proto.finish("unisono"))
 }
 
-/// Declares the graph's inputs.
+/// Declares the graph's inputs. Random numbers that only a loss draws are none.
 ///
 /// # Errors
-/// The model draws random numbers, or an input has a type that files do not have; the error is the message.
-fn declare_inputs(writer: &mut Writer<'_>) -> Result<(), String> {
-    for input in &writer.graph.inputs {
+/// The outputs draw random numbers, or an input has a type that files do not have; the error is the message.
+fn declare_inputs(writer: &mut Writer<'_>, live: &[bool]) -> Result<(), String> {
+    let graph = writer.graph;
+    let is_read = |index: usize| {
+        let reads = |id: usize| graph.nodes[id].op.downcast_ref().is_some_and(|Input(read)| *read == index);
+        (0..graph.nodes.len()).any(|id| live[id] && reads(id))
+    };
+    for (index, input) in graph.inputs.iter().enumerate() {
         if input.kind == InputKind::Random {
-            return Err(format!("the model draws {:?}, which a file cannot", input.name));
+            if is_read(index) {
+                return Err(format!("the model draws {:?}, which a file cannot", input.name));
+            }
+            continue;
         }
         if !is_input_type(input.ty.dtype) {
             return Err(format!("the input {:?} is {}", input.name, input.ty));

@@ -4,8 +4,8 @@ use super::settings::{kept_share, not_negative};
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
 use crate::objective::Epoch;
 
-/// RMSprop (Tieleman and Hinton 2012; PyTorch's `RMSprop`). Keras's adds epsilon under the root, and the
-/// learning rate is in its momentum.
+/// RMSprop (Tieleman and Hinton 2012; PyTorch's `RMSprop`). Keras's adds epsilon
+/// [under the root](Self::epsilon_under_root), and the learning rate is in its momentum.
 ///
 /// ```text
 /// g += decay w
@@ -25,6 +25,7 @@ pub struct RmsProp {
     lr: Schedule,
     alpha: f64,
     epsilon: f64,
+    is_under_root: bool,
     momentum: f64,
     centered: bool,
     weight_decay: f64,
@@ -34,7 +35,15 @@ impl RmsProp {
     /// Creates an optimizer with a learning rate and PyTorch's defaults: alpha 0.99, epsilon 1e-8, no
     /// momentum and no weight decay.
     pub fn new(lr: impl Into<Schedule>) -> Self {
-        Self { lr: lr.into(), alpha: 0.99, epsilon: 1e-8, momentum: 0.0, centered: false, weight_decay: 0.0 }
+        Self {
+            lr: lr.into(),
+            alpha: 0.99,
+            epsilon: 1e-8,
+            is_under_root: false,
+            momentum: 0.0,
+            centered: false,
+            weight_decay: 0.0,
+        }
     }
 
     /// Sets the decay rate of the running average of the squared gradient. Default: 0.99.
@@ -46,6 +55,14 @@ impl RmsProp {
     /// Sets the term that is added to the denominator for numerical stability. Default: 1e-8.
     pub fn epsilon(mut self, epsilon: impl Into<f64>) -> Self {
         self.epsilon = epsilon.into();
+        self
+    }
+
+    /// Divides by sqrt(v + epsilon), as Keras does with its epsilon of 1e-7. Default: by sqrt(v) + epsilon.
+    ///
+    /// Weights with small gradients then move less: an epsilon of 1e-7 under the root is 3e-4 behind it.
+    pub fn epsilon_under_root(mut self) -> Self {
+        self.is_under_root = true;
         self
     }
 
@@ -105,7 +122,8 @@ impl Optimizer for RmsProp {
             .with("momentum", self.momentum)
             .with("centred", self.centered)
             .with("weight_decay", self.weight_decay);
-        Some(settings)
+        // A run without this setting has the identity that it had before there was one.
+        Some(if self.is_under_root { settings.with("epsilon_under_root", true) } else { settings })
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {
@@ -123,7 +141,9 @@ impl Optimizer for RmsProp {
         } else {
             new_v
         };
-        let step = gradient / (spread.sqrt() + self.epsilon as f32);
+        let epsilon = self.epsilon as f32;
+        let root = if self.is_under_root { (spread + epsilon).sqrt() } else { spread.sqrt() + epsilon };
+        let step = gradient / root;
         weight - cx.momentum(self.momentum, weight, &step) * cx.scalar("lr")
     }
 }

@@ -86,6 +86,11 @@ fn rmsprop_and_adagrad() {
         w - 0.01 * m[1]
     });
     close(&run(RmsProp::new(0.01).alpha(0.9).momentum(0.5), 4), &rmsprop);
+    let under_root = plain(4, |m, w, g, _| {
+        m[0] = 0.9 * m[0] + 0.1 * g * g;
+        w - 0.01 * g / (m[0] + 0.01).sqrt()
+    });
+    close(&run(RmsProp::new(0.01).alpha(0.9).epsilon(0.01).epsilon_under_root(), 4), &under_root);
     let centred = plain(4, |m, w, g, _| {
         m[0] = 0.9 * m[0] + 0.1 * g * g;
         m[1] = 0.9 * m[1] + 0.1 * g;

@@ -194,7 +194,11 @@ impl Predictor {
     fn predict_batch_of(&mut self, batch: &Batch, outputs: Option<&[&str]>) -> Result<Predictions, Error> {
         let began = Instant::now();
         if batch.len() > self.batch || batch.len() == 0 {
-            let problem = format!("{} samples in batches of up to {}", batch.len(), self.batch);
+            let (rows, most) = (batch.len(), self.batch);
+            let problem = format!(
+                "{rows} samples in batches of up to {most}: give `predict` a loader, which cuts them into batches, \
+                 or set `PredictorBuilder::batch({rows})`"
+            );
             return Err(Error::setting("batch", problem));
         }
         let at = self.program_for(batch)?;

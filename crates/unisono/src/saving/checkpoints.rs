@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use unisono_checkpoint::{Contents, Loaded, Reopened, Report, Saver, SaverOptions, Store, load_with};
-use unisono_world::World;
+use unisono_cluster::Cluster;
 
-use crate::observe::watch::Watch;
+use crate::observe::monitor::Monitor;
 use crate::saving::machines::{beside, dir_of_rank, has_name, share_newest_on};
 use crate::saving::policy::Saving;
 use crate::{Error, History};
@@ -37,21 +37,21 @@ impl Checkpoints {
     ///
     /// # Errors
     /// The directory cannot be written, or another run uses it. On several machines it has no name.
-    pub fn open(mut saving: Saving, world: &World) -> Result<Self, Error> {
+    pub fn open(mut saving: Saving, cluster: &Cluster) -> Result<Self, Error> {
         let base = saving.dir.clone();
-        if !world.is_alone() && !has_name(&base) {
+        if !cluster.is_alone() && !has_name(&base) {
             let dir = base.display();
             let problem = format!("{dir} has no name beside which the directories of other ranks could be");
             return Err(Error::setting("checkpoints", problem));
         }
-        saving.dir = dir_of_rank(&base, world.rank());
+        saving.dir = dir_of_rank(&base, cluster.rank());
         let store = Store::open_with(&saving.dir, saving.retention(), saving.disk())?;
         let saver = Saver::new(store, SaverOptions::default().require(saving.require))?;
         Ok(Self {
             saver,
             saving,
             base,
-            is_alone: world.is_alone(),
+            is_alone: cluster.is_alone(),
             saved: None,
             durable: None,
             confirmed: 0,
@@ -75,8 +75,8 @@ impl Checkpoints {
     ///
     /// # Errors
     /// A checkpoint cannot be read or written, on any rank.
-    pub fn share_newest(&self, world: &World) -> Result<(), Error> {
-        share_newest_on(&*self.saving.disk(), world, &self.base).map(drop)
+    pub fn share_newest(&self, cluster: &Cluster) -> Result<(), Error> {
+        share_newest_on(&*self.saving.disk(), cluster, &self.base).map(drop)
     }
 
     /// Loads the newest complete checkpoint.
@@ -241,39 +241,39 @@ impl Checkpoints {
     }
 
     /// Tells observers what became of saves.
-    pub fn tell(&mut self, reports: Vec<Report>, watch: &mut Watch) {
+    pub fn notify(&mut self, reports: Vec<Report>, monitor: &mut Monitor) {
         for report in reports {
             match report {
                 Report::Saved { step, saved, .. } => {
                     self.durable = Some(step);
                     if let Some(reopened) = saved.reopened {
-                        watch.note_here(&gone(reopened, &self.saving.dir));
+                        monitor.note_here(&gone(reopened, &self.saving.dir));
                     }
                     for old in &saved.not_removed {
-                        watch.note_here(&format!("warning: an old checkpoint could not be removed: {old}"));
+                        monitor.note_here(&format!("warning: an old checkpoint could not be removed: {old}"));
                     }
                     for broken in &saved.set_aside {
-                        watch.note_here(&format!("warning: a broken checkpoint is set aside: {broken}"));
+                        monitor.note_here(&format!("warning: a broken checkpoint is set aside: {broken}"));
                     }
                     if let Some(problem) = &saved.record_problem {
-                        watch.note_here(&format!("warning: no checkpoint is trusted: {problem}"));
+                        monitor.note_here(&format!("warning: no checkpoint is trusted: {problem}"));
                     }
-                    watch.saved(&saved.path);
+                    monitor.saved(&saved.path);
                 }
-                Report::Replaced { step, by } => watch.note_here(&format!(
+                Report::Replaced { step, by } => monitor.note_here(&format!(
                     "note: step {step} is not saved: the disk was busy until step {by}"
                 )),
-                Report::Failed { step, error } => watch.note_here(&format!(
+                Report::Failed { step, error } => monitor.note_here(&format!(
                     "warning: step {step} is not saved: {error}; the run continues, and the next save tries again"
                 )),
                 Report::Dropped { step } => {
-                    watch.note_here(&format!("note: step {step} is not saved: an audit failed"));
+                    monitor.note_here(&format!("note: step {step} is not saved: an audit failed"));
                 }
-                Report::NotTrusted { step, error } => watch.note_here(&format!(
+                Report::NotTrusted { step, error } => monitor.note_here(&format!(
                     "warning: the record that checkpoints up to step {step} are trusted is not written: {error}; the \
                      next save tries again"
                 )),
-                other => watch.note_here(&format!("warning: {other:?}")),
+                other => monitor.note_here(&format!("warning: {other:?}")),
             }
         }
     }
@@ -283,7 +283,7 @@ impl Checkpoints {
     ///
     /// # Errors
     /// That step could not be written; an earlier save failed, if saves are required.
-    pub fn finish_step(&mut self, step: u64, watch: &mut Watch) -> Result<Option<PathBuf>, Error> {
+    pub fn finish_step(&mut self, step: u64, monitor: &mut Monitor) -> Result<Option<PathBuf>, Error> {
         let mut reports = self.saver.flush()?;
         // The last report counts: a step that failed was tried twice.
         let own = reports.iter().rposition(|report| match report {
@@ -291,14 +291,14 @@ impl Checkpoints {
             _ => false,
         });
         let own = own.map(|at| reports.remove(at));
-        self.tell(reports, watch);
+        self.notify(reports, monitor);
         match own {
             Some(Report::Failed { step, error }) => {
                 Err(Error::NotSaved { dir: self.saving.dir.clone(), step, reason: error })
             }
             Some(Report::Saved { step, saved, took }) => {
                 let path = saved.path.clone();
-                self.tell(vec![Report::Saved { step, saved, took }], watch);
+                self.notify(vec![Report::Saved { step, saved, took }], monitor);
                 Ok(Some(path))
             }
             _ => Ok(None),

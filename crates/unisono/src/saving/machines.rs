@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use unisono_checkpoint::{Disk, Loaded, StdDisk, newest_with};
-use unisono_world::{World, WorldError, pack, unpack};
+use unisono_cluster::{Cluster, ClusterError, pack, unpack};
 
 use crate::Error;
 
@@ -18,8 +18,8 @@ const WRITERS: usize = 2;
 const PART: usize = 64 << 20;
 
 /// Returns whether this rank writes checkpoints.
-pub(crate) fn writes(world: &World) -> bool {
-    world.place() < WRITERS
+pub(crate) fn writes(cluster: &Cluster) -> bool {
+    cluster.place() < WRITERS
 }
 
 /// Returns the directory in which a rank stores the checkpoints of a run. For rank 0 it is the directory
@@ -55,14 +55,14 @@ fn plain(dir: &Path) -> PathBuf {
 ///
 /// # Errors
 /// A checkpoint cannot be read or written, on any rank.
-pub fn share_newest(world: &World, dir: &Path) -> Result<PathBuf, Error> {
-    share_newest_on(&StdDisk, world, dir)
+pub fn share_newest(cluster: &Cluster, dir: &Path) -> Result<PathBuf, Error> {
+    share_newest_on(&StdDisk, cluster, dir)
 }
 
 /// Does [`share_newest`] on another file system.
-pub(crate) fn share_newest_on(disk: &dyn Disk, world: &World, dir: &Path) -> Result<PathBuf, Error> {
-    let own = dir_of_rank(dir, world.rank());
-    if world.is_alone() {
+pub(crate) fn share_newest_on(disk: &dyn Disk, cluster: &Cluster, dir: &Path) -> Result<PathBuf, Error> {
+    let own = dir_of_rank(dir, cluster.rank());
+    if cluster.is_alone() {
         let failed = |error: io::Error| match error.downcast() {
             Ok(error) => error,
             Err(reason) => {
@@ -73,26 +73,26 @@ pub(crate) fn share_newest_on(disk: &dyn Disk, world: &World, dir: &Path) -> Res
         take_from_beside(disk, dir).map_err(failed)?;
         return Ok(own);
     }
-    let newest = all_or_error(world, newest_here(disk, dir), dir, true)?;
+    let newest = all_or_error(cluster, newest_here(disk, dir), dir, true)?;
     let step = newest.as_ref().map_or(0, |(step, _)| step + 1);
-    let steps = world.gather("the newest checkpoints", &step.to_le_bytes())?;
+    let steps = cluster.gather("the newest checkpoints", &step.to_le_bytes())?;
     let step_of = |record: &[u8]| record.try_into().map_or(0, u64::from_le_bytes);
     let most = steps.iter().map(|(_, record)| step_of(record)).max().unwrap_or(0);
     let Some((holder, _)) = steps.iter().find(|(_, record)| most > 0 && step_of(record) == most) else {
         return Ok(own);
     };
     let has = newest_in(disk, &own).is_ok_and(|own| own.is_some_and(|loaded| loaded.step + 1 == most));
-    if !world.any("who lacks the newest checkpoint", !has)? {
+    if !cluster.any("who lacks the newest checkpoint", !has)? {
         return Ok(own);
     }
     let read = match &newest {
-        Some((_, path)) if *holder == world.rank() => read_files(disk, path),
+        Some((_, path)) if *holder == cluster.rank() => read_files(disk, path),
         _ => Ok(Vec::new()),
     };
-    let packed = all_or_none(world, read, dir)?;
-    let packed = hand_round(world, *holder, packed)?;
+    let packed = all_or_none(cluster, read, dir)?;
+    let packed = hand_round(cluster, *holder, packed)?;
     let written = if has { Ok(()) } else { write_files(disk, &own, &packed) };
-    all_or_none(world, written, &own)?;
+    all_or_none(cluster, written, &own)?;
     Ok(own)
 }
 
@@ -148,36 +148,41 @@ pub(crate) fn beside(disk: &dyn Disk, dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns a result if all ranks have one, and otherwise the same error on all.
-pub(crate) fn all_or_none<T>(world: &World, result: io::Result<T>, path: &Path) -> Result<T, Error> {
-    all_or_error(world, result, path, false)
+pub(crate) fn all_or_none<T>(cluster: &Cluster, result: io::Result<T>, path: &Path) -> Result<T, Error> {
+    all_or_error(cluster, result, path, false)
 }
 
 /// Does [`all_or_none`]. The error may be one that is the same at the next start.
-fn all_or_error<T>(world: &World, result: io::Result<T>, path: &Path, is_refusal: bool) -> Result<T, Error> {
+fn all_or_error<T>(
+    cluster: &Cluster,
+    result: io::Result<T>,
+    path: &Path,
+    is_refusal: bool,
+) -> Result<T, Error> {
     let problem = result.as_ref().err().map(|error| format!("{}: {error}", path.display()));
-    let records = world
+    let records = cluster
         .gather("what went wrong with a checkpoint", problem.as_deref().unwrap_or_default().as_bytes())?;
     match records.into_iter().find(|(_, record)| !record.is_empty()) {
         Some((rank, why)) => {
             let why = String::from_utf8_lossy(&why).into_owned();
-            Err(WorldError::Other { rank: world.name(rank), why, is_refusal }.into())
+            Err(ClusterError::Other { rank: cluster.name(rank), why, is_refusal }.into())
         }
         None => result.map_err(|error| Error::setting("checkpoints", error.to_string())),
     }
 }
 
 /// Gives the bytes of one rank to all, a part at a time.
-pub(crate) fn hand_round(world: &World, holder: usize, mut packed: Vec<u8>) -> Result<Vec<u8>, Error> {
-    let len = world.broadcast(
+pub(crate) fn hand_round(cluster: &Cluster, holder: usize, mut packed: Vec<u8>) -> Result<Vec<u8>, Error> {
+    let len = cluster.broadcast(
         "the length of a checkpoint",
         holder,
         (packed.len() as u64).to_le_bytes().to_vec(),
     )?;
     let len = len.try_into().map_or(0, u64::from_le_bytes) as usize;
-    let is_holder = holder == world.rank();
+    let is_holder = holder == cluster.rank();
     for first in (0..len).step_by(PART) {
         let part = if is_holder { packed[first..len.min(first + PART)].to_vec() } else { Vec::new() };
-        let part = world.broadcast("a part of a checkpoint", holder, part)?;
+        let part = cluster.broadcast("a part of a checkpoint", holder, part)?;
         if !is_holder {
             packed.extend(part);
         }

@@ -87,8 +87,8 @@ impl Trainer {
         }
         let mut tensors = self.tensors_of(&[StateKind::Parameter, StateKind::Statistic])?;
         let indices: Vec<usize> = there.iter().map(|(_, index)| *index).collect();
-        let all = self.crew.replicas.read_states(&indices, Vec::new());
-        let all = self.heard(all)?;
+        let all = self.replica_set.replicas.read_states(&indices, Vec::new());
+        let all = self.check_result(all)?;
         for ((name, index), bytes) in there.into_iter().zip(all) {
             let own = info(&self.plan.programs.train().states()[index].ty);
             tensors.insert(name, Tensor::new(own.dtype, own.shape, bytes)?);
@@ -107,8 +107,8 @@ impl Trainer {
             let indices: Vec<usize> =
                 states.into_iter().filter_map(|state| self.state_index(state)).collect();
             for index in indices {
-                let written = self.crew.replicas.write_state(index, tensor.bytes());
-                self.heard(written)?;
+                let written = self.replica_set.replicas.write_state(index, tensor.bytes());
+                self.check_result(written)?;
             }
         }
         Ok(())

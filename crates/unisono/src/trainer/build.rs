@@ -18,7 +18,7 @@ use crate::compile::plan::{Plan, check_units, in_precision, selected};
 use crate::compile::programs::{ProgramId, Programs, Traced};
 use crate::error::caught;
 use crate::identity::part::Part;
-use crate::observe::watch::Watch;
+use crate::observe::monitor::Monitor;
 use crate::run::carries::Carries;
 use crate::run::control::RunControl;
 use crate::run::identity::RunIdentity;
@@ -26,12 +26,12 @@ use crate::run::limits::MAX_GLOBAL_BATCH;
 use crate::run::settings::RunSettings;
 use crate::run::state::RunState;
 use crate::trainer::Trainer;
+use crate::trainer::agree::{agree, compare_start, replicas_of_ranks};
 use crate::trainer::builder::Builder;
 use crate::trainer::export::check_attached;
 use crate::trainer::held_out::KnownData;
 use crate::trainer::identity::DataHash;
 use crate::trainer::start::{is_audited, largest_step};
-use crate::trainer::together::{compare_start, replicas_of_ranks, together};
 use crate::trainer::trust::Trust;
 use crate::{Epoch, Error, MemoryEstimate, Reduction, Scaling};
 
@@ -120,7 +120,7 @@ impl Builder {
 
     /// Returns those of the selected adapters that replicas run on.
     fn chosen_of(&self, mut chosen: Vec<Adapter>) -> Result<Vec<Adapter>, Error> {
-        let (place, here) = self.world.local();
+        let (place, here) = self.cluster.local();
         if here > 1 && chosen.len() >= here && chosen.iter().all(|adapter| adapter.kind != Kind::Cpu) {
             chosen = chosen.into_iter().skip(place).step_by(here).collect();
         }
@@ -134,7 +134,7 @@ impl Builder {
 
     /// Returns one adapter for each replica.
     fn spread(&self, chosen: &[Adapter]) -> Vec<Adapter> {
-        spread(chosen, self.replicas, self.settings.shards, self.world.local().1)
+        spread(chosen, self.replicas, self.settings.shards, self.cluster.local().1)
     }
 
     /// Returns what plans may take, given the number of replicas of each machine.
@@ -164,8 +164,8 @@ impl Builder {
     /// Settings that make no sense; shapes that do not fit, naming the layer; no such adapter; a model that
     /// does not fit.
     pub fn build(self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
-        let world = self.world.clone();
-        together(&world, self.build_here(fields))
+        let cluster = self.cluster.clone();
+        agree(&cluster, self.build_here(fields))
     }
 
     /// Builds the trainer of this machine.
@@ -183,7 +183,7 @@ impl Builder {
         let chosen = self.chosen_of(selected??)?;
         let mixed = self.is_mixture(&chosen)?;
         let adapters = self.spread(&chosen);
-        let weights = replicas_of_ranks(&self.world, adapters.len())?;
+        let weights = replicas_of_ranks(&self.cluster, adapters.len())?;
         let settings = self.settled(weights.iter().sum());
         check_batch("global batch", settings.global_batch)?;
         if self.most_lengths == 0 {
@@ -197,10 +197,10 @@ impl Builder {
         let budget = self.budget(adapters, &weights, &programs);
         self.check_owners(mixed)?;
         let mut identity = identity(&self.parts, &programs, &settings, loss_scale.as_ref());
-        compare_start(&self.world, &settings, &identity, &budget.adapters)?;
-        let (mut crew, memory) = self.crew(&programs, budget, &settings, mixed, &weights)?;
-        self.start_witness(&mut crew, &chosen)?;
-        let Self { parts, callbacks, observers, world, most_lengths, .. } = self;
+        compare_start(&self.cluster, &settings, &identity, &budget.adapters)?;
+        let (mut replica_set, memory) = self.replica_set(&programs, budget, &settings, mixed, &weights)?;
+        self.start_witness(&mut replica_set, &chosen)?;
+        let Self { parts, callbacks, observers, cluster, most_lengths, .. } = self;
         let mut plan = Plan {
             parts,
             programs,
@@ -219,11 +219,11 @@ impl Builder {
         identity.of_trainer.clone_from(&identity.not_covered);
         Ok(Trainer {
             plan,
-            crew,
+            replica_set,
             state: RunState { settings, loss_scale, carries, identity, control, ..RunState::default() },
             using,
             saver: None,
-            watch: Watch { observers, notes, forwards: !world.is_first(), ..Watch::default() },
+            monitor: Monitor { observers, notes, forwards: !cluster.is_first(), ..Monitor::default() },
             callbacks,
             data_hash: DataHash::default(),
             trust: Trust::New,
@@ -238,7 +238,7 @@ impl Builder {
     /// They are, and the run does not allow it.
     fn is_mixture(&self, chosen: &[Adapter]) -> Result<bool, Error> {
         let mixed = !is_one_class(chosen)?;
-        if mixed && !self.world.is_alone() {
+        if mixed && !self.cluster.is_alone() {
             return Err(Error::setting("mixed", "a run on several machines takes one numeric class"));
         }
         if mixed && !self.mixed {

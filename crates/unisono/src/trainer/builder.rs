@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use unisono_cluster::Cluster;
 use unisono_gpu::Arithmetic;
 use unisono_graph::{Layout, Precision};
 use unisono_replica::{Assignment, Audits, Options};
-use unisono_world::World;
 
 use crate::compile::objective::{LossOn, Named, On};
 
 use crate::compile::parts::Parts;
 use crate::model::Model;
+use crate::observe::monitor::ObserverSlot;
 use crate::observe::observer::Observer;
-use crate::observe::watch::Watched;
 use crate::run::settings::{LENGTHS, RunSettings};
 use crate::trainer::Trainer;
 use crate::trainer::callback::{Callback, Callbacks};
@@ -51,9 +51,9 @@ pub struct Builder {
     pub(super) accumulated: Option<usize>,
     /// The most lengths of samples, beside the longest, whose programs are kept.
     pub(super) most_lengths: usize,
-    pub(super) observers: Vec<Watched>,
+    pub(super) observers: Vec<ObserverSlot>,
     pub(super) callbacks: Callbacks,
-    pub(super) world: World,
+    pub(super) cluster: Cluster,
     pub(super) witness: Option<Witness>,
 }
 
@@ -88,7 +88,7 @@ impl Builder {
             most_lengths: LENGTHS,
             observers: vec![],
             callbacks: Callbacks::default(),
-            world: World::alone(),
+            cluster: Cluster::alone(),
             witness: None,
         }
     }
@@ -311,9 +311,9 @@ impl Builder {
     /// Sets the machines that train together. They give the same bytes as one machine. Each process builds
     /// the same trainer and calls the same functions in the same order. Observers are called on the first
     /// rank only, unless [`Observer::on_all_ranks`](crate::Observer::on_all_ranks) says otherwise. Callbacks
-    /// are called on all ranks. Default: [`World::alone`].
-    pub fn world(mut self, world: World) -> Self {
-        self.world = world;
+    /// are called on all ranks. Default: [`Cluster::alone`].
+    pub fn cluster(mut self, cluster: Cluster) -> Self {
+        self.cluster = cluster;
         self
     }
 
@@ -432,7 +432,7 @@ impl Builder {
 
     /// Adds an observer, such as `Progress`. It is called after every step and epoch. Default: none.
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
-        self.observers.push(Watched::new(observer));
+        self.observers.push(ObserverSlot::new(observer));
         self
     }
 }

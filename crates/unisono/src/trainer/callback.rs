@@ -216,7 +216,7 @@ impl Trainer {
         mut event: impl FnMut(&mut dyn Callback, &mut Control<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut all = std::mem::take(&mut self.callbacks.all);
-        let stop = (ahead > 0).then(|| std::mem::take(&mut self.watch.stop));
+        let stop = (ahead > 0).then(|| std::mem::take(&mut self.monitor.stop));
         let mut result = Ok(());
         for (at, callback) in all.iter_mut().enumerate() {
             let name = self.state.control.callbacks[at].name.clone();
@@ -250,7 +250,7 @@ impl Trainer {
             }
         }
         self.callbacks.all = all;
-        self.watch.stop = stop.unwrap_or_else(|| std::mem::take(&mut self.watch.stop));
+        self.monitor.stop = stop.unwrap_or_else(|| std::mem::take(&mut self.monitor.stop));
         if matches!(result, Err(Error::RolledBack { .. })) {
             self.restore_callbacks()?;
         }
@@ -271,7 +271,7 @@ impl Trainer {
 
     /// Whether the fit is to end: it was asked to stop, or a callback ends it.
     pub(super) fn is_over(&self) -> bool {
-        self.watch.stop.is_asked() || self.is_ended()
+        self.monitor.stop.is_asked() || self.is_ended()
     }
 
     /// Whether a callback ends the fit or the run.
@@ -283,12 +283,12 @@ impl Trainer {
     pub(super) fn note_end(&mut self) {
         let step = self.steps();
         if let Some(stopped) = self.stopped().cloned() {
-            self.watch.note(&format!(
+            self.monitor.note(&format!(
                 "the run ends after step {step}, ended by {}: {}",
                 stopped.by, stopped.reason
             ));
         } else if let Some(pause) = self.callbacks.pause.take() {
-            self.watch.note(&format!("the fit ends after step {step}, {pause}"));
+            self.monitor.note(&format!("the fit ends after step {step}, {pause}"));
         }
     }
 }

@@ -235,7 +235,7 @@ impl Control<'_> {
 
     /// Tells the observers something.
     pub fn note(&mut self, text: &str) {
-        self.trainer.watch.note(text);
+        self.trainer.monitor.note(text);
     }
 
     /// Keeps the parameters and statistics with which the model is evaluated now
@@ -249,7 +249,7 @@ impl Control<'_> {
         self.trainer.check_before_leaving()?;
         let tensors = self.trainer.weights_in_use()?;
         self.trainer.state.control.keep(&self.name, tensors);
-        self.trainer.watch.kept_at = Some(self.trainer.steps());
+        self.trainer.monitor.kept_at = Some(self.trainer.steps());
         Ok(())
     }
 
@@ -311,10 +311,10 @@ impl Trainer {
     /// the weights that one keeps: the next fit goes on from those of the last epoch, as one fit over all
     /// epochs would.
     pub(super) fn note_kept(&mut self, epochs: u32) {
-        let is_last = self.watch.kept_at == Some(self.steps());
+        let is_last = self.monitor.kept_at == Some(self.steps());
         let Some(by) = self.state.control.keeper().map(str::to_owned).filter(|_| !is_last) else { return };
-        if self.position().epoch >= epochs && !self.is_ended() && !self.watch.stop.is_asked() {
-            self.watch.note(&format!(
+        if self.position().epoch >= epochs && !self.is_ended() && !self.monitor.stop.is_asked() {
+            self.monitor.note(&format!(
                 "note: all {epochs} epochs are done, and the weights are those of the last one: {by} has kept better ones, \
                  which Trainer::restore_kept_weights sets"
             ));
@@ -348,7 +348,7 @@ mod tests {
         let builder = builder.audits(Audits::Every(1_000_000)).callback(EvaluateEvery::steps(3, &data));
         let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
         trainer.fit(&data, None, 1).unwrap();
-        let audits = trainer.crew.replicas.audits(ProgramId::Evaluate.index());
+        let audits = trainer.replica_set.replicas.audits(ProgramId::Evaluate.index());
         assert_eq!((audits.steps, audits.passed), (12, 2));
     }
 }

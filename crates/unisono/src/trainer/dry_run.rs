@@ -26,17 +26,17 @@ impl Trainer {
     ) -> Result<(Evaluation, Option<Evaluation>), Error> {
         self.check_before_leaving()?;
         let all: Vec<usize> = (0..self.plan.programs.train().states().len()).collect();
-        let tensors = self.crew.replicas.read_states(&all, Vec::new());
-        let tensors = self.heard(tensors)?;
+        let tensors = self.replica_set.replicas.read_states(&all, Vec::new());
+        let tensors = self.check_result(tensors)?;
         let (state, using) = (self.state.clone(), self.using.clone());
         let (trust, saver) = (std::mem::take(&mut self.trust), self.saver.take());
         let tried = self.try_out(train, validation);
         for (index, bytes) in tensors.iter().enumerate() {
-            let written = self.crew.replicas.write_state(index, bytes);
-            self.heard(written)?;
+            let written = self.replica_set.replicas.write_state(index, bytes);
+            self.check_result(written)?;
         }
         (self.state, self.using, self.trust, self.saver) = (state, using, trust, saver);
-        (self.crew.spoiled, self.crew.compared) = (None, None);
+        (self.replica_set.spoiled, self.replica_set.compared) = (None, None);
         tried
     }
 

@@ -102,7 +102,7 @@ impl Trainer {
     /// asked to stop ([`Trainer::stop_on`]).
     pub fn evaluate(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
         let evaluated = self.evaluate_here(loader);
-        self.together(evaluated)
+        self.agree(evaluated)
     }
 
     fn evaluate_here(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
@@ -129,7 +129,7 @@ impl Trainer {
         if let [first, others @ ..] = batches.skip_reasons() {
             let others =
                 if others.is_empty() { String::new() } else { format!(", and {} others", others.len()) };
-            self.watch.note(&format!("an evaluation skipped {first}{others}"));
+            self.monitor.note(&format!("an evaluation skipped {first}{others}"));
         }
         self.check_after_use()?;
         let metrics = &self.plan.parts.objective().metrics;
@@ -137,7 +137,7 @@ impl Trainer {
         if let Some((what, message)) = running.take_panic() {
             return Err(Error::Panic { what, message });
         }
-        self.watch.unmeasured("an evaluation", &running.unmeasured(metrics, &evaluation));
+        self.monitor.unmeasured("an evaluation", &running.unmeasured(metrics, &evaluation));
         Ok(evaluation)
     }
 
@@ -160,7 +160,7 @@ impl Trainer {
     /// As [`Trainer::predict`], but for any number of outputs.
     pub fn predict_all(&mut self, loader: &Loader) -> Result<Predictions, Error> {
         let predicted = self.predict_here(loader, None);
-        self.together(predicted)
+        self.agree(predicted)
     }
 
     /// Returns some outputs of the model for every sample of a loader, in the loader's order. The samples
@@ -171,14 +171,14 @@ impl Trainer {
     /// As [`Trainer::predict_all`]; the model has no such output.
     pub fn predict_outputs(&mut self, loader: &Loader, outputs: &[&str]) -> Result<Predictions, Error> {
         let predicted = self.predict_here(loader, Some(outputs));
-        self.together(predicted)
+        self.agree(predicted)
     }
 
     fn predict_here(&mut self, loader: &Loader, outputs: Option<&[&str]>) -> Result<Predictions, Error> {
         let mut all = Predictions::default();
         self.note_data(loader)?;
-        if !loader.keeps_order() && !std::mem::replace(&mut self.watch.told_order, true) {
-            self.watch.note(&format!("note: {OTHER_ORDER}"));
+        if !loader.keeps_order() && !std::mem::replace(&mut self.monitor.told_order, true) {
+            self.monitor.note(&format!("note: {OTHER_ORDER}"));
         }
         self.same_held_out(loader, "predicted")?;
         self.prepare(ProgramId::Predict, self.samples_of(loader))?;
@@ -223,6 +223,14 @@ impl Trainer {
     }
 
     fn predict_batch_of(&mut self, batch: &Batch, outputs: Option<&[&str]>) -> Result<Predictions, Error> {
+        let (rows, most) = (batch.len(), self.state.settings.global_batch);
+        if rows > most {
+            let problem = format!(
+                "{rows} samples, and the global batch has {most}: give `predict_all` or `predict_outputs` a loader, which \
+                 cuts them into batches"
+            );
+            return Err(Error::setting("batch", problem));
+        }
         self.compile_for(batch)?;
         let programs = self.plan.programs_of(batch);
         let asked = match outputs {
@@ -253,22 +261,23 @@ impl Trainer {
 
     /// Checks that all replicas still have the same state, so that what they made of it is right.
     fn check_after_use(&mut self) -> Result<(), Error> {
-        self.crew.compared = None;
+        self.replica_set.compared = None;
         self.check_before_leaving()
     }
 
     /// Runs a program that changes no state, and takes what samples carry from this batch to the next.
     fn use_model(&mut self, id: ProgramId, batch: &Batch, asked: &Asked) -> Result<Outcome, Error> {
-        if self.watch.stop.is_asked() {
+        if self.monitor.stop.is_asked() {
             return Err(Error::Stopped);
         }
         self.check_before_leaving()?;
-        self.crew.check_state()?;
+        self.replica_set.check_state()?;
         let flags = self.average_flags();
         let feed = self.plan.feed(id, batch, &flags, self.state.settings.seed)?;
         let feed = self.with_rest(feed, self.plan.programs_of(batch).get(id), batch, &flags, (true, asked));
-        let outcome = self.crew.replicas.step(self.plan.index_of(id, batch), &feed, &mut |_| Verdict::Commit);
-        let outcome = self.heard(outcome)?;
+        let outcome =
+            self.replica_set.replicas.step(self.plan.index_of(id, batch), &feed, &mut |_| Verdict::Commit);
+        let outcome = self.check_result(outcome)?;
         self.using.take(self.plan.programs_of(batch).get(id), &outcome.outputs);
         Ok(outcome)
     }
@@ -288,8 +297,8 @@ impl Trainer {
         let full = self.state.settings.global_batch as u64;
         let sizes: Vec<usize> =
             [samples.min(full), samples % full].iter().filter(|&&n| n > 0).map(|&n| n as usize).collect();
-        let prepared = self.crew.replicas.prepare(number, &sizes);
-        self.heard(prepared)
+        let prepared = self.replica_set.replicas.prepare(number, &sizes);
+        self.check_result(prepared)
     }
 
     /// Sets the state that a model carries from batch to batch to zeros, in all lanes: for training, and for

@@ -67,10 +67,10 @@ impl Trainer {
         if fitted.as_ref().is_err_and(|error| !matches!(error, Error::Checkpoint(_))) {
             self.durable();
         }
-        let fitted = self.together(fitted);
+        let fitted = self.agree(fitted);
         // What machines have agreed on ends this fit; the next one asks each machine's own stop again.
-        if !self.world().is_alone() {
-            self.watch.stop.reset();
+        if !self.cluster().is_alone() {
+            self.monitor.stop.reset();
         }
         fitted?;
         Ok(&self.state.history)
@@ -83,16 +83,16 @@ impl Trainer {
         self.same_data(train)?;
         self.same_order(train, epochs)?;
         self.begin_together(train, validation, epochs)?;
-        self.tell_start();
+        self.notify_start();
         if self.has_ended(epochs) {
-            self.watch.ended();
-            return self.watch.check();
+            self.monitor.ended();
+            return self.monitor.check();
         }
         let before = self.steps();
         let result = match self.begin(train, validation, epochs) {
             Ok(batches) => {
                 let result = self.fit_to_the_end(batches, train, validation, epochs);
-                let result = self.together(result);
+                let result = self.agree(result);
                 if let Err(error) = &result {
                     self.save_despite(error);
                 }
@@ -103,7 +103,7 @@ impl Trainer {
         if result.is_ok() && self.steps() > before {
             self.note_kept(epochs);
         }
-        self.watch.ended();
+        self.monitor.ended();
         match result {
             Ok(()) => {}
             Err(Error::Stopped) => self.note_stop(),
@@ -111,7 +111,7 @@ impl Trainer {
         }
         self.save_at_end()?;
         self.report_together()?;
-        self.watch.check()
+        self.monitor.check()
     }
 
     /// Whether a callback has ended the run. Tells the observers, also where all epochs are done or the run
@@ -119,25 +119,26 @@ impl Trainer {
     fn has_ended(&mut self, epochs: u32) -> bool {
         let done = self.position().epoch;
         if let Some(stopped) = self.stopped().cloned() {
-            self.watch.note(&format!(
+            self.monitor.note(&format!(
                 "note: nothing to do: the run was ended after step {} by {}: {} (call Trainer::go_on to continue it)",
                 stopped.steps, stopped.by, stopped.reason
             ));
             return true;
         }
         if done >= epochs {
-            self.watch.note(&format!(
+            self.monitor.note(&format!(
                 "note: nothing to do: {done} epochs are done and {epochs} are requested (epochs count from the start of the run)"
             ));
-        } else if self.watch.stop.is_asked() {
-            self.watch.note("note: the run was asked to stop before this fit (call Stop::reset to continue)");
+        } else if self.monitor.stop.is_asked() {
+            self.monitor
+                .note("note: the run was asked to stop before this fit (call Stop::reset to continue)");
         }
         false
     }
 
     /// Prepares the programs of a fit, checks that its evaluations can work, and starts its batches.
     fn begin(&mut self, train: &Loader, validation: Option<&Loader>, epochs: u32) -> Result<Batches, Error> {
-        self.watch.check()?;
+        self.monitor.check()?;
         self.trust_the_end()?;
         let loader = self.reader(train);
         self.prepare_training(loader.samples_per_epoch())?;
@@ -165,7 +166,7 @@ impl Trainer {
         let first = self.first_to_make_again();
         loop {
             let mut result = self.fit_batches(&mut batches, train, validation, epochs);
-            self.watch.input = Some(batches.seen());
+            self.monitor.input = Some(batches.seen());
             // What leaves the fit is what all replicas have.
             if matches!(result, Ok(()) | Err(Error::Stopped)) {
                 result = self.check_before_leaving().and(result);
@@ -191,7 +192,7 @@ impl Trainer {
     /// asked to stop.
     pub(super) fn reader(&self, loader: &Loader) -> Loader {
         let loader = loader.clone().batch(self.state.settings.global_batch);
-        self.own_rows(loader.stop_on(self.watch.stop.flag()))
+        self.own_rows(loader.stop_on(self.monitor.stop.flag()))
     }
 
     /// Returns the number of samples in an epoch of a loader, as the trainer reads it.
@@ -203,8 +204,8 @@ impl Trainer {
     fn note_batch(&mut self, loader: &Loader) {
         let global_batch = self.state.settings.global_batch;
         let Some(own) = loader.explicit_batch_size().filter(|own| *own != global_batch) else { return };
-        if !std::mem::replace(&mut self.watch.told_batch, true) {
-            self.watch.note(&format!(
+        if !std::mem::replace(&mut self.monitor.told_batch, true) {
+            self.monitor.note(&format!(
                 "note: the loader's batch size of {own} is ignored: a fit uses the trainer's global batch of {global_batch}"
             ));
         }
@@ -214,8 +215,8 @@ impl Trainer {
     fn note_carries(&mut self, loader: &Loader) {
         let carries =
             self.plan.program(ProgramId::Train).inputs().iter().any(|input| input.kind == InputKind::Carry);
-        if carries && loader.is_shuffled() && !std::mem::replace(&mut self.watch.told_carries, true) {
-            self.watch.note(
+        if carries && loader.is_shuffled() && !std::mem::replace(&mut self.monitor.told_carries, true) {
+            self.monitor.note(
                 "warning: the model is stateful, but the loader shuffles: rows do not continue those of the batch before \
                  (Loader::lanes makes rows that do)",
             );
@@ -238,7 +239,7 @@ impl Trainer {
             && self.steps() > 0
             && let Err(second) = self.save_at_end()
         {
-            self.watch.note(&format!("warning: the steps before the error are not saved: {second}"));
+            self.monitor.note(&format!("warning: the steps before the error are not saved: {second}"));
         }
     }
 
@@ -255,12 +256,12 @@ impl Trainer {
         let result = self.fit_on(batches, &mut next, train, validation, epochs);
         if let Some(Next { pulled, started: Some(started) }) = next
             && let Pulled { batch: Ok(Some(batch)), position, skipped } = pulled
-            && self.crew.replicas.in_flight() > 0
+            && self.replica_set.replicas.in_flight() > 0
         {
             let step = self.end_step(&batch, started, Some(train.source()), feed::behind(&batch));
             if let Ok(step) = step {
                 let step = Step { epochs, of: self.samples_of(train), ..step };
-                self.watch.step(&step);
+                self.monitor.step(&step);
                 self.state.position.skip(skipped.iter().map(|(sample, _)| *sample));
                 // Otherwise the next fit begins with the end of the epoch.
                 if position.epoch == step.epoch {
@@ -290,7 +291,7 @@ impl Trainer {
         loop {
             let Next { pulled, started } = next.take().unwrap_or_else(|| Pulled::next(batches));
             let batch = pulled.batch?;
-            pulled.skipped.iter().for_each(|(_, reason)| self.watch.note(&format!("skipped {reason}")));
+            pulled.skipped.iter().for_each(|(_, reason)| self.monitor.note(&format!("skipped {reason}")));
             self.state.position.skip(pulled.skipped.iter().map(|(sample, _)| *sample));
             // The last samples of an epoch may all have been skipped, and the evaluation after an epoch may
             // have failed before.
@@ -317,7 +318,7 @@ impl Trainer {
                         let phase = self.phase_for(batch.epoch)?.unwrap_or(0);
                         // A witness that is busy would leave the last step out.
                         self.hear_witness(true)?;
-                        self.crew.replicas.audit_next(self.plan.train_index(&batch, phase));
+                        self.replica_set.replicas.audit_next(self.plan.train_index(&batch, phase));
                     }
                     self.start_step(&batch, names)?
                 }
@@ -330,17 +331,17 @@ impl Trainer {
                 self.hear_witness(true)?;
             }
             // A step that was skipped takes back the one that was started behind it, as an optimizer counts.
-            if self.crew.replicas.in_flight() == 0 {
+            if self.replica_set.replicas.in_flight() == 0 {
                 next.iter_mut().for_each(|next| next.started = None);
             }
             (step.epochs, step.of) = (epochs, of);
-            self.watch.step(&step);
+            self.monitor.step(&step);
             self.call(1, |callback, run| callback.step_ended(&step, run))?;
             self.end_epochs(batch.after.epoch, validation)?;
             self.state.position.data.position = pulled.position;
-            self.watch.check()?;
+            self.monitor.check()?;
             // What needs the state, and the fit's end, wait for a step that is in flight.
-            if self.crew.replicas.in_flight() == 0 {
+            if self.replica_set.replicas.in_flight() == 0 {
                 let over = self.is_over();
                 if over {
                     self.audit_at_stop(&batch)?;
@@ -382,13 +383,13 @@ impl Trainer {
     fn end_epoch(&mut self, epoch: u32, validation: Option<&Loader>) -> Result<(), Error> {
         let metrics = &self.plan.parts.objective().metrics;
         let train = self.state.running.finish(metrics);
-        self.watch.panicked = self.watch.panicked.take().or(self.state.running.take_panic());
-        self.watch.unmeasured("an epoch of training", &self.state.running.unmeasured(metrics, &train));
+        self.monitor.panicked = self.monitor.panicked.take().or(self.state.running.take_panic());
+        self.monitor.unmeasured("an epoch of training", &self.state.running.unmeasured(metrics, &train));
         let validation = validation.map(|loader| self.evaluate_audited(loader)).transpose();
         let validation = validation.map_err(Error::of_validation)?;
         if let Some(loss) = validation.as_ref().map(|measured| measured.loss).filter(|loss| !loss.is_finite())
         {
-            self.watch.note(&format!("warning: the validation loss of epoch {epoch} is {loss}"));
+            self.monitor.note(&format!("warning: the validation loss of epoch {epoch} is {loss}"));
         }
         let steps = self.steps();
         let ended = Epoch { epoch, steps, train, validation };
@@ -417,14 +418,14 @@ impl Trainer {
         self.state.running = Running::default();
         self.state.position.data.position = Position { epoch: epoch + 1, sample: 0 };
         self.saver.iter_mut().for_each(|saver| saver.epoch_ended(steps));
-        self.tell_epoch(&ended)
+        self.notify_epoch(&ended)
     }
 
     /// Evaluates within a fit: the first batch is audited, because what is wrong in an evaluation alone would
     /// change schedules, what callbacks decide and what counts as the best.
     pub(super) fn evaluate_audited(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
         for first in std::iter::once(0).chain(self.plan.lengths.iter().map(|length| length.first)) {
-            self.crew.replicas.audit_next(first + ProgramId::Evaluate.index());
+            self.replica_set.replicas.audit_next(first + ProgramId::Evaluate.index());
         }
         self.evaluate(loader)
     }

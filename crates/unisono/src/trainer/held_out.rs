@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use unisono_cluster::ClusterError;
 use unisono_data::{Coverage, DataError, Field, FieldDType, Fingerprint, Hashing, Loader, Source};
-use unisono_world::WorldError;
 
 use crate::compile::programs::ProgramId;
-use crate::trainer::data_together::{Blocks, is_hashed_by, joined, read, record_of};
+use crate::trainer::agree_on_data::{Blocks, is_hashed_by, joined, read, record_of};
 use crate::{Error, Trainer};
 
 /// How long a wait for hashes lasts before it is seen whether the run was asked to stop.
@@ -154,7 +154,7 @@ impl Trainer {
         loader.ask_source("len", |source| source.len())?;
         for note in loader.ask_source("notes", |source| source.notes())? {
             if self.known_data.told.insert(note.clone()) {
-                self.watch.note(&format!("note: {note}"));
+                self.monitor.note(&format!("note: {note}"));
             }
         }
         Ok(())
@@ -166,10 +166,10 @@ impl Trainer {
     /// # Errors
     /// A machine has other data or settings; the error is the same on all.
     pub(super) fn same_held_out(&mut self, loader: &Loader, what: &str) -> Result<(), Error> {
-        if self.world().is_alone() || self.is_compared(loader) {
+        if self.cluster().is_alone() || self.is_compared(loader) {
             return Ok(());
         }
-        self.world().clone().compare(&described(what, Some(loader))?)?;
+        self.cluster().clone().compare(&described(what, Some(loader))?)?;
         self.same_transforms(loader, what)?;
         self.held_out_content(loader, what)
     }
@@ -183,9 +183,9 @@ impl Trainer {
         if loader.settings().get("transforms").is_none_or(|transforms| transforms == "none") {
             return Ok(());
         }
-        let world = self.world();
+        let cluster = self.cluster();
         let reader = loader.clone().batch(PROBED).limit_batches(1).drop_last(false).threads(1);
-        let first = reader.stop_on(self.watch.stop.flag()).epoch(0).map(|mut batches| batches.next());
+        let first = reader.stop_on(self.monitor.stop.flag()).epoch(0).map(|mut batches| batches.next());
         let own = match first {
             Ok(Some(Ok(batch))) => {
                 let add = |hash: Fingerprint, (name, field): (&Arc<str>, &Field)| {
@@ -198,15 +198,15 @@ impl Trainer {
             // The run was asked to stop, or a sample is bad, which the fit itself says.
             Ok(_) | Err(_) => Vec::new(),
         };
-        let records = world.gather("what transforms give", &own)?;
+        let records = cluster.gather("what transforms give", &own)?;
         let mut known: Option<(usize, &Vec<u8>)> = None;
         for (rank, record) in records.iter().filter(|(_, record)| !record.is_empty()) {
             match known {
                 Some((first, other)) if other != record => {
                     let [own, other] = [record, other].map(|hash| crate::identity::part::hex(hash));
                     let part = format!("the hash of the first transformed samples of the {what} data");
-                    let text = format!("{}: {part} {own}, rank {first}: {other}", world.name(*rank));
-                    return Err(WorldError::Differs(text).into());
+                    let text = format!("{}: {part} {own}, rank {first}: {other}", cluster.name(*rank));
+                    return Err(ClusterError::Differs(text).into());
                 }
                 Some(_) => {}
                 None => known = Some((*rank, record)),
@@ -229,38 +229,38 @@ impl Trainer {
     /// # Errors
     /// Two machines have other samples in a block; the error is the same on all ranks.
     pub(super) fn held_out_content(&mut self, loader: &Loader, what: &str) -> Result<(), Error> {
-        let (world, source) = (self.world().clone(), loader.shared_source());
+        let (cluster, source) = (self.cluster().clone(), loader.shared_source());
         let is_known = |known: &Weak<dyn Source>| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(&source));
         let hashed = self.known_data.compared.iter().any(|(known, _)| is_known(known));
         // A fit has compared its training data, which may be those that are evaluated.
         let trained = self.data_hash.job.as_ref().is_some_and(|job| job.is_of(&source));
         let trained = trained && !self.data_hash.pending && !self.data_hash.gave_up;
         if coverage_of(loader)? == Coverage::Hashed && !hashed && !trained {
-            let (place, ranks) = (world.place(), world.present().len());
+            let (place, ranks) = (cluster.place(), cluster.present().len());
             let which = move |block, blocks| is_hashed_by(place, ranks, block, blocks);
             let own = Hashing::start_some(source.clone(), which).and_then(|job| self.blocks_of(&job));
-            let records = world.gather("the hashes of data that are held out", &record_of(&own))?;
+            let records = cluster.gather("the hashes of data that are held out", &record_of(&own))?;
             let (mut all, mut unreadable) = (Vec::new(), None);
             for (rank, record) in &records {
                 match read(record) {
                     Some(Ok(blocks)) => all.push((*rank, blocks)),
                     // A machine was asked to stop, so all are.
                     Some(Err(why)) if why.is_empty() => {
-                        self.watch.stop.ask();
+                        self.monitor.stop.ask();
                         return Ok(());
                     }
                     Some(Err(why)) => unreadable = unreadable.or(Some((*rank, why))),
                     None => {
                         let what = format!("rank {rank} sent hashes that are none");
-                        return Err(WorldError::Link(what).into());
+                        return Err(ClusterError::Link(what).into());
                     }
                 }
             }
             if let Some((rank, why)) = unreadable {
                 let told = "the machines have not compared the content of the";
-                self.watch.note(&format!("warning: {told} {what} data: {}: {why}", world.name(rank)));
+                self.monitor.note(&format!("warning: {told} {what} data: {}: {why}", cluster.name(rank)));
             }
-            joined(&world, &all, &format!("the {what} data's"))?;
+            joined(&cluster, &all, &format!("the {what} data's"))?;
         }
         let gone = |(known, _): &(Weak<dyn Source>, String)| known.strong_count() == 0;
         self.known_data.compared.retain(|known| !gone(known));
@@ -273,7 +273,7 @@ impl Trainer {
         job.hurry();
         loop {
             match job.wait_blocks(WAIT)? {
-                None if self.watch.asked.is_asked() => return Ok(None),
+                None if self.monitor.asked.is_asked() => return Ok(None),
                 None => {}
                 found => return Ok(found),
             }

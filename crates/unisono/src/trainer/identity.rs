@@ -195,7 +195,7 @@ impl Trainer {
             Err(error) if self.data_hash.expected => return self.hash_again(error),
             Err(error) => {
                 let what = "the content of the data is not covered by the run's identity";
-                self.watch.note(&format!("warning: {what}: {error}"));
+                self.monitor.note(&format!("warning: {what}: {error}"));
                 DataContent::NotCovered
             }
         };
@@ -216,7 +216,7 @@ impl Trainer {
                 if self.data_hash.put_off {
                     job.hurry();
                 }
-                self.watch.note(&format!("warning: the data are hashed once more: {error}"));
+                self.monitor.note(&format!("warning: the data are hashed once more: {error}"));
                 self.data_hash.job = Some(job);
                 return Ok(());
             }
@@ -236,7 +236,7 @@ impl Trainer {
         if puts_off && !std::mem::replace(&mut hash.put_off, true) {
             hash.job.iter().for_each(Hashing::hurry);
             let step = hash.step;
-            self.watch.note(&format!(
+            self.monitor.note(&format!(
                 "note: the steps after step {step} are saved once the data are hashed and found to be those of the run; if the \
                  process is killed before that, these steps are lost"
             ));
@@ -282,11 +282,11 @@ impl Trainer {
     /// Waits for the data's hash until the run is asked to stop. Observers are told if that takes long.
     fn content_unless_stopped(&mut self) -> Result<(), Error> {
         let since = Instant::now();
-        while self.data_hash.pending && !self.watch.stop.is_asked() {
+        while self.data_hash.pending && !self.monitor.stop.is_asked() {
             self.content_within(WAIT)?;
             let is_long = self.data_hash.pending && since.elapsed() >= CHECKPOINT_WAITS;
             if is_long && !std::mem::replace(&mut self.data_hash.told_wait, true) {
-                self.watch.note("note: waiting until the data are hashed before the run is saved");
+                self.monitor.note("note: waiting until the data are hashed before the run is saved");
             }
         }
         Ok(())
@@ -308,7 +308,7 @@ impl Trainer {
     pub(super) fn note_unsaved(&mut self) {
         if !std::mem::replace(&mut self.data_hash.told_unsaved, true) {
             let step = self.data_hash.step;
-            self.watch.note(&format!(
+            self.monitor.note(&format!(
                 "warning: the steps after step {step} are not saved: it is not yet known whether the data are those of the run"
             ));
         }
@@ -324,7 +324,7 @@ impl Trainer {
             self.data_hash.problem = Some(problem);
             return self.data_hash.check();
         }
-        self.watch.note(&format!("warning: {problem}"));
+        self.monitor.note(&format!("warning: {problem}"));
         let identity = self.state.identity.sha256.clone();
         self.state.identity.set_data(found);
         let step = self.data_hash.step;

@@ -24,7 +24,7 @@ impl Trainer {
     /// Returns warnings about the model and the settings, such as idle replicas or a result that depends on
     /// the number of replicas.
     pub fn notes(&self) -> &[String] {
-        &self.watch.notes
+        &self.monitor.notes
     }
 
     /// Returns the compiled graph of a program, for inspection.
@@ -39,12 +39,12 @@ impl Trainer {
 
     /// Returns what each replica did so far.
     pub fn reports(&self) -> Vec<ReplicaReport> {
-        self.crew.replicas.reports()
+        self.replica_set.replicas.reports()
     }
 
     /// Returns what the input pipeline of the last [`Trainer::fit`] did, and what it waited for.
     pub fn input(&self) -> Option<&Seen> {
-        self.watch.input.as_ref()
+        self.monitor.input.as_ref()
     }
 
     /// Returns where the time of each replica went, and whether the input kept up.
@@ -53,24 +53,24 @@ impl Trainer {
         let shards_at_once = memory.limited_by.is_some().then(|| memory.how());
         let scaling = self.state.loss_scale.clone();
         let audits = Some(self.audits()).filter(|audits| audits.passed > 0 && audits.interval > 0);
-        let machines = self.watch.machines.clone();
+        let machines = self.monitor.machines.clone();
         Report {
             scaling,
             audits,
             witness: self.witness().cloned(),
             machines,
-            rank: self.world().rank(),
+            rank: self.cluster().rank(),
             shards_at_once,
-            ..Report::new(self.reports(), self.watch.input.clone())
+            ..Report::new(self.reports(), self.monitor.input.clone())
         }
     }
 
     /// Returns the results of the audits of training steps: how many passed, how often there is one, and how
     /// long they took.
     pub fn audits(&self) -> AuditReport {
-        let mut all = self.crew.replicas.audits(ProgramId::Train.index());
+        let mut all = self.replica_set.replicas.audits(ProgramId::Train.index());
         let numbers = self.plan.train_indices().into_iter().skip(1);
-        let others = numbers.map(|number| self.crew.replicas.audits(number));
+        let others = numbers.map(|number| self.replica_set.replicas.audits(number));
         for more in others.chain([self.plan.dropped]) {
             all.interval = if more.steps > all.steps { more.interval } else { all.interval };
             (all.steps, all.passed) = (all.steps + more.steps, all.passed + more.passed);
@@ -115,9 +115,9 @@ impl Trainer {
     /// Evaluations and predictions run to their end. [`Stop::reset`] on that machine lets the next fit
     /// continue.
     pub fn stop_on(&mut self, stop: &Stop) {
-        match self.world().is_alone() {
-            true => self.watch.stop = stop.clone(),
-            false => self.watch.asked = stop.clone(),
+        match self.cluster().is_alone() {
+            true => self.monitor.stop = stop.clone(),
+            false => self.monitor.asked = stop.clone(),
         }
     }
 
@@ -131,18 +131,18 @@ impl Trainer {
     /// then: write the trace to another file.
     pub fn write_trace(&mut self, path: &Path) -> Result<(), Error> {
         let written = self.write_trace_here(path);
-        self.together(written)?;
-        drop(self.crew.replicas.take_timeline());
+        self.agree(written)?;
+        drop(self.replica_set.replicas.take_timeline());
         Ok(())
     }
 
     fn write_trace_here(&self, path: &Path) -> Result<(), Error> {
-        let (world, replicas) = (self.world(), &self.crew.replicas);
-        let name = (!world.is_alone()).then(|| world.name(world.rank()));
-        let own = trace::events(world.rank(), name, &replicas.reports(), replicas.timeline());
-        let machines = world.gather("the trace", &own)?;
+        let (cluster, replicas) = (self.cluster(), &self.replica_set.replicas);
+        let name = (!cluster.is_alone()).then(|| cluster.name(cluster.rank()));
+        let own = trace::events(cluster.rank(), name, &replicas.reports(), replicas.timeline());
+        let machines = cluster.gather("the trace", &own)?;
         let machines: Vec<Vec<u8>> = machines.into_iter().map(|(_, events)| events).collect();
-        if !world.is_first() {
+        if !cluster.is_first() {
             return Ok(());
         }
         trace::write(path, &machines).map_err(|source| Error::Trace { path: path.into(), source })

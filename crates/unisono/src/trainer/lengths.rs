@@ -39,8 +39,8 @@ impl Trainer {
             return Err(self.plan.fields.cannot_be(&fields, &problem));
         }
         fields.ids.clone_from(&programs.ids);
-        let first = self.crew.replicas.add_programs(programs.all())?;
-        self.watch.note(&format!("note: compiled for {}", differing(&self.plan.fields, &fields)));
+        let first = self.replica_set.replicas.add_programs(programs.all())?;
+        self.monitor.note(&format!("note: compiled for {}", differing(&self.plan.fields, &fields)));
         self.plan.lengths.push(OfLength { programs, fields, first });
         if self.plan.lengths.len() > self.plan.most_lengths { self.drop_a_length() } else { Ok(()) }
     }
@@ -53,8 +53,9 @@ impl Trainer {
         let what = differing(&self.plan.fields, &oldest.fields);
         let phases = self.plan.parts.phases.len().max(1);
         let steps = (0..phases).map(|phase| first + Programs::number_in(phase));
-        let reports: Vec<AuditReport> = steps.map(|number| self.crew.replicas.audits(number)).collect();
-        self.crew.replicas.forget_programs(first..first + count)?;
+        let reports: Vec<AuditReport> =
+            steps.map(|number| self.replica_set.replicas.audits(number)).collect();
+        self.replica_set.replicas.forget_programs(first..first + count)?;
         let dropped = &mut self.plan.dropped;
         for report in reports {
             (dropped.steps, dropped.passed) = (dropped.steps + report.steps, dropped.passed + report.passed);
@@ -62,7 +63,7 @@ impl Trainer {
             dropped.auditing += report.auditing;
         }
         self.plan.lengths.remove(0);
-        self.watch.note(&format!(
+        self.monitor.note(&format!(
             "note: programs for {} lengths are kept, and those for {what} were dropped: pad to fewer lengths, or raise \
              Builder::lengths",
             self.plan.most_lengths

@@ -59,7 +59,7 @@ impl Trainer {
         read: impl FnOnce(&BTreeMap<String, Info>) -> unisono_checkpoint::Result<(Tensors, LoadReport)>,
     ) -> Result<(Tensors, LoadReport), Error> {
         // What the optimizer keeps would stay that of the step that went wrong.
-        self.crew.check_state()?;
+        self.replica_set.check_state()?;
         self.check_trust()?;
         let own = self.plan.programs.states_of(&[StateKind::Parameter, StateKind::Statistic]);
         let states = self.plan.programs.train().states();
@@ -72,29 +72,29 @@ impl Trainer {
         self.state_was_written();
         for index in own {
             if let Some(tensor) = tensors.get(&self.plan.programs.train().states()[index].name) {
-                let written = self.crew.replicas.write_state(index, tensor.bytes());
-                self.heard(written)?;
+                let written = self.replica_set.replicas.write_state(index, tensor.bytes());
+                self.check_result(written)?;
             }
         }
         self.set_averages(&tensors)?;
-        self.crew.compared = None;
+        self.replica_set.compared = None;
         Ok((tensors, report))
     }
 
     /// Returns the bytes of all tensors of the state.
     pub(super) fn read_states(&mut self) -> Result<Vec<Vec<u8>>, Error> {
         let all: Vec<usize> = (0..self.plan.programs.train().states().len()).collect();
-        let tensors = self.crew.replicas.read_states(&all, Vec::new());
-        self.heard(tensors)
+        let tensors = self.replica_set.replicas.read_states(&all, Vec::new());
+        self.check_result(tensors)
     }
 
     /// Writes tensors of the state to all replicas, from the first on.
     pub(super) fn write_states(&mut self, tensors: &[Vec<u8>]) -> Result<(), Error> {
         self.state_was_written();
         for (index, tensor) in tensors.iter().enumerate() {
-            let written = self.crew.replicas.write_state(index, tensor);
-            self.heard(written)?;
-            self.crew.compared = None;
+            let written = self.replica_set.replicas.write_state(index, tensor);
+            self.check_result(written)?;
+            self.replica_set.compared = None;
         }
         Ok(())
     }

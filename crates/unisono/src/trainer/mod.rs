@@ -3,23 +3,23 @@
 //! There is a file for each verb: `builder` has the settings and `build` builds a trainer of them, `fit`
 //! trains over epochs, `step` does one step, `evaluate` evaluates and predicts, `save` and `resume` are about
 //! checkpoints, `identity` about what makes a run this run, `load` and `export` about weights, `join` about
-//! replicas that come and go, `together` about several machines, `callback` and `control` about code that
+//! replicas that come and go, `agree` about several machines, `callback` and `control` about code that
 //! steers a run, `tell` about what observers hear, `trust` about the way back after a replica was wrong,
 //! `inspect` about what a user can ask, `averages` about moving averages of weights,
 //! `dry_run` about trying a run out.
 //!
-//! The others are parts of these: `start` and `crew` are about the replicas, `recipe` has more settings,
-//! `rows` and `data_together` share out batches and hashes of data among machines, `lengths` compiles for
-//! samples of another length, `tensors` has the tensors on the devices by name, `diagnose` finds where a
-//! number went bad.
+//! The others are parts of these: `start` and `replica_set` are about the replicas, `recipe` has more
+//! settings, `rows` and `agree_on_data` share out batches and hashes of data among machines, `lengths`
+//! compiles for samples of another length, `tensors` has the tensors on the devices by name, `diagnose`
+//! finds where a number went bad.
 
+mod agree;
+mod agree_on_data;
 mod averages;
 pub(crate) mod build;
 pub(crate) mod builder;
 pub(crate) mod callback;
 pub(crate) mod control;
-mod crew;
-mod data_together;
 mod diagnose;
 mod dry_run;
 pub(crate) mod evaluate;
@@ -31,27 +31,27 @@ mod inspect;
 mod join;
 mod lengths;
 mod load;
+mod notify;
 pub(crate) mod recipe;
+mod replica_set;
 pub(crate) mod resume;
 mod rows;
 mod save;
 mod start;
 mod step;
-mod tell;
 mod tensors;
-mod together;
 mod trust;
 pub(crate) mod witness;
 
 use crate::compile::plan::Plan;
-use crate::observe::watch::Watch;
+use crate::observe::monitor::Monitor;
 use crate::run::carries::Carries;
 use crate::run::state::RunState;
 use crate::saving::checkpoints::Checkpoints;
 use crate::trainer::callback::Callbacks;
-use crate::trainer::crew::Crew;
 use crate::trainer::held_out::KnownData;
 use crate::trainer::identity::DataHash;
+use crate::trainer::replica_set::ReplicaSet;
 use crate::trainer::trust::Trust;
 
 /// Trains a model on all replicas, evaluates it, predicts with it, and saves and resumes the run (Keras's
@@ -60,7 +60,7 @@ pub struct Trainer {
     /// What is trained, as it was compiled.
     plan: Plan,
     /// Who computes.
-    crew: Crew,
+    replica_set: ReplicaSet,
     /// Everything that a checkpoint saves beside the tensors on the devices.
     state: RunState,
     /// What samples carry from batch to batch in evaluation and prediction.
@@ -68,7 +68,7 @@ pub struct Trainer {
     /// Where the run is saved, if it is.
     saver: Option<Checkpoints>,
     /// Who watches.
-    watch: Watch,
+    monitor: Monitor,
     /// Who may change how the run goes on.
     callbacks: Callbacks,
     /// The hash of the data, which is computed beside the training.

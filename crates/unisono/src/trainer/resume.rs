@@ -56,7 +56,7 @@ impl Trainer {
         let Some(saver) = &self.saver else {
             return Err(Error::setting("resume", "no checkpoint directory is set"));
         };
-        saver.share_newest(self.world())?;
+        saver.share_newest(self.cluster())?;
         let Some(mut loaded) = saver.newest()? else { return Ok(None) };
         let run = SavedRun::load(&loaded.path, loaded.step, &loaded.contents)?;
         // The run has all tensors of the file. Those that remain are for the state's digest.
@@ -88,7 +88,7 @@ impl Trainer {
         let trusted = self.saver.as_ref().map_or(Ok(true), |saver| saver.is_trusted(step))?;
         self.trust = if trusted { Trust::Begins } else { Trust::Resumed };
         self.saver.iter_mut().for_each(|saver| saver.resumed(step, force));
-        self.watch.resumed(step);
+        self.monitor.resumed(step);
         let skipped = loaded.skipped.iter().map(ToString::to_string).collect();
         Ok(Some(Resumed { step, path: loaded.path, skipped, differs }))
     }
@@ -98,9 +98,9 @@ impl Trainer {
     /// # Errors
     /// The first difference that is not forced or cannot be.
     fn compare(&mut self, path: &Path, run: &SavedRun, force: bool) -> Result<Vec<String>, Error> {
-        self.state.classes = self.crew.saved_classes()?;
+        self.state.classes = self.replica_set.saved_classes()?;
         if run.classes().lacks_probe() {
-            self.watch.note(
+            self.monitor.note(
                 "note: the checkpoint names its adapters but not what a probe of them gave: they are compared by their names",
             );
         }
@@ -124,7 +124,7 @@ impl Trainer {
     fn go_on_as(&mut self, before: &RunIdentity, differs: &[String]) {
         if !before.is_known() {
             let what = "the checkpoint does not say what its run is: the model and the optimizer's settings are not compared";
-            self.watch.note(&format!("note: {what}"));
+            self.monitor.note(&format!("note: {what}"));
             self.diverge(None, [&[what.to_owned()], differs].concat());
         } else if !differs.is_empty() {
             self.diverge(before.sha256.clone(), differs.to_vec());
@@ -150,15 +150,15 @@ impl Trainer {
     /// Of the replicas.
     fn apply(&mut self, run: SavedRun, tensors: &[&Tensor]) -> Result<(), Error> {
         for (index, tensor) in tensors.iter().enumerate() {
-            let written = self.crew.replicas.write_state(index, tensor.bytes());
-            self.heard(written)?;
+            let written = self.replica_set.replicas.write_state(index, tensor.bytes());
+            self.check_result(written)?;
         }
-        self.crew.spoiled = None;
+        self.replica_set.spoiled = None;
         self.state.resume(run.state);
         // Data that were hashed for another run are compared anew with those of this one.
         self.data_hash = DataHash::default();
         // A step that is made again is compared again.
-        self.crew.compared = None;
+        self.replica_set.compared = None;
         self.observe()?;
         self.restore_callbacks()
     }
@@ -173,7 +173,7 @@ impl Trainer {
                 let differs = format!(
                     "the run was on data with fingerprint {before:016x}, and goes on with {found:016x}"
                 );
-                self.watch.note(&format!("warning: {differs}"));
+                self.monitor.note(&format!("warning: {differs}"));
                 self.diverge(self.state.identity.sha256.clone(), vec![differs]);
                 Ok(())
             }
@@ -200,7 +200,7 @@ impl Trainer {
             if !self.is_forced() {
                 return Err(Error::setting("data", problem));
             }
-            self.watch.note(&format!("warning: {problem}"));
+            self.monitor.note(&format!("warning: {problem}"));
             self.diverge(self.state.identity.sha256.clone(), vec![problem]);
         }
         self.state.loader.set(found);

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+use unisono_cluster::{ClusterError, Records};
 use unisono_data::{Batch, Loader};
 use unisono_graph::Program;
 use unisono_replica::{Feed, Held};
-use unisono_world::{Records, WorldError};
 
 use crate::compile::asked::Asked;
 use crate::compile::feed::{self, InputMemory};
@@ -18,10 +18,10 @@ use crate::{Error, Trainer};
 impl Trainer {
     /// Returns a loader that fetches this machine's part of each batch only, where there are others.
     pub(super) fn own_rows(&self, loader: Loader) -> Loader {
-        if self.world().is_alone() {
+        if self.cluster().is_alone() {
             return loader;
         }
-        let shares = self.crew.replicas.shares();
+        let shares = self.replica_set.replicas.shares();
         loader.fetch_only(move |samples| shares.rows(samples))
     }
 
@@ -66,12 +66,13 @@ impl Trainer {
     /// nothing has happened that an error would have to take back.
     ///
     /// # Errors
-    /// Samples of this machine's part that are not loaded cannot be fetched. Those of the world end the run.
+    /// Samples of this machine's part that are not loaded cannot be fetched. Those of the cluster end the
+    /// run.
     pub(super) fn gather_weights(&self, batch: &Batch) -> Result<Option<Vec<f32>>, Error> {
         let (Some(own), Some(part)) = (self.loaded_weights(batch), &batch.part) else { return Ok(None) };
         loop {
             // Machines may have loaded their parts before and after a change of the cuts.
-            let rows = self.crew.replicas.shares().rows(batch.len());
+            let rows = self.replica_set.replicas.shares().rows(batch.len());
             let (loaded, fetched) = (part.rows(), part.fetch_unless_loaded(&rows)?);
             let (from, values) = match &fetched {
                 Some(fetched) => (rows.start, weights(fetched).unwrap_or_default()),
@@ -80,7 +81,7 @@ impl Trainer {
             let first = rows.start.saturating_sub(from);
             let values = values.get(first..first + rows.len()).unwrap_or_default();
             let record = [&(rows.start as u64).to_le_bytes(), bytemuck::cast_slice(values)].concat();
-            let all = joined(self.world().gather("the weights of samples", &record)?, batch.len())?;
+            let all = joined(self.cluster().gather("the weights of samples", &record)?, batch.len())?;
             // A machine whose rows are missing was lost: the others have them now.
             if all.is_some() {
                 return Ok(all);
@@ -106,10 +107,10 @@ fn weights(batch: &Batch) -> Option<&[f32]> {
 
 /// Joins the weights of all machines. Returns none if those of a sample are missing: machines that see
 /// another cut than others may bring some twice.
-fn joined(records: Records, samples: usize) -> Result<Option<Vec<f32>>, WorldError> {
+fn joined(records: Records, samples: usize) -> Result<Option<Vec<f32>>, ClusterError> {
     let mut all = vec![None; samples];
     for (rank, record) in records {
-        let wrong = || WorldError::Link(format!("rank {rank} sent weights that are none"));
+        let wrong = || ClusterError::Link(format!("rank {rank} sent weights that are none"));
         let (first, values) = record.split_first_chunk().ok_or_else(wrong)?;
         let (first, values) = (u64::from_le_bytes(*first) as usize, values.as_chunks::<4>().0);
         let end = first.checked_add(values.len()).ok_or_else(wrong)?;

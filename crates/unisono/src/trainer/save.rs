@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use unisono_checkpoint::{Contents, Export, Plan, Tensor, Tensors};
+use unisono_cluster::{pack, unpack};
 use unisono_graph::StateKind;
-use unisono_world::{pack, unpack};
 
 use crate::observe::events;
 use crate::saving::checkpoints::Checkpoints;
@@ -34,13 +34,13 @@ impl Trainer {
     /// name, such as `/`. The metric of [`Saving::keep_best`] does not exist. An adapter cannot be probed.
     pub fn save_to(&mut self, mut saving: Saving) -> Result<(), Error> {
         let note = saving.settle(&self.plan.parts.objective().metrics)?;
-        note.iter().for_each(|note| self.watch.note(note));
+        note.iter().for_each(|note| self.monitor.note(note));
         // Checkpoints name the classes. Probing now delays no step.
-        self.crew.classes.probed()?;
+        self.replica_set.classes.probed()?;
         // The directory may be the one that is open. Observers are told what became of the saves to it.
         self.durable();
         self.saver = None;
-        self.saver = Some(Checkpoints::open(saving, self.world())?);
+        self.saver = Some(Checkpoints::open(saving, self.cluster())?);
         Ok(())
     }
 
@@ -60,7 +60,7 @@ impl Trainer {
         // Machines may have to read together: what may fail on one of them comes behind.
         let mut contents = self.tensors_on_devices(spare)?;
         self.content_for_checkpoint()?;
-        self.state.classes = self.crew.saved_classes()?;
+        self.state.classes = self.replica_set.saved_classes()?;
         self.state.save(&mut contents)?;
         Ok(contents)
     }
@@ -103,7 +103,7 @@ impl Trainer {
         self.save_behind()?;
         let step = self.steps();
         let Some(saver) = &mut self.saver else { return Ok(None) };
-        saver.finish_step(step, &mut self.watch)
+        saver.finish_step(step, &mut self.monitor)
     }
 
     /// Writes the final model into the checkpoint directory, as [`Trainer::export`] does:
@@ -115,19 +115,19 @@ impl Trainer {
     pub fn save_model(&mut self) -> Result<Option<PathBuf>, Error> {
         let saved = self.save_model_here();
         // Whoever has nothing to write waits for those who do.
-        self.together(saved)
+        self.agree(saved)
     }
 
     fn save_model_here(&mut self) -> Result<Option<PathBuf>, Error> {
-        if !self.world().is_alone() {
+        if !self.cluster().is_alone() {
             self.check_before_leaving()?;
         }
         if self.saver.is_none() {
             return Ok(None);
         }
-        let is_writer = writes(self.world());
+        let is_writer = writes(self.cluster());
         // What others write they may have to read together with this machine.
-        if !is_writer && !self.crew.replicas.reads_together() {
+        if !is_writer && !self.replica_set.replicas.reads_together() {
             return Ok(None);
         }
         let (model, description) = self.described()?;
@@ -145,13 +145,13 @@ impl Trainer {
     pub(super) fn save_when_due(&mut self) -> Result<bool, Error> {
         let is_asked = std::mem::take(&mut self.callbacks.save);
         // On several machines this agrees on the stop, too.
-        let is_alone = self.world().is_alone();
-        let mut stop = is_alone && self.watch.stop.is_asked();
+        let is_alone = self.cluster().is_alone();
+        let mut stop = is_alone && self.monitor.stop.is_asked();
         if stop {
             self.note_stop();
         }
         self.hand_over_when_due(false, is_asked)?;
-        if !is_alone && self.watch.stop.is_asked() {
+        if !is_alone && self.monitor.stop.is_asked() {
             stop = true;
             self.note_stop();
         }
@@ -166,7 +166,7 @@ impl Trainer {
         self.hand_over_when_due(true, false)?;
         let step = self.steps();
         let finished = match &mut self.saver {
-            Some(saver) => saver.finish_step(step, &mut self.watch).map(drop),
+            Some(saver) => saver.finish_step(step, &mut self.monitor).map(drop),
             None => Ok(()),
         };
         self.agree_on_saving(false, finished).map(drop)
@@ -198,7 +198,7 @@ impl Trainer {
             }
             result => result,
         };
-        match self.world().is_alone() {
+        match self.cluster().is_alone() {
             true => saved,
             false => self.agree_on_saving(false, saved).map(drop),
         }
@@ -215,19 +215,19 @@ impl Trainer {
         let step = self.steps();
         let Some(saver) = &mut self.saver else { return Ok(false) };
         let reports = saver.saver.poll()?;
-        saver.tell(reports, &mut self.watch);
+        saver.notify(reports, &mut self.monitor);
         if end && self.lacks_identity(step) {
             // The last checkpoint says what its run is, so the step is saved again.
             self.saver.iter_mut().for_each(|saver| saver.epoch_ended(step));
         }
         let is_due = |saver: &Checkpoints| saver.are_due(step, &self.state.history, end || is_asked);
-        Ok(writes(self.world()) && self.saver.as_ref().is_some_and(is_due))
+        Ok(writes(self.cluster()) && self.saver.as_ref().is_some_and(is_due))
     }
 
     /// Tells observers that the run was asked to stop.
     pub(super) fn note_stop(&mut self) {
         let step = self.steps();
-        self.watch.note(&format!("asked to stop: step {step} is the last"));
+        self.monitor.note(&format!("asked to stop: step {step} is the last"));
     }
 
     /// Waits until all saves are durable or have failed. Observers are told the result of each save.
@@ -237,7 +237,7 @@ impl Trainer {
     pub fn finish_saves(&mut self) -> Result<(), Error> {
         if let Some(saver) = &mut self.saver {
             let reports = saver.saver.flush()?;
-            saver.tell(reports, &mut self.watch);
+            saver.notify(reports, &mut self.monitor);
         }
         Ok(())
     }
@@ -254,7 +254,7 @@ impl Trainer {
     /// Saves as [`Trainer::save_behind`] does. If it is this step `itself` that is to be saved, no later
     /// one takes its place on a slow disk.
     fn save_step(&mut self, itself: bool) -> Result<(), Error> {
-        let Some(saver) = self.saver.as_ref().filter(|_| writes(self.world())) else {
+        let Some(saver) = self.saver.as_ref().filter(|_| writes(self.cluster())) else {
             // What other machines save is what all have.
             return self.help_to_save();
         };
@@ -270,10 +270,10 @@ impl Trainer {
 
     /// Does this machine's part of a save that other machines write.
     fn help_to_save(&mut self) -> Result<(), Error> {
-        if !self.world().is_alone() {
+        if !self.cluster().is_alone() {
             self.check_before_leaving()?;
         }
-        if self.crew.replicas.reads_together() {
+        if self.replica_set.replicas.reads_together() {
             self.tensors_of(&[StateKind::Optimizer])?;
         }
         Ok(())
@@ -285,7 +285,7 @@ impl Trainer {
     /// After a fit this is the last step. There is one exception: a resumed run that was asked to stop before
     /// it was known whether its data are those of the run.
     pub fn saved_step(&self) -> Option<u64> {
-        self.saver.as_ref().filter(|_| writes(self.world())).and_then(Checkpoints::durable)
+        self.saver.as_ref().filter(|_| writes(self.cluster())).and_then(Checkpoints::durable)
     }
 
     /// Returns the step and the directory of the best checkpoint by [`Saving::keep_best`]. `None` if
@@ -307,14 +307,14 @@ impl Trainer {
     /// There is no such checkpoint, or it cannot be read or is damaged. Nothing has changed then.
     pub fn load_best(&mut self) -> Result<u64, Error> {
         let loaded = self.load_best_here();
-        self.together(loaded)
+        self.agree(loaded)
     }
 
     fn load_best_here(&mut self) -> Result<u64, Error> {
         let none = || Error::setting("best", "no checkpoint was kept as the best: see Saving::keep_best");
         let saver = self.saver.as_ref().ok_or_else(none)?;
         let own = saver.best()?;
-        let (step, weights) = match self.world().is_alone() {
+        let (step, weights) = match self.cluster().is_alone() {
             true => {
                 let (step, path) = own.ok_or_else(none)?;
                 (step, saver.load(&path)?.model)
@@ -327,22 +327,22 @@ impl Trainer {
 
     /// Gives all ranks the step and the weights of the best checkpoint that any of them has.
     fn best_of_all(&self, own: Option<(u64, PathBuf)>) -> Result<Option<(u64, Tensors)>, Error> {
-        let (world, Some(saver)) = (self.world(), &self.saver) else { return Ok(None) };
+        let (cluster, Some(saver)) = (self.cluster(), &self.saver) else { return Ok(None) };
         let step = own.as_ref().map(|(step, _)| step.to_le_bytes());
-        let records = world.gather("the best checkpoints", step.as_ref().map_or(&[], |step| &step[..]))?;
+        let records = cluster.gather("the best checkpoints", step.as_ref().map_or(&[], |step| &step[..]))?;
         let step_of = |record: &[u8]| record.try_into().ok().map(u64::from_le_bytes);
         let steps = records.iter().filter_map(|(_, record)| step_of(record));
         let Some(best) = saver.best_of(steps, &self.state.history) else { return Ok(None) };
         let holder = records.iter().find(|(_, record)| step_of(record) == Some(best));
         let holder = holder.map_or(0, |(rank, _)| *rank);
         let read = match &own {
-            Some((_, path)) if holder == world.rank() => saver.load(path).map(|contents| contents.model),
+            Some((_, path)) if holder == cluster.rank() => saver.load(path).map(|contents| contents.model),
             _ => Ok(Tensors::default()),
         };
-        let read = all_or_none(world, read.map_err(std::io::Error::other), saver.dir())?;
+        let read = all_or_none(cluster, read.map_err(std::io::Error::other), saver.dir())?;
         let parts: Vec<&[u8]> =
             read.iter().flat_map(|(name, tensor)| [name.as_bytes(), tensor.bytes()]).collect();
-        let packed = hand_round(world, holder, pack(&parts))?;
+        let packed = hand_round(cluster, holder, pack(&parts))?;
         let states = self.plan.programs.train().states();
         let mut weights = Tensors::default();
         for [name, bytes] in unpack(&packed).unwrap_or_default().as_chunks::<2>().0 {

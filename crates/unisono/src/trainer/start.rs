@@ -6,9 +6,9 @@ use unisono_replica::{Assignment, Audits, Classes, ReplicaError, Replicas, can_r
 use crate::compile::memory::Budget;
 use crate::compile::programs::Programs;
 use crate::run::settings::RunSettings;
+use crate::trainer::agree::compare_ways;
 use crate::trainer::builder::Builder;
-use crate::trainer::crew::Crew;
-use crate::trainer::together::compare_ways;
+use crate::trainer::replica_set::ReplicaSet;
 use crate::{Error, MemoryEstimate};
 
 impl Builder {
@@ -17,17 +17,17 @@ impl Builder {
     ///
     /// # Errors
     /// A model that does not fit a device; an initializer that cannot work; of the replicas.
-    pub(super) fn crew(
+    pub(super) fn replica_set(
         &mut self,
         programs: &Programs,
         mut budget: Budget,
         settings: &RunSettings,
         mixed: bool,
         weights: &[usize],
-    ) -> Result<(Crew, MemoryEstimate), Error> {
-        if !self.world.is_alone() {
-            compare_ways(&self.world, &self.options, self.digest_every)?;
-            self.options.fault_scope = format!("rank-{}:{}", self.world.rank(), self.options.fault_scope);
+    ) -> Result<(ReplicaSet, MemoryEstimate), Error> {
+        if !self.cluster.is_alone() {
+            compare_ways(&self.cluster, &self.options, self.digest_every)?;
+            self.options.fault_scope = format!("rank-{}:{}", self.cluster.rank(), self.options.fault_scope);
         }
         self.options.audits = self.settled_audits()?;
         let (mut replicas, mut memory) = self.start(programs, &mut budget, settings, mixed, weights)?;
@@ -36,7 +36,7 @@ impl Builder {
         if !is_audited {
             memory.audits = 0;
         }
-        let crew = Crew {
+        let replica_set = ReplicaSet {
             replicas,
             classes: Classes::new(budget.adapters),
             mixed,
@@ -47,7 +47,7 @@ impl Builder {
             spoiled: None,
             pending: None,
         };
-        Ok((crew, memory))
+        Ok((replica_set, memory))
     }
 
     /// Starts the replicas, with fewer shards at once where a driver has no memory for more. Returns them and
@@ -70,8 +70,9 @@ impl Builder {
         loop {
             let (memory, shards_at_once, largest) = largest_step(programs, budget, global_batch)?;
             let options = options.clone().with(|o| o.shards_at_once = shards_at_once);
-            let (world, weights) = (self.world.clone(), weights.to_vec());
-            let mut replicas = Replicas::start_in(world, weights, &budget.adapters, programs.all(), options)?;
+            let (cluster, weights) = (self.cluster.clone(), weights.to_vec());
+            let mut replicas =
+                Replicas::start_in(cluster, weights, &budget.adapters, programs.all(), options)?;
             let numbers = (0..programs.trains().count()).map(Programs::number_in);
             let prepared =
                 numbers.into_iter().try_for_each(|number| replicas.prepare(number, &[global_batch]));

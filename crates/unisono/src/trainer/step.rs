@@ -53,7 +53,7 @@ impl Trainer {
     /// a checkpoint. [`Error::RolledBack`]: replicas were wrong, and the trainer is back at an earlier step.
     #[doc(alias = "train_on_batch")]
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
-        self.watch.check()?;
+        self.monitor.check()?;
         let step = self.step_inner(batch, None, batch.after)?;
         self.identify_own_loop();
         if batch.after.epoch > batch.epoch {
@@ -80,7 +80,7 @@ impl Trainer {
         let phase = self.phase_for(batch.epoch)?;
         let number = phase.unwrap_or(0);
         let learning_rate = self.plan.parts.optimizer_of(phase).learning_rate(self.optimizer_step(phase));
-        self.crew.check_state()?;
+        self.replica_set.check_state()?;
         self.compile_for(batch)?;
         self.check_batch(batch, names)?;
         let before = self.before_step(self.plan.train_index(batch, number))?;
@@ -91,14 +91,14 @@ impl Trainer {
         let traced = self.plan.programs_of(batch).train_in(number);
         let feed = self.with_rest(feed, traced, &carried, &scalars, (false, &Asked::default()));
         let program = self.plan.train_index(batch, number);
-        let begun = self.crew.replicas.begin(program, &feed);
-        let made = match self.heard(begun)? {
+        let begun = self.replica_set.replicas.begin(program, &feed);
+        let made = match self.check_result(begun)? {
             true => None,
             false => {
                 let _span = events::step_span(self.state.position.step);
                 let trained = self.plan.programs_of(batch).train_in(number).clone();
                 let verdict = &mut |outputs: &_| Reading::new(&trained, outputs).verdict();
-                Some(self.crew.replicas.step(program, &feed, verdict))
+                Some(self.replica_set.replicas.step(program, &feed, verdict))
             }
         };
         Ok(Started { phase, learning_rate, before, weights, made })
@@ -107,7 +107,7 @@ impl Trainer {
     /// Starts the step after one that is in flight. Returns `None`, and nothing has happened, if it has to
     /// wait for that one's end, or if something is wrong with it, which is found again when its turn comes.
     pub(super) fn start_ahead(&mut self, batch: &Batch, names: Names<'_>) -> Option<Started> {
-        let is_audited_later = !self.crew.is_audited || !self.trust.begins();
+        let is_audited_later = !self.replica_set.is_audited || !self.trust.begins();
         if !is_audited_later || !self.plan.is_compiled_for(batch) {
             return None;
         }
@@ -116,7 +116,7 @@ impl Trainer {
         let learning_rate = self.plan.parts.optimizer_of(None).learning_rate(step);
         let scalars = self.scalars(None, 1).ok()?;
         let feed = self.plan.feed_train(0, batch, &scalars, self.state.settings.seed).ok()?;
-        let begun = self.crew.replicas.begin(self.plan.train_index(batch, 0), &feed);
+        let begun = self.replica_set.replicas.begin(self.plan.train_index(batch, 0), &feed);
         begun.is_ok_and(|begun| begun).then_some(Started {
             phase: None,
             learning_rate,
@@ -131,14 +131,14 @@ impl Trainer {
     pub(super) fn may_overlap(&self, batch: &Batch) -> bool {
         let done = self.state.position.step + 1;
         let saves = self.saver.as_ref().is_some_and(|saver| saver.are_due(done, &self.state.history, false));
-        self.crew.replicas.in_flight() == 1
-            && self.crew.replicas.is_overlapping()
+        self.replica_set.replicas.in_flight() == 1
+            && self.replica_set.replicas.is_overlapping()
             && batch.after.epoch == batch.epoch
             && self.state.carries.is_empty()
             && self.state.loss_scale.is_none()
             && self.plan.parts.phases.is_empty()
             && !self.callbacks.await_steps()
-            && !self.crew.is_comparison_due(done)
+            && !self.replica_set.is_comparison_due(done)
             && !self.is_over()
             && !saves
             && !self.data_hash.puts_off()
@@ -156,9 +156,9 @@ impl Trainer {
         let number = phase.unwrap_or(0);
         let made = made.unwrap_or_else(|| {
             let _span = events::step_span(self.state.position.step);
-            self.crew.replicas.finish()
+            self.replica_set.replicas.finish()
         });
-        let (mut outcome, overflowed) = self.judged(batch, number, made, names)?;
+        let (mut outcome, overflowed) = self.decide_outcome(batch, number, made, names)?;
         if let Some(phase) = phase.and_then(|at| self.plan.parts.phases.get(at)) {
             self.state.phases.stepped(phase, batch.epoch, outcome.committed);
         }
@@ -167,7 +167,7 @@ impl Trainer {
         if let (Some(before), Some(audit)) = (before, outcome.audit.take()) {
             self.passed(before, audit);
         }
-        if self.crew.is_comparison_due(self.state.position.step) {
+        if self.replica_set.is_comparison_due(self.state.position.step) {
             self.check_replicas()?;
         }
         Ok(step)
@@ -230,7 +230,7 @@ impl Trainer {
     ///
     /// # Errors
     /// A number that is not finite, and that a smaller loss scale cannot help; an error of the replicas.
-    fn judged(
+    fn decide_outcome(
         &mut self,
         batch: &Batch,
         phase: usize,
@@ -238,7 +238,7 @@ impl Trainer {
         names: Names<'_>,
     ) -> Result<(Outcome, bool), Error> {
         let program = self.plan.programs_of(batch).train_in(phase).clone();
-        self.tell_left();
+        self.notify_left();
         let (outcome, overflowed) = match outcome {
             Ok(outcome) => (outcome, false),
             Err(ReplicaError::NotFinite { what, outputs, sum, .. }) => {
@@ -252,9 +252,9 @@ impl Trainer {
                 // What was handed over before is the newest that can be resumed.
                 self.durable();
                 let step = self.steps();
-                return Err(self.crew.spoil(step, tensor, more));
+                return Err(self.replica_set.spoil(step, tensor, more));
             }
-            Err(error) => return self.heard(Err(error)),
+            Err(error) => return self.check_result(Err(error)),
         };
         let reading = Reading::new(&program, &outcome.outputs);
         // A bad loss whose weight is 0 reaches no sum.
@@ -270,7 +270,7 @@ impl Trainer {
                 // What was handed over before is the newest that can be resumed.
                 self.durable();
                 let step = self.steps();
-                return Err(self.crew.spoil(step, what, 0));
+                return Err(self.replica_set.spoil(step, what, 0));
             }
             return Err(self.not_finite(batch, None, what, names));
         }
@@ -326,7 +326,7 @@ impl Trainer {
         };
         state.position.step += 1;
         state.position.data.position = after;
-        self.watch.panicked = self.watch.panicked.take().or(state.running.take_panic());
+        self.monitor.panicked = self.monitor.panicked.take().or(state.running.take_panic());
         step
     }
 }

@@ -10,8 +10,8 @@ impl Trainer {
     /// Returns the values of a state by its index.
     pub(super) fn values(&mut self, index: usize) -> Result<Vec<f32>, Error> {
         self.check_before_leaving()?;
-        let bytes = self.crew.replicas.read_state(index);
-        let bytes = self.heard(bytes)?;
+        let bytes = self.replica_set.replicas.read_state(index);
+        let bytes = self.check_result(bytes)?;
         Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
     }
 
@@ -42,8 +42,8 @@ impl Trainer {
             return Err(Error::setting("tensor", problem));
         }
         let bytes: Vec<u8> = bytemuck::cast_slice(values).to_vec();
-        let written = self.crew.replicas.write_state(index, &bytes);
-        self.heard(written)?;
+        let written = self.replica_set.replicas.write_state(index, &bytes);
+        self.check_result(written)?;
         let Info { dtype, shape } = info(&self.plan.programs.train().states()[index].ty);
         let set = Tensors::from([(name.to_owned(), Tensor::new(dtype, shape, bytes)?)]);
         self.state.identity.load(self.steps(), unisono_checkpoint::state_sha256(&[("tensor", &set)], &[]));
@@ -67,14 +67,14 @@ impl Trainer {
 
     /// Does [`Trainer::tensors_of`] in the memory of tensors that were read before.
     pub(super) fn tensors_into(&mut self, kinds: &[StateKind], mut spare: Tensors) -> Result<Tensors, Error> {
-        self.crew.check_state()?;
+        self.replica_set.check_state()?;
         let indices = self.plan.programs.states_of(kinds);
         let states = self.plan.programs.train().states();
         let memory = |&index: &usize| spare.remove(&states[index].name).map(Tensor::into_bytes);
         let memory = indices.iter().map(memory).map(Option::unwrap_or_default).collect();
         // Training waits for this, so the bytes are kept as they come off the devices, without another copy.
-        let all = self.crew.replicas.read_states(&indices, memory);
-        let all = self.heard(all)?;
+        let all = self.replica_set.replicas.read_states(&indices, memory);
+        let all = self.check_result(all)?;
         let states = self.plan.programs.train().states();
         let named = indices.iter().zip(all).map(|(&index, bytes)| {
             let Info { dtype, shape } = info(&states[index].ty);

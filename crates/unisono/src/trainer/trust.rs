@@ -61,7 +61,7 @@ impl Trainer {
     /// Notes that the state was set from outside: trust begins anew.
     pub(super) fn state_was_set(&mut self) {
         self.trust = Trust::Begins;
-        self.crew.compared = None;
+        self.replica_set.compared = None;
         self.forget_witnessed();
     }
 
@@ -80,7 +80,7 @@ impl Trainer {
     /// [`Error::Untrusted`], [`Error::RolledBack`].
     pub(super) fn check_before_leaving(&mut self) -> Result<(), Error> {
         self.check_trust()?;
-        if self.crew.is_unchecked(self.state.position.step) {
+        if self.replica_set.is_unchecked(self.state.position.step) {
             self.check_replicas()?;
         }
         Ok(())
@@ -90,7 +90,7 @@ impl Trainer {
     /// is audited.
     pub(super) fn before_step(&mut self, program: usize) -> Result<Option<RunState>, Error> {
         self.check_trust()?;
-        if !self.crew.is_audited {
+        if !self.replica_set.is_audited {
             return Ok(None);
         }
         self.hear_witness(false)?;
@@ -104,7 +104,7 @@ impl Trainer {
             let state = self.state.clone();
             self.trust = Trust::State(Box::new(Trusted { until: self.steps(), state, tensors }));
         }
-        let due = self.crew.replicas.is_audit_due(program);
+        let due = self.replica_set.replicas.is_audit_due(program);
         Ok(due.then(|| self.state.clone()))
     }
 
@@ -136,7 +136,9 @@ impl Trainer {
         self.hear_witness(true)?;
         let step = self.steps();
         let is_confirmed = |trusted: &Trusted| trusted.until == step;
-        if !self.crew.is_audited || matches!(&self.trust, Trust::State(trusted) if is_confirmed(trusted)) {
+        if !self.replica_set.is_audited
+            || matches!(&self.trust, Trust::State(trusted) if is_confirmed(trusted))
+        {
             return Ok(());
         }
         self.check_replicas()?;
@@ -148,20 +150,20 @@ impl Trainer {
         let feed = self.plan.feed_train(number, &batch, &scalars, self.state.settings.seed)?;
         let program = self.plan.train_index(&batch, number);
         // The audit and what is trusted afterwards share these bytes.
-        self.crew.replicas.audit_next_from(program, Arc::clone(&tensors));
+        self.replica_set.replicas.audit_next_from(program, Arc::clone(&tensors));
         let trained = self.plan.programs_of(&batch).train_in(number).clone();
         let verdict = &mut |outputs: &_| Reading::new(&trained, outputs).verdict();
-        let made = self.crew.replicas.step(program, &feed, verdict);
+        let made = self.replica_set.replicas.step(program, &feed, verdict);
         self.write_states(&tensors)?;
         if matches!(made, Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. })) {
             return Ok(());
         }
-        let made = self.heard(made)?;
+        let made = self.check_result(made)?;
         self.check_replicas()?;
         // An audit may have been put off, or the step skipped: then nothing vouches for the state.
         let witnessed = match made.audit.as_ref().map(|audit| audit.witnessed) {
             Some(Some(_)) => self.hear_witness(true)?,
-            passed => passed.is_some() && !self.crew.replicas.has_witness(),
+            passed => passed.is_some() && !self.replica_set.replicas.has_witness(),
         };
         if witnessed {
             let state = self.state.clone();
@@ -185,8 +187,8 @@ impl Trainer {
             Ok(may_go_on) => {
                 let step = self.steps();
                 if may_go_on && !lasting {
-                    self.watch.note(&format!("{why}; the run goes back to step {step}, which is trusted"));
-                    self.watch.rolled_back(step);
+                    self.monitor.note(&format!("{why}; the run goes back to step {step}, which is trusted"));
+                    self.monitor.rolled_back(step);
                     return Error::RolledBack { why, step };
                 }
                 Error::Refused { why, step }
@@ -203,14 +205,14 @@ impl Trainer {
     /// was wrong. Returns whether the steps may be made again: with the same replicas they may once.
     fn restore(&mut self, nobody: bool) -> Result<bool, String> {
         // The others would wait for this machine, and keep the checkpoints that it sets aside.
-        if !self.world().is_alone() {
+        if !self.cluster().is_alone() {
             return Err("a run on several machines does not go back by itself: resume it".into());
         }
         let trusted = match std::mem::take(&mut self.trust) {
             Trust::State(trusted) => *trusted,
             Trust::Resumed => self.trusted_on_disk()?,
             Trust::Lost(why) => return Err(why),
-            Trust::Begins | Trust::New if !self.crew.is_audited => {
+            Trust::Begins | Trust::New if !self.replica_set.is_audited => {
                 return Err("without audits there is no state to go back to: resume from a checkpoint".into());
             }
             Trust::Begins | Trust::New => return Err("there is no state to go back to".into()),
@@ -224,13 +226,13 @@ impl Trainer {
         match &trusted.tensors {
             Some(tensors) => {
                 for (index, tensor) in tensors.iter().enumerate() {
-                    let written = self.crew.replicas.write_state(index, tensor);
+                    let written = self.replica_set.replicas.write_state(index, tensor);
                     written.map_err(|error| error.to_string())?;
                 }
             }
             None => {
                 let (programs, seed) = (&self.plan.programs, self.state.settings.seed);
-                let written = write_start_values(programs, &mut self.crew.replicas, seed);
+                let written = write_start_values(programs, &mut self.replica_set.replicas, seed);
                 written.map_err(|error| error.to_string())?;
             }
         }
@@ -238,7 +240,7 @@ impl Trainer {
         state.identity.clone_from(&self.state.identity);
         self.state = state;
         self.using.reset();
-        (self.crew.compared, self.crew.spoiled) = (None, None);
+        (self.replica_set.compared, self.replica_set.spoiled) = (None, None);
         self.observe().map_err(|error| error.to_string())?;
         self.restore_callbacks().map_err(|error| error.to_string())?;
         self.trust = Trust::State(Box::new(trusted));
@@ -249,7 +251,7 @@ impl Trainer {
                 Ok(aside) if aside.is_empty() => {}
                 Ok(aside) => {
                     let names: Vec<String> = aside.iter().map(|path| path.display().to_string()).collect();
-                    self.watch
+                    self.monitor
                         .note(&format!("checkpoints that may be wrong are set aside: {}", names.join(", ")));
                 }
                 Err(error) => {
@@ -284,7 +286,7 @@ impl Trainer {
             });
         };
         for broken in broken {
-            self.watch.note(&format!("warning: passed over a trusted checkpoint: {broken}"));
+            self.monitor.note(&format!("warning: passed over a trusted checkpoint: {broken}"));
         }
         let run = SavedRun::load(&path, step, &contents).map_err(|error| error.to_string())?;
         let differences = self.state.differences(&run.state).into_iter().map(|difference| difference.problem);

@@ -10,7 +10,7 @@ use unisono_replica::{Audited, WitnessReport, describe_classes, is_one_class};
 
 use crate::run::state::RunState;
 use crate::trainer::builder::Builder;
-use crate::trainer::crew::Crew;
+use crate::trainer::replica_set::ReplicaSet;
 use crate::{Error, Trainer};
 
 /// The share of the machine's cores that a witness takes beside GPUs, which do not need them.
@@ -52,11 +52,6 @@ impl Witness {
     /// The CPU, in the arithmetic of the run's adapters ([`Arithmetic`]).
     pub fn cpu() -> Self {
         Self { name: None, share: None }
-    }
-
-    /// The same as [`Witness::cpu`].
-    pub fn processor() -> Self {
-        Self::cpu()
     }
 
     /// The first adapter that `name` selects ([`unisono_gpu::select`]). It must give the same bits as the
@@ -130,19 +125,23 @@ impl Builder {
     ///
     /// # Errors
     /// It makes no sense, is of another numeric class, or does not open.
-    pub(super) fn start_witness(&self, crew: &mut Crew, chosen: &[Adapter]) -> Result<(), Error> {
+    pub(super) fn start_witness(
+        &self,
+        replica_set: &mut ReplicaSet,
+        chosen: &[Adapter],
+    ) -> Result<(), Error> {
         let Some(witness) = &self.witness else { return Ok(()) };
         let refused = |problem: &str| Err(Error::setting("witness", problem));
-        if !self.world.is_alone() {
+        if !self.cluster.is_alone() {
             return refused("a run on several machines takes none");
         }
-        if crew.mixed {
+        if replica_set.mixed {
             return refused("a run on several numeric classes takes none: its bits are those of the mixture");
         }
         if self.options.owners.is_some() {
             return refused("it compares whole states: leave shard_optimizer out");
         }
-        if !crew.is_audited {
+        if !replica_set.is_audited {
             return refused("it makes audited steps again, and the run audits none: see Builder::audits");
         }
         let takes_cores = chosen.iter().any(|adapter| adapter.kind == Kind::Cpu);
@@ -150,22 +149,22 @@ impl Builder {
         if !(share > 0.0 && share <= 1.0) {
             return refused("its share of the cores is above 0 and at most 1");
         }
-        Ok(crew.replicas.start_witness(&witness.adapter(chosen)?, share)?)
+        Ok(replica_set.replicas.start_witness(&witness.adapter(chosen)?, share)?)
     }
 }
 
 impl Trainer {
     /// Returns what is known about the run's witness, if it has one.
     pub fn witness(&self) -> Option<&WitnessReport> {
-        self.crew.replicas.witness()
+        self.replica_set.replicas.witness()
     }
 
     /// Takes the result of an audit that was passed, of the step that began with `state`: with a witness it
     /// is trusted when the witness agrees.
     pub(super) fn passed(&mut self, state: RunState, audit: Audited) {
         match audit.witnessed {
-            Some(number) => self.crew.pending = Some(Pending { number, state, audit }),
-            None if self.crew.replicas.has_witness() => {}
+            Some(number) => self.replica_set.pending = Some(Pending { number, state, audit }),
+            None if self.replica_set.replicas.has_witness() => {}
             None => self.confirm(state, audit),
         }
     }
@@ -175,17 +174,17 @@ impl Trainer {
     /// # Errors
     /// It does not: [`Error::RolledBack`], [`Error::Refused`] and what else [`Trainer::heard`] returns.
     pub(super) fn hear_witness(&mut self, wait: bool) -> Result<bool, Error> {
-        if !self.crew.replicas.has_witness() {
+        if !self.replica_set.replicas.has_witness() {
             return Ok(false);
         }
-        let heard = self.crew.replicas.hear_witness(wait);
-        let agreed = self.heard(heard)?;
+        let heard = self.replica_set.replicas.hear_witness(wait);
+        let agreed = self.check_result(heard)?;
         if let Some(why) = self.witness().and_then(|witness| witness.left.clone()) {
-            self.crew.pending = None;
-            self.watch.note(&format!("warning: the witness left; the run continues without it: {why}"));
+            self.replica_set.pending = None;
+            self.monitor.note(&format!("warning: the witness left; the run continues without it: {why}"));
         }
         let is_agreed = |pending: &mut Pending| agreed == Some(pending.number);
-        if let Some(Pending { state, audit, .. }) = self.crew.pending.take_if(is_agreed) {
+        if let Some(Pending { state, audit, .. }) = self.replica_set.pending.take_if(is_agreed) {
             self.confirm(state, audit);
         }
         Ok(agreed.is_some())
@@ -193,7 +192,7 @@ impl Trainer {
 
     /// Forgets the step that the witness makes: the run has another state.
     pub(super) fn forget_witnessed(&mut self) {
-        self.crew.pending = None;
-        self.crew.replicas.forget_witnessed();
+        self.replica_set.pending = None;
+        self.replica_set.replicas.forget_witnessed();
     }
 }

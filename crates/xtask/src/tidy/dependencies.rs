@@ -1,6 +1,6 @@
 //! Who may use whom (docs/ARCHITECTURE.md, "Who may use whom"): shaders, random <- graph <- gpu <- replica <-
-//! unisono; cpu <- gpu; graph <- world <- replica; world <- world-mpi <- unisono; random <- data <- unisono;
-//! checkpoint <- unisono <- models; random <- models. Nothing else.
+//! unisono; cpu <- gpu; graph <- cluster <- replica; cluster <- cluster-mpi <- unisono; random <- data <-
+//! unisono; checkpoint <- unisono <- models; random <- models. Nothing else.
 
 /// Each library of this repository, with the libraries of this repository that it may depend on.
 const MAY_USE: [(&str, &[&str]); 12] = [
@@ -12,11 +12,11 @@ const MAY_USE: [(&str, &[&str]); 12] = [
     ("unisono-graph", &["unisono-random", "unisono-shaders"]),
     ("unisono-models", &["unisono", "unisono-random"]),
     ("unisono-gpu", &["unisono-cpu", "unisono-graph", "unisono-random", "unisono-shaders"]),
-    ("unisono-world", &["unisono-graph"]),
-    ("unisono-world-mpi", &["unisono-world"]),
+    ("unisono-cluster", &["unisono-graph"]),
+    ("unisono-cluster-mpi", &["unisono-cluster"]),
     (
         "unisono-replica",
-        &["unisono-gpu", "unisono-graph", "unisono-random", "unisono-shaders", "unisono-world"],
+        &["unisono-gpu", "unisono-graph", "unisono-random", "unisono-shaders", "unisono-cluster"],
     ),
     (
         "unisono",
@@ -28,8 +28,8 @@ const MAY_USE: [(&str, &[&str]); 12] = [
             "unisono-random",
             "unisono-replica",
             "unisono-shaders",
-            "unisono-world",
-            "unisono-world-mpi",
+            "unisono-cluster",
+            "unisono-cluster-mpi",
         ],
     ),
 ];

@@ -46,13 +46,16 @@ pub fn layer(case: &Case) -> Option<Recipe> {
 }
 
 /// Returns the recipe of a case whose attribute `layer` is a layer's description, with its tensors by name.
-/// The input `mask` is for layers that take one.
+/// The inputs `mask` and `context` are for layers that take them.
 fn described(case: &Case) -> Option<Recipe> {
     let description: Description = serde_json::from_value(case.attrs.get("layer")?.clone()).ok()?;
     let mode = if case.flag("training") { Mode::Train } else { Mode::Evaluate };
     let build = move |tape: &Tape, x: &Vars| {
         let (mut cx, input) = (Context::new(tape, mode), &x["x"]);
         let y = match (&description, x.get("mask")) {
+            (Description::TransformerBlock(layer), mask) if x.contains_key("context") => {
+                layer.decode(&mut cx, input, &x["context"], mask)
+            }
             (_, None) => description.clone().layer().forward(&mut cx, input),
             (Description::Lstm(layer), mask) => layer.masked(&mut cx, input, mask),
             (Description::Gru(layer), mask) => layer.masked(&mut cx, input, mask),
@@ -68,9 +71,9 @@ fn described(case: &Case) -> Option<Recipe> {
         vars.extend(cx.parameters().iter().map(|p| (p.name.clone(), p.var.clone())));
         vars
     };
-    let tensors = case.inputs.keys().filter(|role| !["x", "gy", "mask"].contains(&role.as_str()));
+    let tensors = case.inputs.keys().filter(|role| !["x", "gy", "mask", "context"].contains(&role.as_str()));
     let parameters = tensors.map(|name| (name.clone(), name.clone())).collect();
-    Some(Recipe { batched: &["x", "mask"], parameters, build: Box::new(build) })
+    Some(Recipe { batched: &["x", "mask", "context"], parameters, build: Box::new(build) })
 }
 
 /// The roles of a transformer block's parameters.

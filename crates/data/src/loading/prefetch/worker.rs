@@ -29,17 +29,17 @@ pub(super) struct Answer {
 }
 
 /// Runs a worker: takes tickets and makes batches until there are no more tickets or it is stopped.
-pub(super) fn work(crew: &Crew) {
+pub(super) fn work(shared: &Shared) {
     loop {
         let since = Instant::now();
-        let Ok(ticket) = crew.tickets.recv() else { return };
+        let Ok(ticket) = shared.tickets.recv() else { return };
         let Ticket { unit, known } = &ticket;
-        crew.meters.idle.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        shared.meters.idle.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
         // Stages catch their own panics and know the sample. This catches the others.
-        let spare = crew.spares.try_recv().unwrap_or_default();
-        let make = || crew.pipeline.batch(unit, &crew.specs, known, spare, &crew.meters, &crew.stop);
+        let spare = shared.spares.try_recv().unwrap_or_default();
+        let make = || shared.pipeline.batch(unit, &shared.specs, known, spare, &shared.meters, &shared.stop);
         let made = match catch_unwind(AssertUnwindSafe(make)) {
-            Ok(Some(made)) => made.map(|made| with_part(crew, *unit, made)),
+            Ok(Some(made)) => made.map(|made| with_part(shared, *unit, made)),
             Ok(None) => return,
             Err(panic) => Err(DataError::Panic {
                 sample: format!("epoch {}, positions from {}", unit.epoch, unit.first),
@@ -47,16 +47,16 @@ pub(super) fn work(crew: &Crew) {
                 message: panic_message(&*panic),
             }),
         };
-        if crew.answers.send(Answer { ticket, made }).is_err() {
+        if shared.answers.send(Answer { ticket, made }).is_err() {
             return;
         }
     }
 }
 
 /// Notes which rows of a batch were fetched, where these are not all, and how others are fetched.
-fn with_part(crew: &Crew, unit: Unit, mut made: Made) -> Made {
-    if crew.pipeline.fetches_part() {
-        let (pipeline, specs) = (Arc::clone(&crew.pipeline), Arc::clone(&crew.specs));
+fn with_part(shared: &Shared, unit: Unit, mut made: Made) -> Made {
+    if shared.pipeline.fetches_part() {
+        let (pipeline, specs) = (Arc::clone(&shared.pipeline), Arc::clone(&shared.specs));
         let fetch = move |rows| pipeline.batch_of_rows(&unit, rows, &specs);
         made.batch.part = Some(Part::new(made.rows.clone(), Arc::new(fetch)));
     }
@@ -65,7 +65,7 @@ fn with_part(crew: &Crew, unit: Unit, mut made: Made) -> Made {
 
 /// The state that every worker shares with the consumer.
 #[derive(Clone)]
-pub(super) struct Crew {
+pub(super) struct Shared {
     pub pipeline: Arc<Pipeline>,
     pub specs: Arc<StageSpecs>,
     pub meters: Arc<Meters>,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
-use super::beside::Kept;
+use super::pack_launches::Kept;
 use crate::codegen::{Binding, WORKGROUP};
 use crate::fuse::{Extent, Store};
 use crate::passes::halves;

@@ -5,17 +5,17 @@
 //! memory a buffer.
 
 mod attention;
-mod beside;
 mod emitter;
 mod joint;
 mod marks;
 mod memory;
+mod merge_launches;
+mod pack_launches;
 mod pointwise;
 mod product;
 mod row_sums;
 mod schedule;
 mod sums;
-mod together;
 mod trees;
 mod verdict;
 mod work;
@@ -129,7 +129,7 @@ impl Emitter<'_> {
         let is_full = |(bucket, sources): (&usize, &BTreeSet<NodeId>)| sources.is_empty().then_some(*bucket);
         let mut full: BTreeSet<usize> = open.iter().filter_map(is_full).collect();
         let mut joint = self.joint_maps(segment);
-        let mut together = self.together();
+        let mut together = self.merge_launches();
         for at in program.units_of(segment) {
             let (unit, kernels) = (&program.fusion.units[at], &program.kernels[at]);
             self.unit_work = &program.work[at];

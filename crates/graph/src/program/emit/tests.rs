@@ -1,4 +1,4 @@
-mod beside;
+mod pack_launches;
 mod transformer;
 
 use super::*;

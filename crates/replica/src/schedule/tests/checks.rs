@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use unisono_graph::tree;
 
-use super::world::Step;
+use super::simulation::Step;
 
 pub(super) type Checked<T> = Result<T, String>;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::super::*;
-use super::world::{Fate, Step as Wanted, World};
+use super::simulation::{Fate, Simulation, Step as Wanted};
 use super::{Draw, job, policy};
 
 /// The faster of two workers has memory for half of the shards. After it has answered so, it is assigned no
@@ -14,20 +14,20 @@ fn whoever_has_no_room_for_more_shards_goes_on_with_those_it_had() {
     for shards_at_once in [None, Some(4), Some(1)] {
         for few_at_once in [false, true] {
             let policy = Policy { shards_at_once, ..policy() };
-            let mut world = World::new(2, policy, Fate::default(), Draw(5));
-            world.speeds(&[(3e3, 0.0), (1e3, 0.0)]);
-            world.rooms(&[4, 8]);
+            let mut simulation = Simulation::new(2, policy, Fate::default(), Draw(5));
+            simulation.speeds(&[(3e3, 0.0), (1e3, 0.0)]);
+            simulation.rooms(&[4, 8]);
             let wanted = Wanted { job: Job { few_at_once, ..job(8, true) }, skip: false, not_finite: false };
-            (0..16).for_each(|_| assert!(world.step(&wanted).unwrap()));
+            (0..16).for_each(|_| assert!(simulation.step(&wanted).unwrap()));
             assert_eq!(
-                (world.lost, world.committed),
+                (simulation.lost, simulation.committed),
                 (0, 16),
                 "{shards_at_once:?}, few at once: {few_at_once}"
             );
             // The workers have memory for all shards together, but none has memory for all of them.
-            world.lose(1);
+            simulation.lose(1);
             assert_eq!(
-                world.step(&wanted),
+                simulation.step(&wanted),
                 Ok(few_at_once),
                 "{shards_at_once:?}, few at once: {few_at_once}"
             );
@@ -41,14 +41,14 @@ fn whoever_has_no_room_for_more_shards_goes_on_with_those_it_had() {
 fn whoever_has_no_room_for_shards_of_one_that_is_lost_runs_them_a_few_at_once() {
     for shards_at_once in [None, Some(6), Some(4)] {
         let policy = Policy { shards_at_once, ..policy() };
-        let mut world = World::new(2, policy, Fate::default(), Draw(5));
-        world.speeds(&[(3e3, 0.0), (1e3, 0.0)]);
-        world.rooms(&[8, 4]);
+        let mut simulation = Simulation::new(2, policy, Fate::default(), Draw(5));
+        simulation.speeds(&[(3e3, 0.0), (1e3, 0.0)]);
+        simulation.rooms(&[8, 4]);
         let wanted = Wanted { job: job(8, true), skip: false, not_finite: false };
-        (0..8).for_each(|_| assert!(world.step(&wanted).unwrap()));
-        world.fail(0);
-        assert_eq!((world.step(&wanted), world.lost), (Ok(true), 1), "{shards_at_once:?}");
-        assert_eq!((world.step(&wanted), world.lost), (Ok(true), 1), "{shards_at_once:?}");
+        (0..8).for_each(|_| assert!(simulation.step(&wanted).unwrap()));
+        simulation.fail(0);
+        assert_eq!((simulation.step(&wanted), simulation.lost), (Ok(true), 1), "{shards_at_once:?}");
+        assert_eq!((simulation.step(&wanted), simulation.lost), (Ok(true), 1), "{shards_at_once:?}");
     }
 }
 
@@ -56,15 +56,15 @@ fn whoever_has_no_room_for_shards_of_one_that_is_lost_runs_them_a_few_at_once() 
 /// When it has to run all shards, it runs as many at once as it did before.
 #[test]
 fn what_a_worker_could_not_load_in_an_audit_is_not_what_it_could_load() {
-    let mut world = World::new(2, policy(), Fate::default(), Draw(5));
-    world.speeds(&[(3e3, 0.0), (1e3, 0.0)]);
-    world.rooms(&[8, 4]);
+    let mut simulation = Simulation::new(2, policy(), Fate::default(), Draw(5));
+    simulation.speeds(&[(3e3, 0.0), (1e3, 0.0)]);
+    simulation.rooms(&[8, 4]);
     let wanted = Wanted { job: job(8, true), skip: false, not_finite: false };
-    (0..8).for_each(|_| assert!(world.step(&wanted).unwrap()));
+    (0..8).for_each(|_| assert!(simulation.step(&wanted).unwrap()));
     let audit = Job { roles: Roles::Rotated(1), ..job(8, true) };
-    assert_eq!(world.step(&Wanted { job: audit, ..wanted.clone() }), Ok(true));
-    world.lose(0);
-    assert_eq!((world.step(&wanted), world.lost), (Ok(true), 0));
+    assert_eq!(simulation.step(&Wanted { job: audit, ..wanted.clone() }), Ok(true));
+    simulation.lose(0);
+    assert_eq!((simulation.step(&wanted), simulation.lost), (Ok(true), 0));
 }
 
 /// An audit compares what two workers make of a shard, also where their memory allows no other the shards of

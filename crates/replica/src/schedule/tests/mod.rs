@@ -1,19 +1,19 @@
 //! The scheduler among simulated workers: any speeds, losses, joins, late and repeated answers, on a
 //! simulated clock.
 //!
-//! `world.rs` simulates the workers and the host, which check every order; the schedules are here, in
+//! `simulation.rs` simulates the workers and the host, which check every order; the schedules are here, in
 //! `memory.rs` those of workers with little memory, and in `plans.rs` those of workers that keep few plans.
 
 mod checks;
 mod memory;
 mod plans;
-mod world;
+mod simulation;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::*;
-use world::{Fate, Step as Wanted, World};
+use simulation::{Fate, Simulation, Step as Wanted};
 
 pub(super) use super::assign::SplitMix as Draw;
 
@@ -81,46 +81,46 @@ fn schedule(seed: u64) -> [usize; 4] {
         changes_pace: draw.below(2) * 100,
         short_of_memory: draw.below(2) * draw.below(500),
     };
-    let mut world = World::new(workers, policy, fate, draw);
-    world.keeps = world.draw.once_in(2).then(|| 1 + world.draw.below(4));
-    let steps = 1 + world.draw.below(6);
+    let mut simulation = Simulation::new(workers, policy, fate, draw);
+    simulation.keeps = simulation.draw.once_in(2).then(|| 1 + simulation.draw.below(4));
+    let steps = 1 + simulation.draw.below(6);
     for _ in 0..steps {
-        if world.draw.once_in(5) {
-            world.join();
+        if simulation.draw.once_in(5) {
+            simulation.join();
         }
-        if world.draw.once_in(8) {
-            world.forget(0..1);
+        if simulation.draw.once_in(8) {
+            simulation.forget(0..1);
         }
-        let shards = 1 + world.draw.below(20);
-        let sizes: Vec<usize> = (0..shards).map(|_| 1 + world.draw.below(4)).collect();
-        let segments = 1 + world.draw.below(4);
-        let changes_state = !world.draw.once_in(4);
+        let shards = 1 + simulation.draw.below(20);
+        let sizes: Vec<usize> = (0..shards).map(|_| 1 + simulation.draw.below(4)).collect();
+        let segments = 1 + simulation.draw.below(4);
+        let changes_state = !simulation.draw.once_in(4);
         let may = segments == 2 || segments == 1 && !changes_state;
-        let roles = match world.draw.below(4) {
-            0 => Roles::Rotated(world.draw.below(9)),
-            1 => Roles::Alone(world.draw.below(9)),
+        let roles = match simulation.draw.below(4) {
+            0 => Roles::Rotated(simulation.draw.below(9)),
+            1 => Roles::Alone(simulation.draw.below(9)),
             _ => Roles::Usual,
         };
         let wanted = Wanted {
             job: Job {
                 share: None,
-                program: world.draw.below(2),
+                program: simulation.draw.below(2),
                 sizes,
                 segments,
                 changes_state,
-                few_at_once: may && !world.draw.once_in(3),
-                load_only: world.draw.once_in(8),
+                few_at_once: may && !simulation.draw.once_in(3),
+                load_only: simulation.draw.once_in(8),
                 roles,
                 audited: false,
             },
-            skip: world.draw.once_in(8),
-            not_finite: world.draw.once_in(20),
+            skip: simulation.draw.once_in(8),
+            not_finite: simulation.draw.once_in(20),
         };
-        if !world.step(&wanted).unwrap_or_else(|why| panic!("seed {seed}: {wanted:?}: {why}")) {
+        if !simulation.step(&wanted).unwrap_or_else(|why| panic!("seed {seed}: {wanted:?}: {why}")) {
             break;
         }
     }
-    [world.lost, world.late, world.joined, world.committed]
+    [simulation.lost, simulation.late, simulation.joined, simulation.committed]
 }
 
 /// The invariants of `README.md`, over 50,000 schedules.
@@ -143,14 +143,14 @@ fn rate(workers: &[(f64, f64)], shards_at_once: Option<usize>) -> f64 {
 /// second and by the seconds that any work takes in addition.
 fn rate_after(steps: usize, workers: &[(f64, f64)], shards_at_once: Option<usize>) -> f64 {
     let policy = Policy { shards_at_once, ..policy() };
-    let mut world = World::new(workers.len(), policy, Fate::default(), Draw(1));
-    world.speeds(workers);
+    let mut simulation = Simulation::new(workers.len(), policy, Fate::default(), Draw(1));
+    simulation.speeds(workers);
     let job = job(32, true);
     let wanted = Wanted { job, skip: false, not_finite: false };
-    (0..steps).for_each(|_| assert!(world.step(&wanted).unwrap()));
-    let began = world.now();
-    (0..10).for_each(|_| assert!(world.step(&wanted).unwrap()));
-    2560.0 / (world.now() - began).as_secs_f64()
+    (0..steps).for_each(|_| assert!(simulation.step(&wanted).unwrap()));
+    let began = simulation.now();
+    (0..10).for_each(|_| assert!(simulation.step(&wanted).unwrap()));
+    2560.0 / (simulation.now() - began).as_secs_f64()
 }
 
 /// Returns the samples a second if samples could be divided freely: all workers are done at the same time.
@@ -228,14 +228,14 @@ fn sets_of_eight_reach_what_whole_shards_allow() {
 fn idle_workers_take_over_waiting_shards() {
     let seconds = |shards_at_once, one_updates| {
         let policy = Policy { shards_at_once, assignment: Assignment::Even, one_updates, ..policy() };
-        let mut world = World::new(2, policy, Fate::default(), Draw(3));
-        world.speeds(&[(1e3, 0.0), (1e2, 0.0)]);
+        let mut simulation = Simulation::new(2, policy, Fate::default(), Draw(3));
+        simulation.speeds(&[(1e3, 0.0), (1e2, 0.0)]);
         let job = job(32, true);
         let wanted = Wanted { job, skip: false, not_finite: false };
-        world.step(&wanted).unwrap();
-        let began = world.now();
-        world.step(&wanted).unwrap();
-        (world.now() - began).as_secs_f64()
+        simulation.step(&wanted).unwrap();
+        let began = simulation.now();
+        simulation.step(&wanted).unwrap();
+        (simulation.now() - began).as_secs_f64()
     };
     let (waited, taken) = (seconds(None, false), seconds(Some(1), false));
     assert!(taken < 0.3 * waited, "{taken:.3} s, without: {waited:.3} s");
@@ -247,12 +247,12 @@ fn idle_workers_take_over_waiting_shards() {
 /// take its shards over.
 #[test]
 fn sums_come_to_the_host_where_several_take_over_from_one_that_had_all_shards() {
-    let mut world = World::new(3, policy(), Fate::default(), Draw(9));
-    world.speeds(&[(1e5, 0.0), (1e3, 0.0), (1e3, 0.0)]);
+    let mut simulation = Simulation::new(3, policy(), Fate::default(), Draw(9));
+    simulation.speeds(&[(1e5, 0.0), (1e3, 0.0), (1e3, 0.0)]);
     let wanted = Wanted { job: job(8, false), skip: false, not_finite: false };
-    (0..10).for_each(|_| assert!(world.step(&wanted).unwrap()));
-    world.fail(0);
-    assert_eq!((world.step(&wanted), world.lost), (Ok(true), 1));
+    (0..10).for_each(|_| assert!(simulation.step(&wanted).unwrap()));
+    simulation.fail(0);
+    assert_eq!((simulation.step(&wanted), simulation.lost), (Ok(true), 1));
 }
 
 #[test]

@@ -2,27 +2,34 @@ use serde::{Deserialize, Serialize};
 use unisono_graph::{Lead, Var};
 
 use super::Dense;
-use super::functional::{repeat_heads, rotary, scaled_dot_product_attention_masked};
+use super::functional::{
+    RelativeBuckets, relative_position_bias, repeat_heads, rotary, scaled_dot_product_attention_biased,
+    scaled_dot_product_attention_masked,
+};
 use super::settings::{Problem, valid};
 use crate::model::{Context, Forward, Initializer, Layer};
 
 /// Multi-head self-attention (Vaswani et al. 2017; PyTorch's `MultiheadAttention` with `batch_first=True`).
 ///
-/// Each head computes softmax(q k^T / sqrt(d)) v with d = E / heads; the heads' results are joined and
-/// projected.
+/// Each head computes softmax(q k^T / sqrt(d)) v with d = E / heads, or [`head_size`](Self::head_size)
+/// features; the heads' results are joined and projected.
 ///
 /// Shapes: `[B, T, E]` to `[B, T, E]`.
 ///
 /// With [`kv_heads`](Self::kv_heads), several heads share a head of keys and values (Ainslie et al. 2023:
 /// grouped-query attention; PyTorch's `enable_gqa`). With [`rotary`](Self::rotary), queries and keys are
-/// rotated by their positions (Su et al. 2021).
+/// rotated by their positions (Su et al. 2021). With [`relative_positions`](Self::relative_positions), the
+/// scores get a bias for each head and distance (Raffel et al. 2020: T5).
 ///
-/// Parameters: `in_proj_weight` `[3 E, E]` for query, key and value (Default: Glorot uniform),
-/// `in_proj_bias` `[3 E]` (Default: zeros), in which keys and values have d kv_heads rows each in place of
-/// E, and those of the [`Dense`] layer `out_proj`: `out_proj.weight` `[E, E]` and `out_proj.bias` `[E]`.
+/// Parameters: `in_proj_weight` `[3 d heads, E]` for query, key and value (Default: Glorot uniform),
+/// `in_proj_bias` `[3 d heads]` (Default: zeros), in which keys and values have d kv_heads rows each in place
+/// of d heads, and those of the [`Dense`] layer `out_proj`: `out_proj.weight` `[E, d heads]` and
+/// `out_proj.bias` `[E]`; with relative positions `relative_attention_bias.weight` `[buckets, heads]`
+/// (Default: normal with deviation 0.02).
 ///
-/// Errors: the input is not `[B, T, E]`, the heads do not divide E, the heads of keys and values do not
-/// divide the heads, or positions are rotations while d is odd or the base is not above 1.
+/// Errors: the input is not `[B, T, E]`, the heads do not divide E and have no size of their own, the heads
+/// of keys and values do not divide the heads, positions are rotations while d is odd or the base is not
+/// above 1, or the buckets of distances do not fit each other.
 ///
 /// ```
 /// use unisono::{FromFn, MultiHeadAttention};
@@ -44,13 +51,19 @@ pub struct MultiHeadAttention {
     kv_heads: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rotary: Option<f32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    head_size: Option<usize>,
+    /// The buckets of distances, and the distance from which on all share the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    relative: Option<[usize; 2]>,
 }
 
 impl MultiHeadAttention {
     /// Creates a layer with this number of heads, which must divide the width E. By default each position
     /// attends to all positions, and the projections have biases.
     pub fn new(heads: usize) -> Self {
-        Self { heads, causal: false, bias: true, kv_heads: None, rotary: None }
+        let (kv_heads, rotary, head_size, relative) = (None, None, None, None);
+        Self { heads, causal: false, bias: true, kv_heads, rotary, head_size, relative }
     }
 
     /// Makes the attention causal: each position attends to itself and to those before it. Default: to all
@@ -88,14 +101,56 @@ impl MultiHeadAttention {
         self
     }
 
-    /// Checks the heads of keys and values and the rotation, for heads of `d` features.
-    fn checks(&self, d: usize) -> [Problem; 2] {
+    /// Sets the number of features of each head, d. Default: E / heads.
+    pub fn head_size(mut self, features: usize) -> Self {
+        self.head_size = Some(features);
+        self
+    }
+
+    /// Adds a bias to the scores that depends on the head and on the distance of the positions. Distances
+    /// fall into this number of buckets, and all from `farthest` on into the last one: see
+    /// [`RelativeBuckets`](super::functional::RelativeBuckets). If the attention is causal, all buckets are
+    /// for positions before the query. Default: positions have no effect.
+    pub fn relative_positions(mut self, buckets: usize, farthest: usize) -> Self {
+        self.relative = Some([buckets, farthest]);
+        self
+    }
+
+    /// Returns the same attention for another context, which has no order relative to the queries.
+    pub(super) fn across(mut self) -> Self {
+        (self.causal, self.rotary, self.relative) = (false, None, None);
+        self
+    }
+
+    /// Returns the buckets of distances.
+    fn buckets(&self) -> Option<RelativeBuckets> {
+        let [buckets, farthest] = self.relative?;
+        Some(RelativeBuckets { buckets, farthest, both_directions: !self.causal })
+    }
+
+    /// Returns the features of a head for inputs of `width` features.
+    fn features(&self, width: usize) -> Result<usize, String> {
+        match (self.head_size, width.checked_rem(self.heads)) {
+            (Some(0), _) => Err("heads of 0 features".into()),
+            (Some(_), None) => Err("0 heads".into()),
+            (Some(d), _) if d > 1 << 20 || self.heads > 1 << 20 => {
+                Err(format!("{} heads of {d} features are too many", self.heads))
+            }
+            (Some(d), _) => Ok(d),
+            (None, Some(0)) => Ok(width / self.heads),
+            (None, _) => Err(format!("a width of {width} does not divide among {} heads", self.heads)),
+        }
+    }
+
+    /// Checks the heads of keys and values and the positions, for heads of `d` features.
+    fn checks(&self, d: usize) -> [Problem; 3] {
         let shared = self.kv_heads.filter(|&heads| heads == 0 || !self.heads.is_multiple_of(heads));
         let base = self.rotary.filter(|base| !(*base > 1.0 && base.is_finite() && d.is_multiple_of(2)));
         [
             shared
                 .map(|heads| format!("{heads} heads of keys and values do not divide {} heads", self.heads)),
             base.map(|base| format!("heads of {d} features cannot be rotated with base {base}")),
+            self.buckets().and_then(|buckets| buckets.problem()),
         ]
     }
 
@@ -111,22 +166,25 @@ impl MultiHeadAttention {
             return x.clone();
         }
         let (width, heads) = (x.dims()[1], self.heads);
-        if heads == 0 || !width.is_multiple_of(heads) {
-            cx.fail(self.name(), format!("a width of {width} does not divide among {heads} heads"));
-            return x.clone();
-        }
-        let d = width / heads;
+        let d = match self.features(width) {
+            Ok(d) => d,
+            Err(problem) => {
+                cx.fail(self.name(), problem);
+                return x.clone();
+            }
+        };
         if !valid(self.name(), cx, self.checks(d)) {
             return x.clone();
         }
         let kv_heads = self.kv_heads.unwrap_or(heads);
         // The rows of query, key and value begin and end here.
-        let rows = [0, width, width + d * kv_heads, width + 2 * d * kv_heads];
+        let all = d * heads;
+        let rows = [0, all, all + d * kv_heads, all + 2 * d * kv_heads];
         let weight = cx.parameter("in_proj_weight", &[rows[3], width], Initializer::GlorotUniform);
         let bias = self.bias.then(|| cx.parameter("in_proj_bias", &[rows[3]], Initializer::Zeros));
         let project = |v: &Var, from: usize, to: usize| {
-            let all = (from, to) == (0, 3);
-            let part = |p: &Var| if all { p.clone() } else { p.slice(0, rows[from]..rows[to]) };
+            let whole = (from, to) == (0, 3);
+            let part = |p: &Var| if whole { p.clone() } else { p.slice(0, rows[from]..rows[to]) };
             let y = v.matmul_t(&part(&weight));
             bias.as_ref().map_or_else(|| y.clone(), |b| &y + part(b))
         };
@@ -149,8 +207,17 @@ impl MultiHeadAttention {
             [k, v] = [repeat_heads(&k, heads / kv_heads), repeat_heads(&v, heads / kv_heads)];
         }
         let mask = mask.map(|m| m.reshape(&[1, 1, m.ty().count()]));
-        let found = scaled_dot_product_attention_masked(&q, &k, &v, self.causal, mask.as_ref());
-        let joined = found.permute(&[1, 0, 2]).reshape(x.dims());
+        let found = match self.buckets() {
+            None => scaled_dot_product_attention_masked(&q, &k, &v, self.causal, mask.as_ref()),
+            Some(by) => {
+                let start = Initializer::Normal(0.02);
+                let table = cx.parameter("relative_attention_bias.weight", &[by.buckets, heads], start);
+                let bias = relative_position_bias(&table, x.dims()[0], context.dims()[0], by);
+                let scale = (1.0 / d as f32).sqrt();
+                scaled_dot_product_attention_biased([&q, &k, &v], &bias, scale, self.causal, mask.as_ref())
+            }
+        };
+        let joined = found.permute(&[1, 0, 2]).reshape(&[x.dims()[0], all]);
         let out = if self.bias { Dense::new(width) } else { Dense::new(width).no_bias() };
         cx.apply("out_proj", &out, &joined)
     }

@@ -3,6 +3,7 @@
 //! A new layer is a file here that implements [`Forward`](crate::model::Forward), a `mod` line and an entry
 //! in the list.
 
+mod activation;
 mod activations;
 mod adaptive_pool;
 mod attention;
@@ -38,6 +39,7 @@ mod squeeze_excite;
 mod time_distributed;
 mod transformer;
 
+pub use activation::Activation;
 pub use functional::Interpolation;
 pub use recompute::Recompute;
 pub use size::Size;
@@ -64,7 +66,8 @@ crate::model::description::layers! {
     adaptive_pool::AdaptiveAvgPool2d = "adaptive_avg_pool2d": AdaptiveAvgPool2d::new([3, 5]),
     adaptive_pool::AdaptiveMaxPool1d = "adaptive_max_pool1d": AdaptiveMaxPool1d::new(3),
     adaptive_pool::AdaptiveMaxPool2d = "adaptive_max_pool2d": AdaptiveMaxPool2d::new([3, 5]),
-    attention::MultiHeadAttention = "multi_head_attention": MultiHeadAttention::new(2).causal().no_bias(),
+    attention::MultiHeadAttention = "multi_head_attention":
+        MultiHeadAttention::new(2).causal().no_bias().head_size(3).relative_positions(8, 20),
     batch_norm::BatchNorm = "batch_norm": BatchNorm::new().momentum(0.3).epsilon(1e-3),
     border::Cropping2d = "cropping2d": Cropping2d::sides([1, 2], [0, 3]),
     border::ZeroPad2d = "zero_pad2d": ZeroPad2d::sides([1, 2], [0, 3]),
@@ -114,7 +117,8 @@ crate::model::description::layers! {
     time_distributed::TimeDistributed as TimeDistributedDescription = "time_distributed":
         TimeDistributed::new(Sequential::new().add(Dense::new(3)).add(Relu)),
     transformer::TransformerBlock = "transformer_block":
-        TransformerBlock::new(2).causal().kv_heads(1).rotary().hidden(5).dropout(0.1),
+        TransformerBlock::new(2).causal().kv_heads(1).rotary().hidden(5).dropout(0.1).norm_last().rms_norm()
+            .epsilon(1e-3).activation(Activation::Silu).gated().no_bias(),
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use unisono_graph::{DType, Lead, Type, Var};
 
 use super::functional::{
-    GruWeights, LstmWeights, RnnWeights, Steps, gru_steps, join, lstm_steps, rnn_steps, stack,
+    GruWeights, LstmWeights, RnnWeights, Steps, gru_steps, join, lstm_steps, rnn_steps, stack_steps,
 };
 use super::settings::{rate, valid};
 use crate::model::{Context, Forward, Initializer, Layer};
@@ -18,7 +18,8 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// [`with_state`](Self::with_state) starts from a state and returns the one after the last step.
 ///
 /// Shapes: `[B, T, in]` to `[B, T, H]`, all hidden states of the uppermost layer, or to `[B, H]`, its
-/// [`last`](Self::last) one. [`bidirectional`](Self::bidirectional) makes 2 H of H.
+/// [`last`](Self::last) one. [`bidirectional`](Self::bidirectional) makes 2 H of H. Axes between B and T stay
+/// as they are: each of their entries is a sequence of its own, such as each row of a picture.
 ///
 /// Parameters of layer l: `weight_ih_l{l}` `[4 H, in]`, `weight_hh_l{l}` `[4 H, H]`, `bias_ih_l{l}` `[4 H]`
 /// and `bias_hh_l{l}` `[4 H]`, with gates in the order i, f, g, o. Default: uniform in +-1 / sqrt(H). The
@@ -49,7 +50,8 @@ pub struct Lstm {
 /// [`with_state`](Self::with_state) starts from a state and returns the one after the last step.
 ///
 /// Shapes: `[B, T, in]` to `[B, T, H]`, all hidden states of the uppermost layer, or to `[B, H]`, its
-/// [`last`](Self::last) one. [`bidirectional`](Self::bidirectional) makes 2 H of H.
+/// [`last`](Self::last) one. [`bidirectional`](Self::bidirectional) makes 2 H of H. Axes between B and T stay
+/// as they are: each of their entries is a sequence of its own, such as each row of a picture.
 ///
 /// Parameters of layer l: `weight_ih_l{l}` `[3 H, in]`, `weight_hh_l{l}` `[3 H, H]`, `bias_ih_l{l}` `[3 H]`
 /// and `bias_hh_l{l}` `[3 H]`, with gates in the order r, z, n. Default: uniform in +-1 / sqrt(H). The names
@@ -69,7 +71,8 @@ pub struct Gru {
 /// layer starts from zeros, or from where the previous batch ended if it is [`stateful`](Self::stateful).
 ///
 /// Shapes: `[B, T, in]` to `[B, T, H]`, all hidden states of the uppermost layer, or to `[B, H]`, its
-/// [`last`](Self::last) one. [`bidirectional`](Self::bidirectional) makes 2 H of H.
+/// [`last`](Self::last) one. [`bidirectional`](Self::bidirectional) makes 2 H of H. Axes between B and T stay
+/// as they are: each of their entries is a sequence of its own, such as each row of a picture.
 ///
 /// Parameters of layer l: `weight_ih_l{l}` `[H, in]`, `weight_hh_l{l}` `[H, H]`, `bias_ih_l{l}` `[H]` and
 /// `bias_hh_l{l}` `[H]`. Default: uniform in +-1 / sqrt(H). The names of the backward direction end in
@@ -157,6 +160,11 @@ macro_rules! recurrent {
                 self
             }
 
+            /// Returns whether a batch starts where the previous one ended.
+            pub(super) fn is_stateful(&self) -> bool {
+                self.shape.stateful
+            }
+
             /// Sets the dropout rate between two layers, in training. Default: 0.
             pub fn dropout(mut self, rate: f32) -> Self {
                 self.shape.dropout = rate;
@@ -204,7 +212,7 @@ macro_rules! recurrent {
                 start: &[Var],
             ) -> (Var, Vec<Var>) {
                 let each = $state.len() * if self.shape.both_ways { 2 } else { 1 };
-                let expected = Type::sample(&[self.shape.units]);
+                let expected = self.shape.state(x);
                 let fits = start.len() == each.saturating_mul(self.shape.layers)
                     && start.iter().all(|value| value.ty() == &expected);
                 if self.shape.stateful || !(start.is_empty() || fits) {
@@ -229,12 +237,13 @@ macro_rules! recurrent {
                         cx.parameter(&format!("{name}_{suffix}"), dims, start.clone())
                     };
                     let weights = $weights {
-                        weight_ih: ask("weight_ih", &[rows, x.dims()[1]]),
+                        weight_ih: ask("weight_ih", &[rows, x.dims().last().copied().unwrap_or_default()]),
                         weight_hh: ask("weight_hh", &[rows, units]),
                         bias_ih: self.shape.bias.then(|| ask("bias_ih", &[rows])),
                         bias_hh: self.shape.bias.then(|| ask("bias_hh", &[rows])),
                     };
-                    let state = |name: &&str| cx.carry(&format!("{name}_{suffix}"), &[units]);
+                    let of_state = self.shape.state(x);
+                    let state = |name: &&str| cx.carry(&format!("{name}_{suffix}"), &of_state.dims);
                     let before: Vec<Var> = match self.shape.stateful {
                         true => $state.iter().map(state).collect(),
                         false => starts.next().unwrap_or_default().to_vec(),
@@ -263,6 +272,12 @@ recurrent!(Gru, 3, GruWeights, ["h"], gru_steps);
 recurrent!(SimpleRnn, 1, RnnWeights, ["h"], rnn_steps);
 
 impl Shape {
+    /// Returns the type of a state of a layer for sequences `[B, ..., T, in]`: `[B, ..., H]`.
+    fn state(&self, x: &Var) -> Type {
+        let others = x.dims().len().saturating_sub(2);
+        Type::sample(&[&x.dims()[..others], &[self.units]].concat())
+    }
+
     /// Runs all layers, each in one direction or both; `direction` runs one layer in one direction.
     fn forward(
         &self,
@@ -272,7 +287,7 @@ impl Shape {
         mask: Option<&Var>,
         mut direction: impl FnMut(&mut Context, &Var, &str, bool) -> Steps,
     ) -> Var {
-        let sequence = x.ty().lead == Lead::Sample && x.ty().dtype == DType::F32 && x.dims().len() == 2;
+        let sequence = x.ty().lead == Lead::Sample && x.ty().dtype == DType::F32 && x.dims().len() >= 2;
         if !sequence || x.ty().count() == 0 || self.layers == 0 || self.units == 0 {
             let problem = format!("{} layers of {} units for {}", self.layers, self.units, x.ty());
             cx.fail(
@@ -292,7 +307,8 @@ impl Shape {
         if !valid(layer, cx, settings) {
             return x.clone();
         }
-        if let Some(mask) = mask.filter(|mask| mask.ty() != &Type::sample(&x.dims()[..1])) {
+        let steps = &x.dims()[..x.dims().len() - 1];
+        if let Some(mask) = mask.filter(|mask| mask.ty() != &Type::sample(steps)) {
             let problem = format!("a mask {} does not fit sequences {}", mask.ty(), x.ty());
             cx.fail(layer, problem);
             return x.clone();
@@ -322,6 +338,6 @@ impl Shape {
 
 /// Joins the features of all directions: of all steps, or of the last one of each.
 fn side_by_side(ways: &[Steps], last: bool) -> Option<Var> {
-    let one = |(all, after): &Steps| if last { after.first().cloned() } else { stack(all) };
+    let one = |(all, after): &Steps| if last { after.first().cloned() } else { stack_steps(all) };
     join(&ways.iter().map(one).collect::<Option<Vec<_>>>()?, -1)
 }

@@ -251,6 +251,32 @@ fn layers_of_sequences() {
     .concat();
     let block: Vec<&str> = block.iter().map(String::as_str).collect();
     check(TransformerBlock::new(2), &[3, 4], &[3, 4], &block);
+    let sized = ["in_proj_weight [18, 4]", "relative_attention_bias.weight [8, 2]", "out_proj.weight [4, 6]"];
+    let layer = MultiHeadAttention::new(2).head_size(3).relative_positions(8, 20).no_bias();
+    check(layer, &[3, 4], &[3, 4], &sized);
+    let gated = [
+        "norm1.weight [4]",
+        "self_attn.in_proj_weight [12, 4]",
+        "self_attn.out_proj.weight [4, 4]",
+        "norm2.weight [4]",
+        "gate.weight [5, 4]",
+        "linear1.weight [5, 4]",
+        "linear2.weight [4, 5]",
+    ];
+    let llama = TransformerBlock::new(2).rms_norm().gated().no_bias().activation(Activation::Silu).rotary();
+    check(llama.hidden(5), &[3, 4], &[3, 4], &gated);
+    let context = [
+        "multihead_attn.in_proj_weight [12, 4]",
+        "multihead_attn.in_proj_bias [12]",
+        "multihead_attn.out_proj.weight [4, 4]",
+        "multihead_attn.out_proj.bias [4]",
+        "norm3.weight [4]",
+        "norm3.bias [4]",
+    ];
+    let decoder = [&block[..8], &context, &block[8..]].concat();
+    let layer = TransformerBlock::new(2).causal().cross_attention();
+    let layer = crate::FromFn::new("decoder", move |cx, x| layer.decode(cx, x, &x.slice(1, 0..2), None));
+    check(layer, &[3, 4], &[3, 4], &decoder);
 }
 
 #[test]

@@ -12,8 +12,8 @@ const MOST: usize = 1024;
 /// frame of a film or to each of several views (Keras's `TimeDistributed`).
 ///
 /// Steps are traced one after another. Layers for features, such as [`Dense`](crate::Dense), take sequences
-/// as they are and need no wrapper. Dropout inside draws for each step, and a batch norm inside normalises
-/// and averages step by step.
+/// as they are and need no wrapper. A recurrent layer that is not stateful is computed for all steps at once.
+/// Dropout inside draws for each step, and a batch norm inside normalises and averages step by step.
 ///
 /// Shapes: `[B, T, ...]` to `[B, T, ...]`; the inner layer takes `[B, ...]`. Parameters: those of the inner
 /// layer are `inner.*`.
@@ -46,12 +46,27 @@ impl TimeDistributed {
     }
 }
 
+impl TimeDistributed {
+    /// Returns whether the inner layer takes `[B, T, ...]` as it is, and does the same for each of the steps.
+    fn is_for_all_steps(&self) -> bool {
+        match self.inner.description() {
+            Some(Description::Lstm(layer)) => !layer.is_stateful(),
+            Some(Description::Gru(layer)) => !layer.is_stateful(),
+            Some(Description::SimpleRnn(layer)) => !layer.is_stateful(),
+            _ => false,
+        }
+    }
+}
+
 impl Forward for TimeDistributed {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         let steps = x.dims().first().copied().unwrap_or_default();
         if x.ty().lead != Lead::Sample || !(1..=MOST).contains(&steps) {
             cx.fail(self.name(), format!("needs [B, steps, ...] of 1 to {MOST} steps, got {}", x.ty()));
             return x.clone();
+        }
+        if x.dims().len() > 2 && self.is_for_all_steps() {
+            return cx.apply("inner", &self.inner, x);
         }
         let tape = cx.tape().clone();
         let each = tape.unrolled(|| {

@@ -15,10 +15,17 @@ pub struct Perplexity {
     ignored: Option<i32>,
 }
 
+/// The perplexity of all labels, as [`Perplexity::new`] creates it.
+#[expect(
+    non_upper_case_globals,
+    reason = "it reads as other metrics without settings do: `.metric(Perplexity)`"
+)]
+pub const Perplexity: Perplexity = Perplexity::new();
+
 impl Perplexity {
     /// Creates the perplexity of all labels.
-    pub fn new() -> Self {
-        Self::default()
+    pub const fn new() -> Self {
+        Self { ignored: None }
     }
 
     /// Sets a label that counts nowhere, such as that of padding (torchmetrics' `ignore_index`). Default: all

@@ -105,11 +105,11 @@ impl Run {
         self.seen = Instant::now();
         if let Some(gone) = self.writer.take_if(|writer| !writer.is_there()) {
             let path = gone.path().display();
-            self.tell(format!("warning: the events of {path} are gone; a new file has those that come"));
+            self.notify(format!("warning: the events of {path} are gone; a new file has those that come"));
         }
     }
 
-    fn tell(&mut self, problem: String) {
+    fn notify(&mut self, problem: String) {
         self.problem = Some(match self.problem.take() {
             Some(before) => format!("{before}; {problem}"),
             None => problem,
@@ -141,7 +141,7 @@ impl Run {
         self.pause = LONGEST_PAUSE.min(self.pause * 2);
         if !std::mem::replace(&mut self.has_told, true) {
             let dir = self.dir.display();
-            self.tell(format!("warning: events are not written to {dir}: {error}"));
+            self.notify(format!("warning: events are not written to {dir}: {error}"));
         }
     }
 }

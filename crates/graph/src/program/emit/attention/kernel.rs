@@ -14,6 +14,9 @@ use crate::trace::AttentionResult;
 pub(super) enum Family {
     /// A subgroup of so many lanes has a tile in registers, or an invocation alone.
     Lanes(usize),
+    /// An invocation alone computes 32 places, four after four, by a function that the CPU has native code
+    /// for.
+    Native,
     /// A workgroup has a tile in workgroup memory.
     Tiles,
 }
@@ -23,8 +26,14 @@ impl Family {
     pub(super) fn own_places(self) -> usize {
         match self {
             Self::Lanes(lanes) => 4 * lanes,
+            Self::Native => 32,
             Self::Tiles => 64,
         }
+    }
+
+    /// Returns whether each of a kernel's invocations has a tile in registers.
+    fn has_lanes(self) -> bool {
+        self != Self::Tiles
     }
 }
 
@@ -33,6 +42,9 @@ pub(super) const MOST_OF_BOTH: usize = 32;
 
 /// The end of what the main functions of tiles begin with.
 const BEGIN: &str = "    let own = group.x * OWN;\n";
+
+/// The end of what the main functions of lanes begin with.
+const BEGIN_LANES: &str = "    enter(params.first_z + group.z);\n";
 
 /// Returns a kernel of subgroups for invocations that have no others beside them.
 fn alone(wgsl: &str) -> String {
@@ -63,7 +75,7 @@ impl AttentionKernel {
         let (name, main) = self.main();
         let parts = self.constants() + &self.functions() + &self.steps();
         let mut wgsl = format!("{enable}{}", module(&declaration, &shared, &parts, &main));
-        if self.family == Family::Lanes(1) {
+        if let Family::Lanes(1) | Family::Native = self.family {
             wgsl = alone(&wgsl);
         }
         let access = |memory: &Memory| if memory.is_written { Access::ReadWrite } else { Access::Read };
@@ -107,6 +119,7 @@ impl AttentionKernel {
         let AttentionSizes { queries, keys, d, e, .. } = self.sizes;
         let lanes = match self.family {
             Family::Lanes(lanes) => format!("const LANES: u32 = {lanes}u;\n"),
+            Family::Native => "const LANES: u32 = 1u;\n".to_owned(),
             Family::Tiles => String::new(),
         };
         format!(
@@ -147,7 +160,7 @@ impl AttentionKernel {
 
     /// Returns the steps that the main function takes, written for the memories that they read.
     fn steps(&self) -> String {
-        let lanes = matches!(self.family, Family::Lanes(_));
+        let lanes = self.family.has_lanes();
         let (shared, scores, spread, result) = if lanes {
             (attention::LANES, attention::LANES_SCORES, attention::LANES_SPREAD, attention::LANES_RESULT)
         } else {
@@ -212,7 +225,7 @@ impl AttentionKernel {
     fn main_of(&self) -> (&'static str, String) {
         use attention::*;
         let AttentionSizes { d, e, .. } = self.sizes;
-        let lanes = matches!(self.family, Family::Lanes(_));
+        let lanes = self.family.has_lanes();
         let (name, [by_lanes, by_tiles], width) = if self.is_by_key() {
             ("attention_key", [LANES_KEY, TILES_KEY], d)
         } else if self.wants(AttentionResult::Query) {
@@ -221,7 +234,8 @@ impl AttentionKernel {
             ("attention", [LANES_FORWARD, TILES_FORWARD], e)
         };
         if lanes {
-            return (name, self.without_unwanted(by_lanes));
+            let text = self.without_unwanted(by_lanes);
+            return (name, if self.family == Family::Native { self.native(name, &text) } else { text });
         }
         let mut text = String::new();
         for line in by_tiles.lines() {
@@ -251,6 +265,22 @@ impl AttentionKernel {
             }
         }
         (name, self.without_unwanted(&text))
+    }
+
+    /// Returns a main function whose body is a function of its own, called for four places after four by a
+    /// function that the CPU knows by its name and by the constants and memories of this module.
+    fn native(&self, name: &str, main: &str) -> String {
+        let (functions, main) = main.split_once("@compute").unwrap_or_default();
+        let (_, body) = main.split_once(BEGIN_LANES).unwrap_or_default();
+        let count = if self.is_by_key() { "S" } else { "T" };
+        format!(
+            "{functions}fn four_places(group: vec3<u32>) {{\n{body}\n\
+             fn unisono_{name}(first: u32) {{\n    \
+             for (var own = first; own < min(first + 32u, {count}); own += 4u) {{\n        \
+             four_places(vec3<u32>(own / 4u, 0u, 0u));\n    }}\n}}\n\n\
+             @compute @workgroup_size(1)\nfn main(@builtin(workgroup_id) group: vec3<u32>) {{\n    \
+             enter(params.first_z + group.z);\n    unisono_{name}(group.x * 32u);\n}}\n"
+        )
     }
 
     /// Returns a main function without marks, and without the steps between those of results that it does not

@@ -53,7 +53,7 @@ fn family(target: &Target) -> Family {
     match (target.machine, target.subgroup) {
         (Machine::SoftwareDriver, lanes @ (4 | 8 | 16)) => Family::Lanes(lanes as usize),
         // An invocation of its own has registers as a lane has, and no barriers.
-        (Machine::Cpu, _) => Family::Lanes(1),
+        (Machine::Cpu, _) => Family::Native,
         _ if !target.has_room_for(TILES) => Family::Lanes(1),
         _ => Family::Tiles,
     }

@@ -125,9 +125,13 @@ impl Memory {
         let data = shares.unwrap_or(name);
         let (rows, columns) = (self.rows(), self.columns());
         let scale = if *name == "q" { " * SCALE" } else { "" };
-        let step = self.lies.as_ref().map_or(columns.to_owned(), |lies| format!("{}u", lies.step));
+        let step = format!("{}_STEP", name.to_uppercase());
         let at = format!("let at = {name}_base + min(row, {rows} - 1u) * {step} + column;");
-        let mut text = format!("fn {name}_four(row: u32, column: u32) -> vec4<f32> {{\n    {at}\n");
+        let mut text = match &self.lies {
+            Some(lies) => format!("const {step}: u32 = {}u;\n", lies.step),
+            None => format!("const {step}: u32 = {}u;\n", self.width()),
+        };
+        let _ = writeln!(text, "fn {name}_four(row: u32, column: u32) -> vec4<f32> {{\n    {at}");
         if self.comes_in_fours() {
             let _ = writeln!(text, "    return vec4<f32>({data}_data[at / 4u]){scale};\n}}");
         } else {
@@ -163,8 +167,9 @@ impl Memory {
         let n = self.dims.len();
         let step = |axis: usize| if self.dims[axis] == 1 { 0 } else { steps[axis] };
         format!(
-            "fn mask_shows(query: u32, key: u32) -> bool {{\n    \
-             let at = mask_base + min(query, T - 1u) * {}u + min(key, S - 1u) * {}u;\n    \
+            "const MASK_QUERY: u32 = {}u;\nconst MASK_KEY: u32 = {}u;\n\
+             fn mask_shows(query: u32, key: u32) -> bool {{\n    \
+             let at = mask_base + min(query, T - 1u) * MASK_QUERY + min(key, S - 1u) * MASK_KEY;\n    \
              return f32(mask_data[at]) != 0.0;\n}}\n",
             step(n - 2),
             step(n - 1),

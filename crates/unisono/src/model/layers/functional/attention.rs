@@ -49,18 +49,54 @@ pub fn scaled_dot_product_attention_masked(
     if d.max(e) <= ATTENTION_MAX_WIDTH {
         return in_one([q, k, v], mask, Attention { causal, scale });
     }
-    let scaled = q * scale;
+    in_blocks([&(q * scale), k, v], [t, s], causal, None, mask)
+}
+
+/// Computes softmax(scale q k^T + bias) v, whose `bias` is added to the scores (PyTorch's
+/// `scaled_dot_product_attention` with an `attn_mask` of floats; T5 has a bias for each head and distance).
+/// No query attends to a position whose `mask` is 0, nor, if `causal`, to one after it.
+///
+/// Shapes: q `[B, ..., T, d]`, k `[B, ..., S, d]` and v `[B, ..., S, e]` to `[B, ..., T, e]`. The bias and
+/// the mask broadcast to `[B, ..., T, S]`.
+///
+/// The scores of 256 queries are held at a time, and computed again for the gradient. A query that may attend
+/// to nothing gets a mean of values that it should not see, which must not be used.
+///
+/// Errors: q or k has fewer than two axes.
+pub fn scaled_dot_product_attention_biased(
+    [q, k, v]: [&Var; 3],
+    bias: &Var,
+    scale: f32,
+    causal: bool,
+    mask: Option<&Var>,
+) -> Var {
+    let (Some(&[t, _]), Some(&[s, _])) = (q.dims().last_chunk::<2>(), k.dims().last_chunk::<2>()) else {
+        q.tape().fail_here("attention", format!("no places in {} and {}", q.ty(), k.ty()));
+        return q.clone();
+    };
+    let scaled = if scale == 1.0 { q.clone() } else { q * scale };
+    in_blocks([&scaled, k, v], [t, s], causal, Some(bias), mask)
+}
+
+/// Computes attention of T queries to S positions, block by block if there are many queries.
+fn in_blocks(
+    [q, k, v]: [&Var; 3],
+    [t, s]: [usize; 2],
+    causal: bool,
+    bias: Option<&Var>,
+    mask: Option<&Var>,
+) -> Var {
     if t <= BLOCK {
-        return attend(&scaled, k, v, causal.then_some(0), mask);
+        return attend([q, k, v], causal.then_some(0), bias, mask);
     }
     let blocks = (0..t).step_by(BLOCK).map(|first| {
         let own = first..t.min(first + BLOCK);
         // No query of a causal block attends to what comes after the block.
         let seen = 0..if causal { own.end.min(s) } else { s };
-        let q = part(&scaled, -2, &own);
+        let q = part(q, -2, &own);
         let [k, v] = [k, v].map(|x| part(x, -2, &seen));
-        let mask = mask.map(|m| part(&part(m, -1, &seen), -2, &own));
-        q.tape().recompute(|| attend(&q, &k, &v, causal.then_some(first), mask.as_ref()))
+        let [bias, mask] = [bias, mask].map(|x| x.map(|x| part(&part(x, -1, &seen), -2, &own)));
+        q.tape().recompute(|| attend([&q, &k, &v], causal.then_some(first), bias.as_ref(), mask.as_ref()))
     });
     join(&blocks.collect::<Vec<_>>(), -2).unwrap_or_else(|| q.clone())
 }
@@ -99,8 +135,9 @@ fn part(x: &Var, axis: isize, own: &Range<usize>) -> Var {
 
 /// Computes attention with its whole score matrix. `causal` holds the position of the first query, if the
 /// attention is causal.
-fn attend(q: &Var, k: &Var, v: &Var, causal: Option<usize>, mask: Option<&Var>) -> Var {
-    let mut scores = q.matmul_t(k);
+fn attend([q, k, v]: [&Var; 3], causal: Option<usize>, bias: Option<&Var>, mask: Option<&Var>) -> Var {
+    let scores = q.matmul_t(k);
+    let mut scores = bias.map_or_else(|| scores.clone(), |bias| &scores + bias);
     let tape = q.tape();
     let unseen = tape.constant(UNSEEN);
     if let (Some(first), Some(&[t, s])) = (causal, scores.dims().last_chunk::<2>()) {

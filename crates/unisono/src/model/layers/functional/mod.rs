@@ -6,18 +6,22 @@ mod batch_norm;
 mod interpolate;
 mod norm;
 mod recurrent;
+mod relative;
 mod resample;
 mod rotary;
 mod sequence;
 
-pub use attention::{scaled_dot_product_attention, scaled_dot_product_attention_masked};
+pub use attention::{
+    scaled_dot_product_attention, scaled_dot_product_attention_biased, scaled_dot_product_attention_masked,
+};
 pub use batch_norm::{BatchNormed, batch_norm, batch_norm_with};
 pub use interpolate::{Interpolation, resize2d};
 pub use norm::{group_norm, layer_norm, rms_norm};
 pub use recurrent::{GruWeights, LstmWeights, RnnWeights, gru, lstm, rnn};
+pub use relative::{RelativeBuckets, relative_position_bias};
 pub use resample::{adaptive_avg_pool2d, adaptive_max_pool2d, upsample_bilinear, upsample_nearest};
 pub use rotary::{repeat_heads, rotary, rotary_at};
 pub use sequence::{stack, unstack};
 
 pub(super) use recurrent::{Steps, gru_steps, lstm_steps, rnn_steps};
-pub(super) use sequence::join;
+pub(super) use sequence::{join, stack_steps};

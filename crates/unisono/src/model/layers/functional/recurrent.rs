@@ -2,7 +2,7 @@
 
 use unisono_graph::{Lead, Var};
 
-use super::sequence::{stack, unstack};
+use super::sequence::{stack_steps, unstack_steps};
 
 /// The weights of one direction of one LSTM layer, gates in the order i, f, g, o.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ pub struct RnnWeights {
 pub fn lstm(x: &Var, weights: &LstmWeights, h0: &Var, c0: &Var) -> (Var, Var, Var) {
     let (all, after) = lstm_steps(x, weights, &[h0.clone(), c0.clone()], None, false);
     let last = |i: usize| after.get(i).unwrap_or(x).clone();
-    (stack(&all).unwrap_or_else(|| x.clone()), last(0), last(1))
+    (stack_steps(&all).unwrap_or_else(|| x.clone()), last(0), last(1))
 }
 
 /// Computes a GRU from a start state (Cho et al. 2014; PyTorch's `GRU` with `batch_first=True`). Returns all
@@ -65,7 +65,7 @@ pub fn lstm(x: &Var, weights: &LstmWeights, h0: &Var, c0: &Var) -> (Var, Var, Va
 /// Shapes: x `[B, T, in]` and `h0` `[B, H]` to `[B, T, H]` and `[B, H]`.
 pub fn gru(x: &Var, weights: &GruWeights, h0: &Var) -> (Var, Var) {
     let (all, after) = gru_steps(x, weights, std::slice::from_ref(h0), None, false);
-    (stack(&all).unwrap_or_else(|| x.clone()), after.first().unwrap_or(x).clone())
+    (stack_steps(&all).unwrap_or_else(|| x.clone()), after.first().unwrap_or(x).clone())
 }
 
 /// Computes a simple recurrent network from a start state (Elman 1990; PyTorch's `RNN` with
@@ -76,7 +76,7 @@ pub fn gru(x: &Var, weights: &GruWeights, h0: &Var) -> (Var, Var) {
 /// Shapes: x `[B, T, in]` and `h0` `[B, H]` to `[B, T, H]` and `[B, H]`.
 pub fn rnn(x: &Var, weights: &RnnWeights, h0: &Var) -> (Var, Var) {
     let (all, after) = rnn_steps(x, weights, std::slice::from_ref(h0), None, false);
-    (stack(&all).unwrap_or_else(|| x.clone()), after.first().unwrap_or(x).clone())
+    (stack_steps(&all).unwrap_or_else(|| x.clone()), after.first().unwrap_or(x).clone())
 }
 
 /// The h of each step in the order of the sequence, and the state after the step that was run last (step 0 in
@@ -156,8 +156,9 @@ fn run(
     reverse: bool,
     cell: impl Fn(&Var, &[Var]) -> Vec<Var>,
 ) -> Steps {
-    let there = mask.map(|mask| unstack(mask).iter().map(|there| there.reshape(&[1])).collect::<Vec<_>>());
-    let mut steps: Vec<(usize, Var)> = unstack(gates).into_iter().enumerate().collect();
+    let as_feature = |there: &Var| there.reshape(&[there.dims(), &[1]].concat());
+    let there = mask.map(|mask| unstack_steps(mask, 0).iter().map(as_feature).collect::<Vec<_>>());
+    let mut steps: Vec<(usize, Var)> = unstack_steps(gates, 1).into_iter().enumerate().collect();
     if reverse {
         steps.reverse();
     }

@@ -9,6 +9,24 @@ pub fn unstack(x: &Var) -> Vec<Var> {
     (0..steps).map(|step| x.slice(axis, step..step + 1).reshape(dims)).collect()
 }
 
+/// Cuts sequences `[B, ..., T, features]` into their T steps `[B, ..., features]`. There are `features` axes
+/// behind that of the steps.
+pub(super) fn unstack_steps(x: &Var, features: usize) -> Vec<Var> {
+    let Some(place) = x.dims().len().checked_sub(features + 1) else { return vec![x.clone()] };
+    let axis = x.ty().rank() as isize - features as isize - 1;
+    let mut dims = x.dims().to_vec();
+    let steps = dims.remove(place);
+    (0..steps).map(|step| x.slice(axis, step..step + 1).reshape(&dims)).collect()
+}
+
+/// Joins T steps `[B, ..., features]` into sequences `[B, ..., T, features]`. Returns `None` if there are no
+/// steps.
+pub(in crate::model::layers) fn stack_steps(steps: &[Var]) -> Option<Var> {
+    let (features, others) = steps.first()?.dims().split_last()?;
+    let dims = [others, &[1, *features]].concat();
+    join(&steps.iter().map(|step| step.reshape(&dims)).collect::<Vec<_>>(), -2)
+}
+
 /// Joins T steps `[B, ...]` into a sequence `[B, T, ...]`. Returns `None` if there are no steps.
 pub fn stack(steps: &[Var]) -> Option<Var> {
     let axis = -(steps.first()?.dims().len() as isize) - 1;

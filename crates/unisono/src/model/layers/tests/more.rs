@@ -190,3 +190,38 @@ fn constants_and_draws() {
         assert!(twice.iter().all(|x| *x != 0.0));
     }
 }
+
+/// Each entry of the axes before the steps is a sequence of its own, also under a mask and from a state.
+#[test]
+fn recurrent_layers_take_several_sequences_for_each_sample() {
+    type Layer = fn(&mut Context, &Var, Option<&Var>) -> Var;
+    let layers: [Layer; 4] = [
+        |cx, x, mask| Lstm::new(3).layers(2).masked(cx, x, mask),
+        |cx, x, mask| Gru::new(3).bidirectional().last().masked(cx, x, mask),
+        |cx, x, mask| SimpleRnn::new(3).last().masked(cx, x, mask),
+        |cx, x, mask| {
+            let start = x.slice(-2, 0..1).reshape(&[&x.dims()[..x.dims().len() - 2], &[2]].concat());
+            Gru::new(2).with_state(cx, x, mask, &[start]).1[0].clone()
+        },
+    ];
+    let x: Vec<f64> = (0..72).map(|i| wave(&[i], 0.2)).collect();
+    for layer in layers {
+        for is_masked in [false, true] {
+            let run = |cx: &mut Context, x: &Var| {
+                let first = x.slice(-1, 0..1).reshape(&x.dims()[..x.dims().len() - 1]);
+                let mask = first.greater(&x.tape().constant(-0.2));
+                layer(cx, x, is_masked.then_some(&mask)).flatten()
+            };
+            // Six samples of one sequence, and two samples of three.
+            let one = made(Mode::Train, &[6, 2], &x, run);
+            close(&made(Mode::Train, &[3, 6, 2], &x, run), &one);
+            close(&made(Mode::Train, &[1, 3, 6, 2], &x, run), &one);
+        }
+    }
+    let names = ["inner.weight_ih_l0 [8, 3]", "inner.weight_hh_l0 [8, 2]"];
+    let biases = ["inner.bias_ih_l0 [8]", "inner.bias_hh_l0 [8]"];
+    let rows = || TimeDistributed::new(Lstm::new(2).last());
+    check(rows(), &[2, 4, 3], &[2, 2], &[names, biases].concat());
+    let column = made(Mode::Train, &[3, 6, 2], &x, |cx, x| rows().forward(cx, x));
+    close(&column, &made(Mode::Train, &[6, 2], &x, |cx, x| cx.apply("inner", &Lstm::new(2).last(), x)));
+}

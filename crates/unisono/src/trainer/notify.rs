@@ -1,0 +1,131 @@
+//! What observers are told of a fit, and what a program logs.
+
+use unisono_graph::StateKind;
+
+use crate::objective::history::names_of_numbers;
+use crate::observe::logged::Logged;
+use crate::observe::observer::Start;
+use crate::{Epoch, Error, Evaluation, Step, Trainer};
+
+impl Trainer {
+    /// Logs a value under a tag, at the steps done so far: observers such as
+    /// [`TensorBoard`](crate::TensorBoard) keep it. It has no part in the run's answer.
+    ///
+    /// ```no_run
+    /// # fn log(mut trainer: unisono::Trainer, prompt: &unisono::data::Batch) -> Result<(), unisono::Error> {
+    /// let first = trainer.predict_batch(prompt)?[0];
+    /// trainer.log("first", first);
+    /// trainer.log("sample", "a text");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "add_scalar")]
+    pub fn log(&mut self, tag: &str, value: impl Into<Logged>) {
+        self.monitor.logged(self.state.position.step, tag, &value.into());
+    }
+
+    /// Tells observers of a step of a loop of your own, which a fit does by itself: progress, loggers and
+    /// dashboards then show it. Before the first step they hear of the start.
+    ///
+    /// ```no_run
+    /// # fn run(mut trainer: unisono::Trainer, train: unisono::data::Loader) -> Result<(), unisono::Error> {
+    /// for epoch in 0..5 {
+    ///     let mut last = None;
+    ///     for batch in train.epoch(epoch)? {
+    ///         let step = trainer.step(&batch?)?;
+    ///         trainer.notify_step(&step);
+    ///         last = Some(step);
+    ///     }
+    ///     if let Some(last) = last {
+    ///         let validation = trainer.evaluate(&train)?;
+    ///         trainer.notify_epoch_ended(&last, Some(validation))?;
+    ///     }
+    /// }
+    /// trainer.notify_ended();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn notify_step(&mut self, step: &Step) {
+        self.notify_own_start(step.step);
+        self.monitor.step(step);
+    }
+
+    /// Tells observers that an epoch of a loop of your own has ended with a step, and what an evaluation
+    /// after it has measured. The run's history has the epochs of fits alone. On several machines all ranks
+    /// call this, though the observers are those of one rank, because the ranks agree on who shows the
+    /// weights; [`Trainer::notify_step`] may be called on any.
+    ///
+    /// # Errors
+    /// An observer wants the parameters ([`Observer::wants_weights`](crate::Observer::wants_weights)), which
+    /// cannot be read.
+    pub fn notify_epoch_ended(&mut self, last: &Step, validation: Option<Evaluation>) -> Result<(), Error> {
+        self.notify_own_start(last.step + 1);
+        let ended = Epoch { epoch: last.epoch, steps: last.step + 1, train: last.so_far.clone(), validation };
+        self.notify_epoch(&ended)
+    }
+
+    /// Tells observers that a loop of your own is over.
+    pub fn notify_ended(&mut self) {
+        self.monitor.own_loop = false;
+        self.monitor.ended();
+    }
+
+    /// Tells observers that a loop of your own begins, once. `step` is the number of steps before it.
+    fn notify_own_start(&mut self, step: u64) {
+        if !std::mem::replace(&mut self.monitor.own_loop, true) {
+            self.notify_start_at(step);
+        }
+    }
+
+    /// Tells observers that a fit begins.
+    pub(super) fn notify_start(&mut self) {
+        self.monitor.own_loop = false;
+        self.notify_start_at(self.state.position.step);
+    }
+
+    pub(super) fn notify_start_at(&mut self, step: u64) {
+        if !self.monitor.is_observed() {
+            return;
+        }
+        let (summary, optimizer) = (self.summary(), self.plan.parts.optimizer_settings());
+        let metrics = names_of_numbers(&self.plan.parts.objective().metrics);
+        let Self { state, monitor, .. } = self;
+        let (position, history) = (&state.position, &state.history);
+        let done = position.data.position.sample;
+        let settings = &state.settings;
+        monitor.started(&Start {
+            step,
+            done,
+            history,
+            metrics: &metrics,
+            settings,
+            optimizer: &optimizer,
+            summary: &summary,
+        });
+    }
+
+    /// Tells observers that an epoch is done, what the replicas did, and, where an observer asks for them,
+    /// the parameters.
+    ///
+    /// # Errors
+    /// The parameters cannot be read; replicas have different ones.
+    pub(super) fn notify_epoch(&mut self, ended: &Epoch) -> Result<(), Error> {
+        let step = self.steps();
+        if self.monitor.is_observed() {
+            let reports = self.replica_set.replicas.reports();
+            self.monitor.replicas(step, &reports);
+        }
+        let wanted = self.monitor.wants_weights(ended.epoch);
+        if self.cluster().any("who shows the weights", wanted)? {
+            self.check_before_leaving()?;
+            let tensors = self.tensors_of(&[StateKind::Parameter])?;
+            let float = |b: &[u8]| f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+            let values = |bytes: &[u8]| bytes.chunks_exact(4).map(float).collect();
+            let weights: Vec<(&str, Vec<f32>)> =
+                tensors.iter().map(|(name, tensor)| (name.as_str(), values(tensor.bytes()))).collect();
+            self.monitor.weights(ended.epoch, step, &weights);
+        }
+        self.monitor.epoch(ended);
+        Ok(())
+    }
+}

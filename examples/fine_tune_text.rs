@@ -1,0 +1,69 @@
+//! Fine-tunes a DistilBERT that knows how words follow each other (`data/make_distilbert.py`) to tell good
+//! reviews from bad ones, from a few of them: in batches of similar length, its positions frozen, and the
+//! rate halved from each block to the one below.
+//!
+//!     cargo run --release -p unisono-examples --bin fine_tune_text -- --replicas 2 --save tuned
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use unisono::data::{Buckets, mask};
+use unisono::{Accuracy, AdamW, Groups, Trainer};
+use unisono_examples::{Defaults, Error, Reviews, RunFlags, data, program, say};
+use unisono_models::{DistilBert, Pretrained};
+
+const DEFAULTS: Defaults = Defaults { epochs: 12, global_batch: 16, shards: 4, seed: 42 };
+/// The tokens that a batch's reviews have at most.
+const LENGTHS: [usize; 3] = [8, 16, 32];
+const LONGEST: usize = LENGTHS[2];
+/// The reviews that are trained on. Those after the first 960 are the validation set: the base has not seen
+/// them.
+const LABELLED: usize = 320;
+const SEEN: usize = 960;
+
+#[derive(Parser)]
+#[command(about = "Fine-tunes a DistilBERT to classify texts", after_help = DEFAULTS.help())]
+struct Flags {
+    #[command(flatten)]
+    run: RunFlags,
+    /// Directory of the base: a DistilBERT with its tokenizer [default: the one in the repository]
+    #[arg(long, value_name = "DIR")]
+    model: Option<PathBuf>,
+    /// Write the model to DIR, as transformers does
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    unisono::gpu::prepare_environment();
+    program(fine_tune_text)
+}
+
+fn fine_tune_text(flags: Flags) -> Result<(), Error> {
+    let run = flags.run.settle(DEFAULTS)?;
+    let base = Pretrained::<DistilBert>::open(data(flags.model.as_deref(), "distilbert"))?;
+    let tokenizer = base.tokenizer()?;
+    let (texts, labels) = Reviews::lines(&data(None, "reviews.tsv"))?;
+    let loader = |part: std::ops::Range<usize>| {
+        let all = tokenizer.sequences(&texts[part.clone()], &labels[part], LONGEST)?.pad_to(LONGEST)?;
+        let buckets = Buckets::new(&all.lengths(), LENGTHS, &["x", "attention_mask"])?;
+        let mask = mask("attention_mask", LONGEST);
+        Ok::<_, Error>(run.loader(all).try_map("mask", mask).buckets(buckets))
+    };
+    let (train, held_out) = (loader(0..LABELLED)?.shuffle(run.seed), loader(SEEN..texts.len())?);
+
+    let optimizer = Groups::new(AdamW::new(2e-3))
+        .group(|name| name.starts_with("distilbert.transformer.layer.1."), AdamW::new(1e-3))
+        .group(|name| name.starts_with("distilbert.transformer.layer.0."), AdamW::new(5e-4))
+        .freeze(|name| name.starts_with("distilbert.embeddings.position"))
+        .clip_norm(1.0);
+    let builder = Trainer::builder(base.model()).optimizer(optimizer).metric(Accuracy);
+    let mut trainer = run.train_from(builder, &train, &held_out, |trainer| Ok(base.load(trainer)?))?;
+
+    if let Some(dir) = &flags.save {
+        base.with_weights(trainer.weights()?)?.save_pretrained(dir)?;
+        say!("the model is in {}", dir.display());
+    }
+    DEFAULTS.claim(&trainer, "accuracy", 0.9)
+}

@@ -1,0 +1,67 @@
+//! Forecasts a day of temperatures from the three days before it, on ten months that are made. It is much
+//! better than persistence, which says that it stays as warm as it is.
+//!
+//!     cargo run --release -p unisono-examples --bin forecast -- --replicas 2
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use unisono::data::{Draws, Field, Windows};
+use unisono::{AdamW, Dense, Gru, Model, Optimizer, Outputs, Trainer};
+use unisono_examples::{Defaults, Error, RunFlags, claim, held_out_loss, held_out_metric, program, say};
+
+const DEFAULTS: Defaults = Defaults { epochs: 10, global_batch: 64, shards: 8, seed: 42 };
+/// The hours of the series.
+const HOURS: usize = 7_200;
+const DAY: usize = 24;
+
+#[derive(Parser)]
+#[command(about = "Forecasts a day of temperatures", after_help = DEFAULTS.help())]
+struct Flags {
+    #[command(flatten)]
+    run: RunFlags,
+}
+
+fn main() -> ExitCode {
+    unisono::gpu::prepare_environment();
+    program(forecast)
+}
+
+fn forecast(flags: Flags) -> Result<(), Error> {
+    let run = flags.run.settle(DEFAULTS)?;
+    let windows = Windows::new(temperatures()).length(3 * DAY).ahead(DAY).stride(2);
+    let end = HOURS * 4 / 5;
+    let (train, held_out) = (windows.clone().rows(0..end), windows.rows(end..HOURS));
+    let (train, held_out) = (run.loader(train).shuffle(run.seed), run.loader(held_out));
+
+    let model = Model::new(|cx, x| {
+        // Ten degrees become one. The network says how the next day differs from the last one.
+        let [past, future] = ["x", "y"].map(|part| x[part].flatten() * 0.1);
+        let read = cx.apply("read", &Gru::new(32).last(), &past.reshape(&[3, DAY]));
+        let forecast = past.slice(-1, 2 * DAY..3 * DAY) + cx.apply("change", &Dense::new(DAY), &read);
+        let last_hour = past.slice(-1, 3 * DAY - 1..3 * DAY);
+        cx.loss("error", &(&forecast - &future).square(), 1.0);
+        cx.metric("persistence", &(last_hour - future).square());
+        Outputs::new().with("degrees", &(forecast * 10.0))
+    });
+    let builder = Trainer::builder(model).optimizer(AdamW::new(5e-3).clip_norm(1.0));
+    let trainer = run.train(builder, &train, &held_out)?;
+
+    let (own, last) = (held_out_loss(&trainer), held_out_metric(&trainer, "persistence"));
+    say!("validation: squared error {own:.4}; of the last hour's temperature: {last:.4}");
+    let whole = trainer.history().len() >= DEFAULTS.epochs as usize;
+    if whole { claim("error of persistence for each of the forecast", last / own, 5.0) } else { Ok(()) }
+}
+
+/// Temperatures of each hour: a season, days that are warmer or colder by the weather, and noise.
+fn temperatures() -> Field {
+    let mut draws = Draws::of(1, "example", "temperatures", 0, 0);
+    let (mut weather, mut clouds) = (0.0, 0.0);
+    let degrees = (0..HOURS).map(|hour| {
+        weather = 0.98 * weather + 0.5 * draws.normal();
+        clouds = 0.99 * clouds + 0.1 * draws.normal();
+        let turn = |hours: f32| (hour as f32 / hours * std::f32::consts::TAU).sin();
+        10.0 - 8.0 * turn(8_760.0) + (5.0 + 2.0 * clouds) * turn(24.0) + weather + 0.3 * draws.normal()
+    });
+    Field::f32([HOURS, 1], degrees.collect::<Vec<_>>())
+}
