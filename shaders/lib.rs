@@ -211,6 +211,12 @@ pub mod attention {
         TILES_QUERY = "tiles_query";
         /// [`LANES_KEY`] for GPUs.
         TILES_KEY = "tiles_key";
+        /// What kernels share where a matrix unit multiplies, behind [`TILES`].
+        UNITS = "units";
+        /// [`TILES_SCORES`] by a matrix unit. A generator replaces its marks.
+        UNITS_SCORES = "units_scores";
+        /// [`TILES_SPREAD`] by a matrix unit. A generator replaces its mark.
+        UNITS_SPREAD = "units_spread";
         /// The begin of the main function of a kernel that has several of the above as functions.
         TILES_PARTS = "tiles_parts";
     }

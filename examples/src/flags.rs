@@ -184,17 +184,17 @@ impl Defaults {
     }
 }
 
-/// Returns the precision that the flags ask for.
-fn precision(&self) -> Result<Option<Precision>, Error> {
-    match self.precision {
-        Some(Precision::F32) if self.matrix_units => {
-            Err("--matrix-units: needs --precision mixed, because no unit multiplies f32".into())
-        }
-        wanted => Ok(wanted.map(|wanted| if self.matrix_units { wanted.matrix_units() } else { wanted })),
-    }
-}
-
 impl RunFlags {
+    /// Returns the precision that the flags ask for.
+    fn precision(&self) -> Result<Option<Precision>, Error> {
+        match self.precision {
+            Some(Precision::F32) if self.matrix_units => {
+                Err("--matrix-units: needs --precision mixed, because no unit multiplies f32".into())
+            }
+            wanted => Ok(wanted.map(|wanted| if self.matrix_units { wanted.matrix_units() } else { wanted })),
+        }
+    }
+
     /// Returns the settings of a run: of each the flag, or else the checkpoint's value if a run is resumed,
     /// or else the program's default.
     ///
@@ -343,12 +343,24 @@ mod tests {
         assert!(error(&["--global-batch", "0"]).contains("--global-batch"));
         assert!(error(&["--epochs", "x"]).contains("--epochs"));
         assert!(
-            error(&["--precision", "f8"]).contains("'f8' for '--precision <PRECISION>': it is f32 or mixed")
+            error(&["--precision", "f8"])
+                .contains("'f8' for '--precision <PRECISION>': it is f32, mixed or mixed+units")
         );
         assert!(error(&["--resume"]).contains("--out <DIR>"));
         assert!(error(&["--checkpoint-every", "5"]).contains("--out <DIR>"));
         let parsed = Program::try_parse_from(["p", "--adapter", "a", "--adapter", "b"]).unwrap();
         assert_eq!(parsed.run.adapter, ["a", "b"]);
+    }
+
+    #[test]
+    fn matrix_units_need_mixed_precision() {
+        assert!(error(&["--matrix-units"]).contains("--precision <PRECISION>"));
+        let precision = |precision: &str| {
+            let parsed = Program::try_parse_from(["p", "--precision", precision, "--matrix-units"]);
+            parsed.unwrap().run.precision().map_err(|error| error.to_string())
+        };
+        assert_eq!(precision("mixed"), Ok(Some(Precision::MatrixUnits)));
+        assert!(precision("f32").unwrap_err().starts_with("--matrix-units: needs --precision mixed"));
     }
 
     #[test]

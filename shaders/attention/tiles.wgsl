@@ -7,10 +7,12 @@
 const BLOCK: u32 = 32u;
 const OWN: u32 = 64u;
 
+//IF SLABS
 // own_slab[p * 16 + r]: own places 4 r to 4 r + 3 at step p; or columns 4 r to 4 r + 3 of row p. What is
 // stored as steps is stored at r xor 2 (p / 4), since four invocations that store side by side would else
 // meet in a bank.
 var<workgroup> own_slab: array<vec4<f32>, 256>;
+//END SLABS
 // row_slab[p * 8 + r]: rows 4 r to 4 r + 3 of the block at step p.
 var<workgroup> row_slab: array<vec4<f32>, 128>;
 // tile[r * 16 + s]: row r of the block in own places 4 s to 4 s + 3.
@@ -29,6 +31,7 @@ fn exp4(x: vec4<f32>) -> vec4<f32> {
     return vec4<f32>(exp_(x.x), exp_(x.y), exp_(x.z), exp_(x.w));
 }
 
+//IF SLABS
 // Stores a block of four own places or rows and four steps as steps.
 fn put_own(block: mat4x4<f32>, four: u32, steps: u32) {
     let turned = transpose(block);
@@ -44,6 +47,7 @@ fn put_rows(block: mat4x4<f32>, four: u32, steps: u32) {
 fn put_tile(four: mat4x4<f32>) {
     for (var r = 0u; r < 4u; r++) { tile[(t / 16u * 4u + r) * 16u + t % 16u] = four[r]; }
 }
+//END SLABS
 
 fn canonical_results(x: Results) -> Results {
     return Results(

@@ -5,9 +5,10 @@ use unisono::{
     Accuracy, AdamW, BatchNorm, Builder, Conv2d, Dense, Dropout, Error, Flatten, FromFn, LossScale, Lstm,
     MultiHeadAttention, Precision, Relu, Sequential, Trainer,
 };
+use unisono_gpu::{Adapter, Backend};
 use unisono_graph::Run;
 use unisono_random::Draws;
-use unisono_testkit::left_out;
+use unisono_testkit::{adapters, left_out};
 use unisono_tests::{CLASSES, loader, perceptron};
 
 const SAMPLES: usize = 45;
@@ -326,4 +327,50 @@ fn an_adapter_without_f16_is_refused_by_name() {
     let mut running =
         perceptron(4).precision(Precision::Mixed).replicas(1).build(&data.fields().unwrap()).unwrap();
     assert!(matches!(running.join("gl"), Err(Error::NoF16 { .. })));
+}
+
+/// The CPU and lavapipe add alike. Other units are of classes of their own.
+#[test]
+fn a_matrix_unit_gives_one_state_whoever_computes() {
+    let units: Vec<Adapter> = adapters().iter().filter_map(|own| own.with_matrix_units().ok()).collect();
+    if units.iter().all(|adapter| adapter.backend == Backend::Cpu) {
+        left_out("cooperative matrices are not run: no adapter lists them (lavapipe of Mesa 26.1 does)");
+    }
+    let mut known = None;
+    for adapter in units {
+        let name = match adapter.arithmetic {
+            Some(arithmetic) => format!("cpu:{}", arithmetic.name()),
+            None => format!("{}:{}", adapter.backend, adapter.name),
+        };
+        let builder = |precision: Precision, replicas| {
+            let builder = model().shards(7).precision(precision).adapter(&name).replicas(replicas);
+            builder.loss_scale(too_large())
+        };
+        let by_unit = |replicas| builder(Precision::mixed().matrix_units(), replicas);
+        let (one, committed, _) = run(by_unit(1));
+        assert_ne!(one, run(builder(Precision::Mixed, 1)).0, "{name}: no product was by the unit");
+        for replicas in 2..=7 {
+            let (several, theirs, _) = run(by_unit(replicas));
+            assert_eq!((&several, &theirs), (&one, &committed), "{replicas} replicas on {name}");
+        }
+        let scope = format!("units-{}:", name.replace(':', "-"));
+        fail::cfg(format!("{scope}replica-1:step-3"), "return(lose)").unwrap();
+        let (states, _, trainer) = run(by_unit(3).fault_scope(&scope));
+        assert_eq!(states, one, "a replica is lost on {name}");
+        assert_eq!(trainer.reports().iter().filter(|report| report.left.is_some()).count(), 1);
+        let (data, parts) = (images(), tempfile::tempdir().unwrap());
+        for epochs in 1..=2 {
+            let mut part = by_unit(1 + epochs as usize).build(&data.fields().unwrap()).unwrap();
+            part.checkpoints(parts.path(), 0).unwrap();
+            part.resume().unwrap();
+            part.fit(&data, None, epochs).unwrap();
+            if epochs == 2 {
+                assert_eq!(&part.state_sha256().unwrap(), &one[STEPS - 1], "resumed on {name}");
+            }
+        }
+        // Lavapipe's multiply-add rounds twice, and so does the CPU in the arithmetic `split`.
+        if adapter.arithmetic.map_or(adapter.name.contains("llvmpipe"), |own| !own.fused) {
+            assert_eq!(known.get_or_insert_with(|| one.clone()), &one, "{name}");
+        }
+    }
 }

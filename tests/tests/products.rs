@@ -13,6 +13,8 @@ mod reduction;
 mod row_sums;
 #[path = "products/shards.rs"]
 mod shards;
+#[path = "products/units.rs"]
+mod units;
 
 use std::collections::BTreeSet;
 
@@ -96,8 +98,12 @@ impl Case {
 
     /// Returns the same sums on the host. `step(a, b, c)` is a multiply-add.
     fn twin(&self, step: impl Fn(f32, f32, f32) -> f32) -> Vec<u32> {
+        self.sums(&self.values(), |pairs| pairs.iter().fold(0.0, |c, &(a, b)| step(a, b, c)))
+    }
+
+    /// Returns the sums of these operands on the host. `chunk(pairs)` is the sum of a chunk's products.
+    fn sums(&self, [a, b]: &[Vec<f32>; 2], chunk: impl Fn(&[(f32, f32)]) -> f32) -> Vec<u32> {
         let Self { m, n, k, .. } = *self;
-        let [a, b] = self.values();
         let (batch, ta, tb) = match self.form {
             Form::Pairs { batch, transpose_a, transpose_b } => (batch, transpose_a, transpose_b),
             Form::Rows { transpose_b } => (1, false, transpose_b),
@@ -108,7 +114,8 @@ impl Case {
         for (z, i, j) in (0..batch * m * n).map(|e| (e / (m * n), e / n % m, e % n)) {
             let at_a = |p| a[z * m * k + if ta { p * m + i } else { i * k + p }];
             let at_b = |p| b[z * k * n + if tb { j * k + p } else { p * n + j }];
-            let chain = |r: std::ops::Range<usize>| canonical(r.fold(0.0, |c, p| step(at_a(p), at_b(p), c)));
+            let pairs = |r: std::ops::Range<usize>| r.map(|p| (at_a(p), at_b(p))).collect::<Vec<_>>();
+            let chain = |r: std::ops::Range<usize>| canonical(chunk(&pairs(r)));
             let mut first = 0;
             let mut parts = Vec::new();
             for &length in &inner {

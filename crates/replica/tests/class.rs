@@ -45,5 +45,12 @@ fn a_matrix_unit_is_a_class_of_its_own() {
     assert!(class.to_string().starts_with("matrix:") && class.by_unit && !plain.by_unit, "{class}");
     assert!(class.machine != plain.machine && !class.is_same(&plain));
     assert_eq!(probe_now(&adapter).unwrap(), class);
-    assert!(!is_one_class(&[common::adapter(), adapter]).unwrap());
+    assert!(!is_one_class(&[common::adapter(), adapter.clone()]).unwrap());
+    // A unit whose first product has a wrong bit is refused by name, with the product and the element.
+    fail::cfg("probe-unit", "return(state:0)").unwrap();
+    let error = probe_now(&adapter).unwrap_err().to_string();
+    fail::remove("probe-unit");
+    let named = error.contains(&adapter.label()) && error.contains("its matrix unit is wrong: element 0 of");
+    assert!(named, "{error}");
+    assert_eq!(probe_now(&adapter).unwrap(), class);
 }

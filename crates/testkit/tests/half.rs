@@ -123,16 +123,18 @@ fn halves([m, k, n]: [usize; 3]) -> unisono_graph::Graph {
     tape.finish().unwrap()
 }
 
+/// Returns values of very different sizes, so that every order of a sum has bits of its own.
 fn feed_of(program: &Program, shards: &[usize]) -> Feed {
+    feed_with(program, shards, |i| [1.0, 0.01, 100.0, 1e-5][i.iter().sum::<usize>() % 4])
+}
+
+fn feed_with(program: &Program, shards: &[usize], size: impl Fn(&[usize]) -> f64) -> Feed {
     let rows = shards.iter().sum();
     let mut draws = Draws::of(3, "half", "units", 0, 0);
     let inputs = program.inputs().iter().map(|input| {
         let lead = (input.ty.lead == Lead::Sample).then_some(rows);
         let dims: Vec<usize> = lead.into_iter().chain(input.ty.dims.iter().copied()).collect();
-        // Of very different sizes, so that every order of a sum has bits of its own.
-        Array::generate(&dims, |i| {
-            f64::from(draws.range(-1.0, 1.0)) * [1.0, 0.01, 100.0, 1e-5][i.iter().sum::<usize>() % 4]
-        })
+        Array::generate(&dims, |i| f64::from(draws.range(-1.0, 1.0)) * size(i))
     });
     Feed { frame: Frame { shards: shards.to_vec() }, inputs: inputs.collect(), states: vec![] }
 }
@@ -186,6 +188,65 @@ fn products_by_matrix_units_are_near_the_reference_and_lavapipes_are_the_cpus() 
                 let [a, b] = [bits(outputs, name), bits(cpu, name)];
                 let other = a.iter().zip(&b).filter(|(a, b)| a != b).count();
                 assert_eq!(other, 0, "{name} of {sizes:?} on {}: of {}", adapter.label(), a.len());
+            }
+        }
+    }
+}
+
+/// Attention of heads that fill blocks and that do not, one head or several, causal or not: near its
+/// reference within f16's tolerance, and the same bytes on the CPU and lavapipe, whatever the launches are.
+#[test]
+fn attention_by_matrix_units_is_near_the_reference_and_one_function() {
+    let units: Vec<Adapter> = adapters().iter().filter_map(|own| own.with_matrix_units().ok()).collect();
+    for (queries, keys, d, e, causal) in [(33, 40, 20, 36, false), (70, 70, 16, 16, true)] {
+        let tape = Tape::with_precision(Precision::Mixed);
+        let input = |name: &str, rows: usize, width: usize| tape.input(name, Type::sample(&[2, rows, width]));
+        let (q, k, v) = (input("q", queries, d), input("k", keys, d), input("v", keys, e));
+        let weights = input("weights", queries, e);
+        let scale = 1.0 / (d as f32).sqrt();
+        let y = tape.apply(unisono_graph::ops::Attention { causal, scale }, &[&q, &k, &v]);
+        tape.output("y", &y);
+        let loss = (&y * &weights).sum(&[1, 2, 3]).sum_shards();
+        let by = [q, k, v];
+        for (name, gradient) in ["dq", "dk", "dv"].iter().zip(tape.gradients(&loss, &by)) {
+            tape.output(name, &gradient);
+        }
+        let program = Program::compile_with(&tape.finish().unwrap(), STORED).unwrap();
+        let feed = feed_with(&program, &[2, 1], |_| 1.0);
+        let expected = interpret(program.graph(), &feed).outputs;
+        let mut known = None;
+        for adapter in &units {
+            let mut device = opened(adapter);
+            let own = device.target();
+            let gpu = Target { machine: unisono_graph::target::Machine::Gpu, ..own.clone() };
+            let targets = if causal { vec![own] } else { vec![own, gpu] };
+            let mut first = None;
+            for target in targets {
+                let what = format!("{queries} x {keys}, {d} and {e}, causal {causal} on {}", adapter.label());
+                let plan = unisono_testkit::plan_for(&target, &program, &feed).unwrap();
+                let by_unit = plan
+                    .kernels
+                    .iter()
+                    .filter(|kernel| kernel.name.contains("attention"))
+                    .all(|kernel| kernel.name.contains("_unit"));
+                assert!(by_unit, "{what}");
+                let outputs =
+                    unisono_testkit::run_for(&mut device, &target, &program, &feed).unwrap().outputs;
+                for (name, values) in &outputs {
+                    let error = relative_error(values, &expected[name]);
+                    assert!(error < 2e-3, "{name} of {what}: {error:e}");
+                }
+                let bits: Vec<(String, Vec<u32>)> = outputs
+                    .iter()
+                    .map(|(name, values)| (name.clone(), values.iter().map(|x| x.to_bits()).collect()))
+                    .collect();
+                let same = first.get_or_insert_with(|| bits.clone()) == &bits;
+                assert!(same, "{what}: another launch gives other bytes");
+                // The other arithmetic of the CPU has another e^x.
+                if adapter.arithmetic.is_some_and(|own| !own.fused) || adapter.name.contains("llvmpipe") {
+                    let same = known.get_or_insert_with(|| bits.clone()) == &bits;
+                    assert!(same, "{what}: not the bytes of the CPU and lavapipe");
+                }
             }
         }
     }

@@ -169,7 +169,8 @@ fn kernels(flags: &Flags, plan: &Plan) -> Result<(), Error> {
         writeln!(
             stdout(),
             "Machine code for {}: the instructions of one turn of the main loop, the part that\n\
-             are multiply-adds of f32, and the bytes that a lane loads for each of these (without any: a turn).\n",
+             are multiply-adds of f32, and the bytes that a lane loads for each of these (without any: a turn).\n\
+             m: products of a matrix unit, and the part that are these or loads of 16 bytes.\n",
             compiler.name
         )?;
         writeln!(stdout(), "{}\n", table(&amd))?;
@@ -204,7 +205,10 @@ fn line_of_amd([number, name]: [String; 2], kernel: &Kernel, machine: &driver::M
         number,
         name,
         mix.instructions.to_string(),
-        format!("{:.0} %", 100.0 * mix.fma_part()),
+        match mix.matrices {
+            0 => format!("{:.0} %", 100.0 * mix.fma_part()),
+            count => format!("{count} m, {:.0} %", 100.0 * mix.matrix_part()),
+        },
         ratio(mix.workgroup_bytes),
         ratio(mix.global_bytes),
         machine.stat("VGPRs").to_string(),

@@ -15,12 +15,21 @@ pub struct Mix {
     pub global_bytes: u32,
     /// The barriers of a workgroup.
     pub barriers: u32,
+    /// The products that a matrix unit computes: each is of a whole subgroup.
+    pub matrices: u32,
+    /// The loads of 16 bytes.
+    pub wide_loads: u32,
 }
 
 impl Mix {
     /// Returns the part of the instructions that are multiply-adds.
     pub fn fma_part(&self) -> f64 {
         f64::from(self.fma_instructions) / f64::from(self.instructions.max(1))
+    }
+
+    /// Returns the part of the instructions that are a matrix unit's products or loads of 16 bytes.
+    pub fn matrix_part(&self) -> f64 {
+        f64::from(self.matrices + self.wide_loads) / f64::from(self.instructions.max(1))
     }
 
     /// Returns a number of bytes for each multiply-add.
@@ -37,6 +46,8 @@ impl Mix {
             workgroup_bytes: self.workgroup_bytes + turns * inner.workgroup_bytes,
             global_bytes: self.global_bytes + turns * inner.global_bytes,
             barriers: self.barriers + turns * inner.barriers,
+            matrices: self.matrices + turns * inner.matrices,
+            wide_loads: self.wide_loads + turns * inner.wide_loads,
         }
     }
 
@@ -49,6 +60,10 @@ impl Mix {
         self.fmas += fmas;
         self.fma_instructions += u32::from(fmas > 0);
         self.barriers += u32::from(op.starts_with("s_barrier"));
+        self.matrices += u32::from(op.starts_with("v_wmma") || op.starts_with("v_swmmac"));
+        let is_load = ["ds_load", "ds_read", "buffer_load", "global_load", "flat_load"];
+        let is_load = is_load.iter().any(|load| op.starts_with(load));
+        self.wide_loads += u32::from(is_load && loaded_bytes(op) == 16);
         if op.starts_with("ds_load") || op.starts_with("ds_read") {
             self.workgroup_bytes += loaded_bytes(op);
         } else if ["buffer_load", "global_load", "flat_load"].iter().any(|load| op.starts_with(load)) {

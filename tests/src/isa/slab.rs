@@ -38,6 +38,11 @@ impl Tile {
 /// side.
 pub fn turn(tile: Option<Tile>, assembly: &str) -> Mix {
     let all = loops(assembly);
+    // By a matrix unit it is the smallest loop that has its products.
+    let by_unit = all.iter().filter(|l| l.mix.matrices > 0).min_by_key(|l| l.mix.instructions);
+    if let Some(slab) = by_unit {
+        return slab.mix;
+    }
     let Some((tile, (inner, outer))) = tile.zip(slabs(&all)) else { return main_loop(assembly) };
     let turns = (STEPS * tile.own * tile.own / inner.mix.fmas.max(1)).max(1);
     let mut mix = outer.map_or(inner.mix, |outer| outer.mix.with_more(inner.mix, turns - 1));
@@ -94,6 +99,16 @@ mod tests {
         assert_eq!((mix.fmas, mix.workgroup_bytes, mix.global_bytes), (1024, 64, 16));
         assert_eq!(mix.instructions, 3 + 4 * (1 + 256 + 2));
         assert_eq!(turn(Some(Tile { side: 64, own: 8 }), &code).global_bytes, 32);
+    }
+
+    #[test]
+    fn a_slab_of_a_matrix_unit_is_the_loop_with_its_products() {
+        let code = "BB1:\n\tbuffer_load_b128 v[0:3], v4, s[0:3], 0 offen\n\tds_load_b64 v[4:5], v6\n\
+                    \tv_wmma_f32_16x16x16_f16 v[8:15], v[0:7], v[16:23], v[8:15]\n\ts_cbranch_scc1 BB1\n\
+                    BB2:\n\ts_barrier\n\ts_cbranch_scc1 BB2\nBB3:\n\ts_endpgm\n";
+        let mix = turn(Some(Tile { side: 128, own: 8 }), code);
+        assert_eq!((mix.instructions, mix.matrices, mix.wide_loads), (4, 1, 1));
+        assert_eq!((mix.matrix_part(), mix.workgroup_bytes, mix.global_bytes), (0.5, 8, 16));
     }
 
     #[test]

@@ -84,11 +84,11 @@ impl Adapter {
     pub fn with_matrix_units(&self) -> Result<Self, GpuError> {
         let lacks = |why: String| GpuError::NoMatrixUnit { adapter: self.label(), why };
         let used = self.matrix_sizes.iter().filter(|size| size.is_used()).map(|size| size.inner).max();
-        let lanes = self.limits.subgroup.1;
+        let (fewest, lanes) = self.limits.subgroup;
         let unit = match (self.backend, used) {
-            (Backend::Cpu, _) => MatrixUnit { size: 8, lanes: 1, way: UnitWay::Plain },
+            (Backend::Cpu, _) => MatrixUnit { size: 8, lanes: 1, fewest: 1, way: UnitWay::Plain },
             (Backend::Vulkan, Some(size)) if self.features.subgroups && lanes > 0 => {
-                MatrixUnit { size, lanes, way: UnitWay::Cooperative }
+                MatrixUnit { size, lanes, fewest, way: UnitWay::Cooperative }
             }
             (Backend::Vulkan, _) if self.matrix_sizes.is_empty() => {
                 return Err(lacks("its driver lists no cooperative matrices".to_owned()));
@@ -101,6 +101,13 @@ impl Adapter {
         };
         if !self.features.f16 {
             return Err(lacks("it has no 16-bit floats in shaders".to_owned()));
+        }
+        if u64::from(self.limits.workgroup_bytes) < MatrixUnit::WORKGROUP_BYTES {
+            return Err(lacks(format!(
+                "its workgroups have {} bytes of memory, and kernels with units take {}",
+                self.limits.workgroup_bytes,
+                MatrixUnit::WORKGROUP_BYTES
+            )));
         }
         Ok(Self { unit: Some(unit), ..self.clone() })
     }
@@ -122,6 +129,7 @@ mod tests {
     fn with(backend: Backend, sizes: &[MatrixSize]) -> Adapter {
         let mut adapter = adapter(backend, 1, "");
         (adapter.matrix_sizes, adapter.features.subgroups) = (sizes.to_vec(), true);
+        adapter.limits.workgroup_bytes = 32 << 10;
         adapter
     }
 
@@ -130,7 +138,7 @@ mod tests {
         let small = MatrixSize { rows: 8, columns: 8, inner: 8, ..USED };
         let narrow = MatrixSize { sums: MatrixNumbers::F16, ..USED };
         let unit = |sizes: &[MatrixSize]| with(Backend::Vulkan, sizes).with_matrix_units().unwrap().unit;
-        let expected = |size| Some(MatrixUnit { size, lanes: 32, way: UnitWay::Cooperative });
+        let expected = |size| Some(MatrixUnit { size, lanes: 32, fewest: 32, way: UnitWay::Cooperative });
         assert_eq!([unit(&[small, USED]), unit(&[narrow, small])], [expected(16), expected(8)]);
         assert_eq!(USED.to_string(), "16x16x16 f16->f32");
     }
@@ -140,11 +148,14 @@ mod tests {
         let oblong = MatrixSize { inner: 8, ..USED };
         let mut without_f16 = with(Backend::Vulkan, &[USED]);
         without_f16.features.f16 = false;
+        let mut small = with(Backend::Vulkan, &[USED]);
+        small.limits.workgroup_bytes = 16 << 10;
         for (adapter, why) in [
             (with(Backend::Vulkan, &[]), "lists no cooperative matrices"),
             (with(Backend::Vulkan, &[oblong]), "none of the sizes 16x16x8 f16->f32"),
             (with(Backend::Dx12, &[USED]), "through Vulkan, not dx12"),
             (without_f16, "no 16-bit floats"),
+            (small, "its workgroups have 16384 bytes of memory, and kernels with units take 20480"),
         ] {
             let error = adapter.with_matrix_units().unwrap_err().to_string();
             assert!(error.contains(&adapter.label()) && error.contains(why), "{error}");

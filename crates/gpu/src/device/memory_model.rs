@@ -136,21 +136,25 @@ mod tests {
     #[test]
     fn barriers_of_kernels_with_cooperative_matrices_order_what_they_share() {
         let words = module(WGSL);
-        let last = |wanted: u32| -> Vec<u32> {
+        // The operand after those that every instruction of the kind has, where there is one.
+        let operand = |wanted: u32, fixed: usize| -> Vec<Option<u32>> {
             instructions(&words)
                 .filter(|(_, opcode)| *opcode == wanted)
-                .map(|(at, _)| words[at + (words[at] >> 16) as usize - 1])
+                .map(|(at, _)| words[at..at + (words[at] >> 16) as usize].get(fixed).copied())
                 .collect()
         };
-        assert_eq!([last(MATRIX_LOAD), last(MATRIX_STORE)], [vec![NON_PRIVATE; 2], vec![NON_PRIVATE]]);
+        let marked = Some(NON_PRIVATE);
+        assert_eq!(operand(MATRIX_LOAD, 6), [marked; 2]);
+        assert_eq!(operand(MATRIX_STORE, 5), [marked]);
         // The kernel loads an element of z, and stores one of x and one of y; the rest are its own variables.
-        let shared = |wanted| last(wanted).iter().filter(|&&word| word == NON_PRIVATE).count();
-        assert!(shared(LOAD) == 1 && shared(STORE) == 2, "{:?} {:?}", last(LOAD), last(STORE));
+        let shared = |operands: Vec<Option<u32>>| operands.iter().filter(|&&own| own == marked).count();
+        assert_eq!([shared(operand(LOAD, 4)), shared(operand(STORE, 3))], [1, 2]);
         let value = |id: u32| {
             let constant = |&(at, opcode): &(usize, u32)| opcode == CONSTANT && words[at + 2] == id;
             instructions(&words).find(constant).map(|(at, _)| words[at + 3])
         };
-        let barriers: Vec<u32> = last(CONTROL_BARRIER).into_iter().filter_map(value).collect();
+        let barriers: Vec<u32> =
+            operand(CONTROL_BARRIER, 3).into_iter().flatten().filter_map(value).collect();
         // Acquire and release of workgroup memory, available and visible.
         assert_eq!(barriers, [0x6108; 2]);
     }

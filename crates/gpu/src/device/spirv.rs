@@ -45,7 +45,12 @@ pub(crate) fn translate(
     let module = naga::front::wgsl::Frontend::new_with_options(wgsl)
         .parse(&kernel.wgsl)
         .map_err(|error| refused(error.emit_to_string(&kernel.wgsl)))?;
-    let info = Validator::new(ValidationFlags::all(), capabilities)
+    let mut checks = ValidationFlags::all();
+    // naga 30 takes the number of a subgroup for one that differs within it. Kernels with cooperative
+    // matrices branch on it, so that all invocations of a subgroup go the same way.
+    let is_cooperative = kernel.wgsl.contains(COOPERATIVE);
+    checks.set(ValidationFlags::CONTROL_FLOW_UNIFORMITY, !is_cooperative);
+    let info = Validator::new(checks, capabilities)
         .validate(&module)
         .map_err(|error| refused(error.emit_to_string(&kernel.wgsl)))?;
     let interface = Interface::of(&module, kernel).map_err(refused)?;
@@ -56,6 +61,8 @@ pub(crate) fn translate(
     Ok((ordered(decorated(&words)), interface))
 }
 
+/// What the text of a kernel with cooperative matrices has in front.
+const COOPERATIVE: &str = "enable wgpu_cooperative_matrix;";
 /// The number of words in front of a module's first instruction.
 pub(super) const HEADER: usize = 5;
 /// The opcodes with a float result that compilers may change: OpExtInst (Fma among others), OpFNegate,

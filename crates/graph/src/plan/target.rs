@@ -55,8 +55,15 @@ pub struct MatrixUnit {
     pub size: u32,
     /// The most lanes of a subgroup, whose invocations use the unit together.
     pub lanes: u32,
+    /// The fewest lanes of a subgroup, which a driver may choose.
+    pub fewest: u32,
     /// How it is reached.
     pub way: UnitWay,
+}
+
+impl MatrixUnit {
+    /// The bytes of workgroup memory that every kernel with a unit finds enough.
+    pub const WORKGROUP_BYTES: u64 = 20 << 10;
 }
 
 /// How a matrix unit is reached.

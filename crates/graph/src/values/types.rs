@@ -71,7 +71,7 @@ impl FromStr for Precision {
         [Self::F32, Self::Mixed, Self::MatrixUnits]
             .into_iter()
             .find(|precision| precision.to_string() == text)
-            .ok_or_else(|| "it is f32 or mixed".into())
+            .ok_or_else(|| "it is f32, mixed or mixed+units".into())
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use unisono_graph::ops::Window;
+use unisono_graph::ops::{Attention, Window};
 use unisono_graph::{Array, Frame, Graph, GraphError, InputDecl, Lead, Program, Tape, Type, half, interpret};
 use unisono_random::{Stream, stream};
 
@@ -17,11 +17,21 @@ const LONG: usize = 1100;
 const SHORT: usize = 37;
 /// The columns of the products.
 const COLUMNS: usize = 21;
+/// The queries and keys of attention: more than a workgroup has at a time, and no multiple of a block.
+const PLACES: usize = 75;
 
 /// The most that a result is off, in units of 2^-24 of the sum of its products' magnitudes. f32 rounds each
 /// addition by one such unit at most, and units that cut off where they add by two; sums have up to 1,100
 /// steps, but most of what they add up is much smaller than the whole.
 const UNITS: f64 = 256.0;
+
+/// The most that a result of attention is off, as a part of the largest one: weights are rounded to f16.
+const OF_ATTENTION: f64 = 1.0 / 256.0;
+
+/// Returns whether an input or an output is of attention.
+fn is_of_attention(name: &str) -> bool {
+    name.starts_with("attended") || ["q", "k", "v", "dy"].contains(&name)
+}
 
 /// The program, with its graph for the interpreter.
 pub(super) struct UnitProbe {
@@ -48,6 +58,17 @@ impl UnitProbe {
         let loss = (&long * &weights).sum_all().sum_shards();
         for (name, gradient) in ["dx", "dw"].iter().zip(tape.gradients(&loss, &[x, w])) {
             tape.output(name, &gradient);
+        }
+        let part = |name: &str, width| halved(name, Type::sample(&[2, PLACES, width]));
+        let (q, k, v, dy) = (part("q", 9), part("k", 9), part("v", 12), part("dy", 12));
+        for (name, causal) in [("attended", false), ("attended causally", true)] {
+            let y = tape.apply(Attention { causal, scale: 0.375 }, &[&q, &k, &v]);
+            tape.output(name, &y);
+            let loss = (&y * &dy).sum_all().sum_shards();
+            let by = [q.clone(), k.clone(), v.clone()];
+            for (of, gradient) in ["dq", "dk", "dv"].iter().zip(tape.gradients(&loss, &by)) {
+                tape.output(&format!("{name}, {of}"), &gradient);
+            }
         }
         let graph = tape.finish()?;
         let program = Arc::new(Program::compile(&graph)?);
@@ -83,8 +104,12 @@ impl UnitProbe {
             if found.len() != exact.len() {
                 return Some(format!("its matrix unit gave no {}", output.name));
             }
+            let largest = exact.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
             let off = |i: &usize| {
-                let allowed = UNITS * most[*i] * f64::from(f32::EPSILON) / 2.0 + f64::from(f32::MIN_POSITIVE);
+                let allowed = match is_of_attention(&output.name) {
+                    true => OF_ATTENTION * largest,
+                    false => UNITS * most[*i] * f64::from(f32::EPSILON) / 2.0,
+                } + f64::from(f32::MIN_POSITIVE);
                 // NaN is not near anything.
                 let is_near = (f64::from(found[*i]) - exact[*i]).abs() <= allowed;
                 !is_near
@@ -112,6 +137,9 @@ fn values(input: &InputDecl) -> Vec<f32> {
         let word = draws.word(0, 0, i);
         let sign = if word & 1 == 0 { 1.0 } else { -1.0 };
         let fraction = 1.0 + (word >> 8 & 0x3ff) as f32 / 1024.0;
+        if is_of_attention(&input.name) {
+            return sign * fraction * 0.5;
+        }
         let size = match word >> 1 & 0xf {
             0 => return sign * ((word >> 8 & 0x3ff) as f32) / (1 << 24) as f32,
             1 => return sign * 0.0,
@@ -125,7 +153,28 @@ fn values(input: &InputDecl) -> Vec<f32> {
 
 #[cfg(test)]
 mod tests {
+    use unisono_graph::Run;
+    use unisono_graph::target::{Machine, MatrixUnit, Target, UnitWay};
+
     use super::*;
+
+    #[test]
+    fn every_kind_of_kernel_with_a_unit_is_probed() {
+        let probe = UnitProbe::new().unwrap();
+        for way in [UnitWay::Cooperative, UnitWay::Plain] {
+            let unit = Some(MatrixUnit { size: 8, lanes: 8, fewest: 8, way });
+            let max_workgroup_bytes = 32 << 10;
+            let target =
+                Target { machine: Machine::Gpu, f16: true, unit, max_workgroup_bytes, ..Target::default() };
+            let plan = probe.program.plan(&Run::whole(&shards::sizes(ROWS, SHARDS, ROWS)), &target).unwrap();
+            let names: Vec<&str> = plan.kernels.iter().map(|kernel| &kernel.name[..]).collect();
+            let products = ["matmul_unit_nt", "matmul_unit_nn", "matmul_unit_ni", "contract_unit_shards"];
+            let attention = ["attention_unit", "attention_query_unit", "attention_key_unit"];
+            for kind in products.into_iter().chain(attention) {
+                assert!(names.iter().any(|name| name.starts_with(kind)), "{kind}: {names:?}");
+            }
+        }
+    }
 
     #[test]
     fn the_operands_are_halves_of_all_kinds() {

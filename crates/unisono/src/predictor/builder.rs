@@ -213,9 +213,10 @@ impl PredictorBuilder {
         let (tensors, _) = weights(&self.weights, &wanted)?;
         let mut chosen = selected(&self.adapters, self.arithmetic)?;
         chosen.truncate(self.replicas.unwrap_or(usize::MAX));
-        let chosen: Result<Vec<Adapter>, Error> =
-            chosen.iter().map(|adapter| in_precision(adapter, precision)).collect();
-        let chosen = chosen?;
+        let chosen = chosen
+            .iter()
+            .map(|adapter| in_precision(adapter, precision))
+            .collect::<Result<Vec<_>, Error>>()?;
         check_units(&chosen)?;
         if !self.mixed && !is_one_class(&chosen)? {
             return Err(Error::Mixture { classes: describe_classes(&chosen) });

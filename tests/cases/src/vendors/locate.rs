@@ -97,5 +97,6 @@ fn common(a: &Target, b: &Target) -> Target {
         own_quotients: a.own_quotients && b.own_quotients,
         masks: a.masks || b.masks,
         shares_memory: false,
+        unit: a.unit.filter(|_| a.unit == b.unit),
     }
 }

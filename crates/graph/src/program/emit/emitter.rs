@@ -149,7 +149,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// Returns whether f16 holds the values of all these nodes, on a target with a matrix unit.
-    pub fn are_halves(&self, nodes: [NodeId; 2]) -> bool {
+    pub fn are_halves(&self, nodes: &[NodeId]) -> bool {
         nodes.iter().all(|&node| self.halves.get(node).copied().unwrap_or(false))
     }
 }

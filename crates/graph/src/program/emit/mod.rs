@@ -15,6 +15,7 @@ mod pointwise;
 mod product;
 mod row_sums;
 mod schedule;
+mod shares;
 mod sums;
 mod trees;
 mod verdict;

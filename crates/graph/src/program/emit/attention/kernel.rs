@@ -4,8 +4,11 @@
 use unisono_shaders::{AttentionParams, Params, attention, module, snippets};
 
 use super::super::marks::chosen;
+use super::super::shares::extensions;
 use super::text::Memory;
+use super::unit;
 use crate::ops::AttentionSizes;
+use crate::plan::target::MatrixUnit;
 use crate::plan::{Access, Kernel};
 use crate::trace::AttentionResult;
 
@@ -64,23 +67,34 @@ pub(super) struct AttentionKernel {
     pub results: Vec<AttentionResult>,
     /// What the kernel binds, in order.
     pub memories: Vec<Memory>,
+    /// The matrix unit that multiplies, which the family [`Family::Tiles`] has.
+    pub unit: Option<MatrixUnit>,
 }
 
 impl AttentionKernel {
     pub(super) fn build(&self) -> Kernel {
-        let shared = [snippets::SUM_QUADS, snippets::KEPT, snippets::QUOTIENT, snippets::ELEMENTARY];
+        let mut shared = vec![snippets::SUM_QUADS, snippets::KEPT, snippets::QUOTIENT, snippets::ELEMENTARY];
+        shared.extend(self.unit.map(|_| snippets::ROUND_HALF));
         let declaration = AttentionParams::declaration(self.memories.len());
         let half = self.memories.iter().any(|memory| memory.is_half);
-        let enable = if half { "enable f16;\n" } else { "" };
+        let enable = match self.unit {
+            Some(unit) => extensions(unit),
+            None if half => "enable f16;\n",
+            None => "",
+        };
         let (name, main) = self.main();
         let parts = self.constants() + &self.functions() + &self.steps();
         let mut wgsl = format!("{enable}{}", module(&declaration, &shared, &parts, &main));
         if let Family::Lanes(1) | Family::Native = self.family {
             wgsl = alone(&wgsl);
         }
+        if let Some(unit) = self.unit {
+            wgsl = unit::with_subgroup(&wgsl, unit);
+        }
         let access = |memory: &Memory| if memory.is_written { Access::ReadWrite } else { Access::Read };
         let bound = self.memories.iter().filter(|memory| memory.shares.is_none());
-        Kernel { name: name.into(), wgsl, bindings: bound.map(access).collect() }
+        let by_unit = if self.unit.is_some() { "_unit" } else { "" };
+        Kernel { name: format!("{name}{by_unit}"), wgsl, bindings: bound.map(access).collect() }
     }
 
     /// Returns the results that a workgroup computes, for each kind of workgroups. There are several kinds
@@ -133,7 +147,8 @@ impl AttentionKernel {
 
     /// Returns the functions of the memories, and those that say what a query sees.
     fn functions(&self) -> String {
-        let mut text: String = self.memories.iter().map(Memory::functions).collect();
+        let mut text: String =
+            self.memories.iter().map(|memory| memory.functions(self.unit.is_none())).collect();
         let q = self.memories.iter().find(|memory| memory.name == "q");
         let outer = q.map_or(&[][..], |q| &q.dims[..q.dims.len() - 2]);
         let bases: String =
@@ -161,10 +176,22 @@ impl AttentionKernel {
     /// Returns the steps that the main function takes, written for the memories that they read.
     fn steps(&self) -> String {
         let lanes = self.family.has_lanes();
-        let (shared, scores, spread, result) = if lanes {
-            (attention::LANES, attention::LANES_SCORES, attention::LANES_SPREAD, attention::LANES_RESULT)
-        } else {
-            (attention::TILES, attention::TILES_SCORES, attention::TILES_SPREAD, attention::TILES_RESULT)
+        let (shared, [scores, spread], result) = match self.unit {
+            _ if lanes => (
+                attention::LANES.to_owned(),
+                [attention::LANES_SCORES, attention::LANES_SPREAD].map(str::to_owned),
+                attention::LANES_RESULT,
+            ),
+            None => (
+                chosen(attention::TILES, "SLABS", true),
+                [attention::TILES_SCORES, attention::TILES_SPREAD].map(str::to_owned),
+                attention::TILES_RESULT,
+            ),
+            Some(unit) => (
+                chosen(attention::TILES, "SLABS", false) + &unit::shared(unit),
+                unit::steps(unit),
+                attention::TILES_RESULT,
+            ),
         };
         let of = |text: &str, rows: &str, own: &str, width: &str| {
             text.replace("ROWS", rows)
@@ -191,9 +218,12 @@ impl AttentionKernel {
             products.push(["k", "q", "D"]);
             spreads.push(["v", "E"]);
         }
-        let mut text = shared.to_owned();
-        text.extend(products.iter().map(|[rows, own, width]| of(scores, rows, own, width)));
-        text.extend(spreads.iter().map(|[rows, width]| of(spread, rows, "", width)));
+        let mut text = shared;
+        text.extend(products.iter().map(|[rows, own, width]| {
+            let factor = if *width == "D" { " * SCALE" } else { "" };
+            of(&scores, rows, own, width).replace("FACTOR", factor)
+        }));
+        text.extend(spreads.iter().map(|[rows, width]| of(&spread, rows, "", width)));
         let written = self.memories.iter().filter(|memory| memory.is_written && memory.name != "lse_out");
         text.extend(written.map(|memory| of(result, memory.name, "", memory.columns())));
         text
@@ -237,6 +267,13 @@ impl AttentionKernel {
             let text = self.without_unwanted(by_lanes);
             return (name, if self.family == Family::Native { self.native(name, &text) } else { text });
         }
+        // By a unit q is not scaled where it is read, since f16 need not hold what it becomes.
+        let by_tiles = match self.unit {
+            Some(_) => {
+                by_tiles.replace("canonical_results(dkN)", "scaled(dkN, vec4<f32>(SCALE), vec4<f32>(SCALE))")
+            }
+            None => by_tiles.to_owned(),
+        };
         let mut text = String::new();
         for line in by_tiles.lines() {
             let indent = &line[..line.len() - line.trim_start().len()];
@@ -309,8 +346,15 @@ mod tests {
                 continue;
             }
             let results = results.to_vec();
-            let kernel =
-                AttentionKernel { family, sizes, causal: false, scale: 1.0, results, memories: vec![] };
+            let kernel = AttentionKernel {
+                family,
+                sizes,
+                causal: false,
+                scale: 1.0,
+                results,
+                memories: vec![],
+                unit: None,
+            };
             let (name, main) = kernel.main();
             assert!(!has_mark(&main), "{name}: {main}");
             for (result, step) in [(LogSums, "lse_put"), (Key, "dk_keep"), (Value, "dv_keep")] {

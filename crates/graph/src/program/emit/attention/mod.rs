@@ -3,6 +3,7 @@
 
 mod kernel;
 mod text;
+mod unit;
 
 use unisono_shaders::{AttentionParams, Params};
 
@@ -12,7 +13,7 @@ use super::emitter::Emitter;
 use crate::codegen::Binding;
 use crate::fuse::{MAX_BINDINGS, Spot, Store, Unit, in_order, layered};
 use crate::ops::AttentionSizes;
-use crate::plan::target::Machine;
+use crate::plan::target::{Machine, MatrixUnit};
 use crate::plan::{Target, Workgroup};
 use crate::program::Program;
 use crate::trace::{AttentionResult, GraphError, Lowering, NodeId};
@@ -76,7 +77,7 @@ fn attention_flops(sizes: &AttentionSizes, causal: bool, results: &[AttentionRes
 impl Emitter<'_> {
     /// Launches what one unit computes of attention.
     pub(super) fn attention(&mut self, unit: &Unit) -> Result<(), GraphError> {
-        let family = family(self.target);
+        let family = self.family_of(unit.roots[0]);
         let graph = &self.program.graph;
         let first = self.result(unit.roots[0]);
         let node = &graph.nodes[first];
@@ -100,14 +101,31 @@ impl Emitter<'_> {
     pub(super) fn attends_together(&self, units: &[usize; 2]) -> bool {
         let roots = self.roots_of(units);
         let bound = self.bound(self.named(&roots), &roots);
-        family(self.target) == Family::Tiles && bound.stores.len() <= MAX_BINDINGS
+        self.family_of(roots[0]) == Family::Tiles && bound.stores.len() <= MAX_BINDINGS
     }
 
     /// Launches the kernel that computes all gradients of an attention. A workgroup computes one of them, or
     /// those by keys and by values where both fit its registers.
     pub(super) fn attention_gradients(&mut self, units: &[usize; 2]) -> Result<(), GraphError> {
         let roots = self.roots_of(units);
-        self.attention_of(&roots, family(self.target))
+        self.attention_of(&roots, self.family_of(roots[0]))
+    }
+
+    /// Returns the matrix unit that multiplies for a result of attention, if one does: it does if f16 holds
+    /// all operands, whatever the sizes are, since the result's bits depend on it.
+    fn unit_of(&self, root: NodeId) -> Option<MatrixUnit> {
+        let node = &self.program.graph.nodes[self.result(root)];
+        let forward = matches!(
+            self.program.fusion.lowering[self.result(root)],
+            Lowering::Attention { result: AttentionResult::Values | AttentionResult::LogSums, .. }
+        );
+        let operands = &node.inputs[..if forward { 3 } else { 4 }];
+        self.target.unit.filter(|_| self.are_halves(operands))
+    }
+
+    /// Returns how the machine computes a result of attention.
+    fn family_of(&self, root: NodeId) -> Family {
+        if self.unit_of(root).is_some() { Family::Tiles } else { family(self.target) }
     }
 
     fn roots_of(&self, units: &[usize; 2]) -> Vec<NodeId> {
@@ -178,6 +196,7 @@ impl Emitter<'_> {
             scale: factor,
             results: only.clone(),
             memories,
+            unit: self.unit_of(roots[0]),
         };
         let parts = kernel.parts();
         let x: usize = parts.iter().map(|part| kernel.workgroups(part)).sum();

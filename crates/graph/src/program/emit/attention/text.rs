@@ -88,8 +88,9 @@ impl Memory {
         if ["q", "k", "dq", "dk"].contains(&self.name) { "D" } else { "E" }
     }
 
-    /// Returns the binding, unless another memory declares it, and the functions of a memory.
-    pub fn functions(&self) -> String {
+    /// Returns the binding, unless another memory declares it, and the functions of a memory. `scales` says
+    /// whether q is scaled where it is read.
+    pub fn functions(&self, scales: bool) -> String {
         let Self { name, is_half, .. } = self;
         let number_type = if *is_half { "f16" } else { "f32" };
         let held = if self.comes_in_fours() { format!("vec4<{number_type}>") } else { number_type.into() };
@@ -114,17 +115,17 @@ impl Memory {
                     "fn {name}_at(row: u32) -> f32 {{ return {name}_data[{name}_base + min(row, T - 1u)]; }}"
                 );
             }
-            _ => text += &self.rows_of_four(),
+            _ => text += &self.rows_of_four(scales && *name == "q"),
         }
         text
     }
 
     /// Returns the functions that read, and write, four elements of a row. What is beyond the row's end is 0.
-    fn rows_of_four(&self) -> String {
+    fn rows_of_four(&self, is_scaled: bool) -> String {
         let Self { name, shares, .. } = self;
         let data = shares.unwrap_or(name);
         let (rows, columns) = (self.rows(), self.columns());
-        let scale = if *name == "q" { " * SCALE" } else { "" };
+        let scale = if is_scaled { " * SCALE" } else { "" };
         let step = format!("{}_STEP", name.to_uppercase());
         let at = format!("let at = {name}_base + min(row, {rows} - 1u) * {step} + column;");
         let mut text = match &self.lies {

@@ -8,6 +8,7 @@ use super::unit;
 use crate::codegen::{Epilogue, ImplicitOperand};
 use crate::plan::target::{Machine, MatrixUnit, Target};
 use crate::plan::{Access, Kernel};
+use crate::program::emit::shares::extensions;
 use crate::values::tree::PRODUCT_CHUNK;
 
 /// The file of `shaders` that computes a product.
@@ -209,7 +210,7 @@ impl ProductKernel<'_> {
     pub(super) fn build(&self) -> Kernel {
         let (sizes, file) = self.file();
         let enable = match self.unit {
-            Some(unit) => unit::extensions(unit),
+            Some(unit) => extensions(unit),
             None if self.uses_f16() => "enable f16;\n",
             None => "",
         };

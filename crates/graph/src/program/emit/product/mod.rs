@@ -96,7 +96,7 @@ impl Emitter<'_> {
             }
             _ => Shape::contract(ta, &node.ty, self.run.sizes.iter().max().copied().unwrap_or(0)),
         };
-        let shape = Shape { halves: self.are_halves([a, b]), ..shape };
+        let shape = Shape { halves: self.are_halves(&[a, b]), ..shape };
         let place = |id| program.stores.place(in_order(graph, &program.fusion, id));
         let operand = |side: usize| {
             let (id, ty) = [(a, ta), (b, tb)][side];

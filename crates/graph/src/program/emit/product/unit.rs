@@ -7,45 +7,13 @@ use unisono_shaders::snippets::UNITS;
 
 use crate::plan::Workgroup;
 use crate::plan::target::{MatrixUnit, UnitWay};
+use crate::program::emit::shares::{Shares, kind};
 
 use super::tile::side;
 
 /// The steps of a slab, and the fours of halves from one row of it to the next, as `units.wgsl` has them.
 const SLAB: usize = 16;
 const STRIDE: usize = 6;
-
-/// What the subgroups of a workgroup compute of a tile: each has a rectangle of blocks of the unit's size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shares {
-    /// The subgroups that compute. There may be more, which then only read and write.
-    subgroups: usize,
-    /// The subgroups side by side.
-    across: usize,
-    /// The rows of a subgroup, in blocks.
-    rows: usize,
-    /// The columns of a subgroup, in blocks.
-    columns: usize,
-}
-
-impl Shares {
-    /// Divides a tile among as many subgroups as a workgroup has at least.
-    fn of(tile: usize, unit: MatrixUnit) -> Self {
-        let size = unit.size as usize;
-        let invocations = (tile / side(tile)).pow(2);
-        let least = (invocations / unit.lanes.max(1) as usize).max(1);
-        let (mut down, mut across) = (1, 1);
-        // As square as it can be: a subgroup loads rows plus columns for rows times columns of products.
-        while 2 * down * across <= least {
-            match (tile / down > size, tile / across > size) {
-                (true, _) if down <= across => down *= 2,
-                (_, true) => across *= 2,
-                (true, false) => down *= 2,
-                (false, false) => break,
-            }
-        }
-        Self { subgroups: down * across, across, rows: tile / down / size, columns: tile / across / size }
-    }
-}
 
 /// Returns what a workgroup takes that computes a tile of this side by a unit.
 pub(super) fn workgroup(tile: usize, unit: MatrixUnit) -> Workgroup {
@@ -61,7 +29,7 @@ pub(super) fn workgroup(tile: usize, unit: MatrixUnit) -> Workgroup {
 pub(super) fn text(tile: usize, unit: MatrixUnit) -> String {
     let [variables, products, result, behind] = match unit.way {
         UnitWay::Cooperative => cooperative(tile, unit),
-        UnitWay::Plain => plain(),
+        UnitWay::Plain => plain(tile),
     };
     let replaced = [("VARIABLES", variables), ("PRODUCTS", products), ("RESULT", result)];
     let text = replaced.iter().fold(UNITS.text().to_owned(), |text, (name, lines)| {
@@ -71,32 +39,21 @@ pub(super) fn text(tile: usize, unit: MatrixUnit) -> String {
     text + &behind
 }
 
-/// Returns the extensions of WGSL that the kernel needs beyond f16.
-pub(super) fn extensions(unit: MatrixUnit) -> &'static str {
-    match unit.way {
-        UnitWay::Cooperative => "enable f16;\nenable wgpu_cooperative_matrix;\n",
-        UnitWay::Plain => "enable f16;\n",
-    }
-}
-
 /// Returns the lines for cooperative matrices, and what stands behind the function.
 fn cooperative(tile: usize, unit: MatrixUnit) -> [String; 4] {
     let size = unit.size as usize;
-    let Shares { subgroups, across, rows, columns } = Shares::of(tile, unit);
-    let kind = |scalar: &str, role: &str| format!("coop_mat{size}x{size}<{scalar}, {role}>");
+    let invocations = (tile / side(tile)).pow(2);
+    let shares = Shares::of([tile; 2], invocations, unit);
+    let Shares { rows, columns, .. } = shares;
     let blocks: Vec<(usize, usize)> = (0..rows).flat_map(|r| (0..columns).map(move |c| (r, c))).collect();
-    let mut variables = format!(
-        "// The first block of this subgroup, in blocks.\n    \
-         let first_row = subgroup / {across}u * {rows}u;\n    \
-         let first_column = subgroup % {across}u * {columns}u;\n"
-    );
+    let mut variables = shares.first_block();
     for (r, c) in &blocks {
-        let _ = writeln!(variables, "    var sum_{r}_{c}: {};", kind("f32", "C"));
+        let _ = writeln!(variables, "    var sum_{r}_{c}: {};", kind(unit, "f32", "C"));
     }
-    let mut products = format!("if subgroup < {subgroups}u {{\n");
+    let mut products = format!("{}\n", shares.of_computing());
     for q in (0..SLAB).step_by(size) {
         let load = |text: &mut String, name: String, from: String, role: &str, how: &str| {
-            let of = kind("f16", role);
+            let of = kind(unit, "f16", role);
             let _ = writeln!(text, "            let {name} = {how}<{of}>(&halves[{from}], {STRIDE}u);");
         };
         for c in 0..columns {
@@ -117,8 +74,9 @@ fn cooperative(tile: usize, unit: MatrixUnit) -> [String; 4] {
     let mut result = format!(
         "let i = t / LANES * 4u;\n    let j = t % LANES;\n    let k = 4u * LANES;\n    \
          for (var s = 0u; s < {}u; s++) {{\n        workgroupBarrier();\n        \
-         if subgroup < {subgroups}u {{\n",
-        tile / size
+         {}\n",
+        tile / size,
+        shares.of_computing()
     );
     for r in 0..rows {
         let _ = writeln!(result, "            if first_row + {r}u == s {{");
@@ -164,32 +122,38 @@ fn cooperative(tile: usize, unit: MatrixUnit) -> [String; 4] {
 }
 
 /// Returns the lines without cooperative matrices, in the order of lavapipe's unit (Mesa 26.1): the products
-/// of eight steps are added by a tree, and the sum so far to that.
-fn plain() -> [String; 4] {
+/// of eight steps are added one by one, and the sum so far is added to that.
+fn plain(tile: usize) -> [String; 4] {
     let variables = "let at_a = t / LANES * 4u * STRIDE;\n    \
-                     let at_b = BEHIND + t % LANES * 4u * STRIDE;";
+                     let at_b = BEHIND + t % LANES * 4u * STRIDE;\n    \
+                     let far = 4u * LANES * STRIDE;";
+    // An invocation's first four columns, and those LANES fours further on where it has eight.
+    let columns: &[(char, &str)] = if side(tile) == 8 { &[('c', ""), ('d', " + far")] } else { &[('c', "")] };
+    let rows = side(tile);
     let mut products = String::new();
     for q in [0, 2] {
-        for r in 0..4 {
+        for (r, (name, far_b)) in (0..rows).flat_map(|r| columns.iter().map(move |own| (r, own))) {
+            let far_a = if r < 4 { "" } else { " + far" };
+            let sums = format!("tile.{name}{r}");
             let _ = writeln!(
                 products,
-                "        tile.c{r} = eight_steps(at_a + {r}u * STRIDE + {q}u, at_b + {q}u, tile.c{r});"
+                "        {sums} = eight_steps(at_a{far_a} + {}u * STRIDE + {q}u, at_b{far_b} + {q}u, {sums});",
+                r % 4
             );
         }
     }
     let behind = "
 // Adds eight steps to the sums of a row and four columns. A product of two halves is exact, so that it does
-// not matter whether fma rounds it.
+// not matter whether its addition is an fma.
 fn eight_steps(at_a: u32, at_b: u32, sums: vec4<f32>) -> vec4<f32> {
     let x = vec4<f32>(halves[at_a]);
     let y = vec4<f32>(halves[at_a + 1u]);
     var next: vec4<f32>;
     for (var s = 0u; s < 4u; s++) {
-        let z = vec4<f32>(halves[at_b + s * STRIDE]);
-        let w = vec4<f32>(halves[at_b + s * STRIDE + 1u]);
-        let none = vec4<f32>();
-        let pairs = fma(x, z, fma(y, w, none));
-        next[s] = (pairs.x + pairs.z) + (pairs.y + pairs.w);
+        let first = x * vec4<f32>(halves[at_b + s * STRIDE]);
+        let second = y * vec4<f32>(halves[at_b + s * STRIDE + 1u]);
+        let four = ((first.x + first.y) + first.z) + first.w;
+        next[s] = (((four + second.x) + second.y) + second.z) + second.w;
     }
     return sums + next;
 }
@@ -210,28 +174,11 @@ mod tests {
     const SIZES: [u32; 2] = [8, 16];
 
     fn unit(size: u32, lanes: u32) -> MatrixUnit {
-        MatrixUnit { size, lanes, way: UnitWay::Cooperative }
-    }
-
-    /// Whatever the size of a subgroup is, each block of a tile is one subgroup's.
-    #[test]
-    fn subgroups_share_a_tile_without_gaps() {
-        for (size, lanes) in SIZES.into_iter().flat_map(|size| [4, 8, 16, 32, 64, 128].map(|l| (size, l))) {
-            for tile in [32, 64, 128] {
-                let shares = Shares::of(tile, unit(size, lanes));
-                let down = shares.subgroups / shares.across;
-                assert_eq!(down * shares.rows * size as usize, tile, "{shares:?}");
-                assert_eq!(shares.across * shares.columns * size as usize, tile, "{shares:?}");
-                let invocations = (tile / side(tile)).pow(2);
-                assert!(shares.subgroups * lanes as usize <= invocations.max(lanes as usize), "{shares:?}");
-            }
-        }
+        MatrixUnit { size, lanes, fewest: lanes, way: UnitWay::Cooperative }
     }
 
     #[test]
     fn a_gpu_of_32_lanes_loads_six_matrices_for_eight_products() {
-        let shares = Shares::of(128, unit(16, 32));
-        assert_eq!(shares, Shares { subgroups: 8, across: 2, rows: 2, columns: 4 });
         let text = text(128, unit(16, 32));
         assert_eq!([text.matches("coopLoad").count(), text.matches("coopMultiplyAdd").count()], [6, 8]);
     }
@@ -241,7 +188,7 @@ mod tests {
         let ways = [UnitWay::Cooperative, UnitWay::Plain];
         for (size, way) in SIZES.into_iter().flat_map(|size| ways.map(|way| (size, way))) {
             for tile in [32, 64, 128] {
-                let unit = MatrixUnit { size, lanes: 32, way };
+                let unit = MatrixUnit { size, lanes: 32, fewest: 32, way };
                 let constants = format!("const TILE: u32 = {tile}u;\nconst SIDE: u32 = {}u;\n", side(tile));
                 let module = constants + &text(tile, unit) + unisono_shaders::MATMUL_TILES;
                 assert_eq!(Workgroup::of(&module), Some(workgroup(tile, unit)));
