@@ -223,10 +223,9 @@ fn cases() -> Vec<Case> {
 fn targets(adapter: &Adapter) -> Vec<Target> {
     let own = adapter.target();
     let mut all = vec![own.clone()];
-    all.push(Target { machine: Machine::SoftwareDriver, subgroup: 0, ..own.clone() });
     // A GPU takes larger tiles the fewer workgroups keep it busy.
     for busy_workgroups in [1, 3, u32::MAX] {
-        all.push(Target { machine: Machine::Gpu, subgroup: 0, busy_workgroups, ..own.clone() });
+        all.push(Target { machine: Machine::Gpu, busy_workgroups, ..own.clone() });
     }
     // Panels take more workgroup memory than others have. The fewer invocations keep a CPU busy, the
     // more rows each of them has.
@@ -235,9 +234,8 @@ fn targets(adapter: &Adapter) -> Vec<Target> {
             all.push(Target { machine: Machine::Cpu, busy_workgroups, ..own.clone() });
         }
     }
-    if own.subgroup > 0 && own.subgroup <= 16 {
-        all.push(Target { machine: Machine::SoftwareDriver, ..own });
-    }
+    // Attention has no tiles where workgroups are small.
+    all.push(Target { machine: Machine::Gpu, max_invocations: 64, ..own });
     all.dedup();
     all
 }
@@ -272,13 +270,6 @@ fn every_kernel_gives_the_bytes_of_a_plain_loop() {
                 let is_one = |kernel: &&String| kernel.contains("// matmul_panels:") && kernel.contains(rows);
                 assert!(kernels.iter().filter(is_one).count() >= 4, "{rows} on {}", adapter.label());
             }
-        }
-        if adapter.target().machine == Machine::SoftwareDriver && adapter.target().subgroup > 0 {
-            assert!(
-                kernels.iter().any(|k| k.contains("// matmul_lanes:")),
-                "no lanes on {}",
-                adapter.label()
-            );
         }
     }
 }

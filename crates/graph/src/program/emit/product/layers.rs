@@ -136,7 +136,7 @@ impl Emitter<'_> {
     }
 
     /// Returns the family of the kernel that computes these layers. A GPU is filled by layers, of which there
-    /// may be several for a product; the size of a product on a software adapter is that of all of them.
+    /// may be several for a product; the size of a product on a CPU is that of all of them.
     pub(super) fn family(&self, shape: &Shape, c: &Layers) -> Family {
         let (chunks, products) = c.chunks_and_products(shape);
         let batch = if self.target.machine == Machine::Gpu { products * chunks } else { products };
@@ -144,9 +144,7 @@ impl Emitter<'_> {
             // The sums of several shards fit into registers with those of the smallest tile alone.
             Family::Tiles(_) if c.shards.is_some() && c.turns == 0 => Family::Tiles(32),
             // The last rows of a product are few where its rows are divided. No other kernel knows turns.
-            Family::Registers { .. } | Family::Lanes(_) | Family::Panels(_) if c.turns > 0 => {
-                Family::Tiles(32)
-            }
+            Family::Registers | Family::Panels(_) if c.turns > 0 => Family::Tiles(32),
             family => family,
         }
     }
@@ -161,12 +159,11 @@ impl Emitter<'_> {
             All::Apart => return u64::MAX,
         };
         // The smallest tiles of the machine.
-        let side = match (self.target.machine, self.target.subgroup) {
-            (Machine::SoftwareDriver, lanes @ 4..8) => 4 * lanes,
-            (Machine::Cpu, _) => 8,
-            _ => 32,
+        let side: u64 = match self.target.machine {
+            Machine::Cpu => 8,
+            Machine::Gpu => 32,
         };
-        u64::from(self.target.max_workgroups) * u64::from(side) / across.max(1) as u64
+        u64::from(self.target.max_workgroups) * side / across.max(1) as u64
     }
 
     /// Returns what all layers multiply.
@@ -218,12 +215,11 @@ impl Emitter<'_> {
             width: 0,
         };
         match family {
-            Family::Registers { rows, columns } => {
-                let columns = c.n.div_ceil(4 * columns);
-                let ([x, y, _], width) = self.grid(c.m.div_ceil(4 * rows) * columns, root)?;
+            Family::Registers => {
+                let columns = c.n.div_ceil(4);
+                let ([x, y, _], width) = self.grid(c.m.div_ceil(4) * columns, root)?;
                 Ok(Face { groups: [x, y], columns, width })
             }
-            Family::Lanes(lanes) => Ok(square(4 * lanes)),
             Family::Panels(rows) => {
                 Ok(Face { groups: [c.n.div_ceil(32) as u32, c.m.div_ceil(rows) as u32], ..square(32) })
             }
