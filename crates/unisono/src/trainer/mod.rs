@@ -13,6 +13,7 @@
 //! compiles for samples of another length, `tensors` has the tensors on the devices by name, `diagnose`
 //! finds where a number went bad.
 
+mod advise;
 mod agree;
 mod agree_on_data;
 mod averages;
