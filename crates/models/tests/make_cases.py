@@ -27,12 +27,20 @@ WORDS = dict(vocab_size=48)
 BERT = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
             max_position_embeddings=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 RESNET = dict(embedding_size=4, hidden_sizes=[8, 16], depths=[2, 1], num_labels=3)
+# Heads with rotations that `llama3` divides, mixes and leaves as they are.
+SCALED = dict(hidden_size=32, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+              max_position_embeddings=256, bos_token_id=0, eos_token_id=0)
 CASES = {
     "gpt2": (GPT2LMHeadModel, GPT2Config(**WORDS, n_positions=16, n_embd=16, n_layer=2, n_head=2, resid_pdrop=0.0,
              embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0)),
     "llama": (LlamaForCausalLM, LlamaConfig(**WORDS, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
               num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=16, bos_token_id=0,
               eos_token_id=0)),
+    "llama_linear": (LlamaForCausalLM, LlamaConfig(**WORDS, **SCALED, rope_parameters=dict(
+                     rope_type="linear", rope_theta=10000.0, factor=4.0))),
+    "llama3": (LlamaForCausalLM, LlamaConfig(**WORDS, **SCALED, rope_parameters=dict(
+               rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+               original_max_position_embeddings=32))),
     "bert": (BertForSequenceClassification, BertConfig(**WORDS, **BERT, num_labels=3)),
     "bert_masked": (BertForMaskedLM, BertConfig(**WORDS, **BERT)),
     "distilbert": (DistilBertForSequenceClassification, DistilBertConfig(**WORDS, dim=16, n_layers=2, n_heads=2,

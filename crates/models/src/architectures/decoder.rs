@@ -1,6 +1,6 @@
 //! Decoders: models of texts whose tokens each see those before them.
 
-use unisono::functional::{repeat_heads, rotary, rotary_at, scaled_dot_product_attention_masked};
+use unisono::functional::{repeat_heads, rotary_by, scaled_dot_product_attention_masked};
 use unisono::graph::ops::Iota;
 use unisono::{Context, Var};
 
@@ -77,12 +77,16 @@ impl Reader {
         }
     }
 
-    /// Rotates queries or keys `[B, heads, T, width]` by their positions.
-    pub(super) fn rotate(&self, x: &Var, base: f32) -> Var {
-        match &self.read {
-            Read::Whole { .. } => rotary(x, base),
-            Read::Next { position, .. } => rotary_at(x, &position.to_f32().reshape(&[1, 1, 1]), base),
-        }
+    /// Rotates queries or keys `[B, heads, T, width]` by their positions, and pair i by `rates[i]` for each.
+    pub(super) fn rotate(&self, x: &Var, rates: &Var) -> Var {
+        let positions = match &self.read {
+            Read::Whole { .. } => {
+                let steps = x.dims().iter().rev().nth(1).copied().unwrap_or(1);
+                x.tape().apply(Iota { dims: vec![steps, 1], axis: 0 }, &[]).to_f32()
+            }
+            Read::Next { position, .. } => position.to_f32().reshape(&[1, 1, 1]),
+        };
+        rotary_by(x, &positions, rates)
     }
 
     /// Computes causal attention, `[B, heads, T, width]`. Each head of keys and values is for `times` heads

@@ -7,6 +7,7 @@ pub(crate) mod gpt2;
 pub(crate) mod llama;
 pub(crate) mod mobilenet;
 pub(crate) mod resnet;
+mod rotations;
 mod shapes;
 pub(crate) mod t5;
 pub(crate) mod unet;
