@@ -3,6 +3,7 @@
 pub(crate) mod bert;
 pub(crate) mod decoder;
 pub(crate) mod distilbert;
+pub(crate) mod encoder_decoder;
 pub(crate) mod gpt2;
 pub(crate) mod llama;
 pub(crate) mod mobilenet;

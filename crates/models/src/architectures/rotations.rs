@@ -97,8 +97,8 @@ impl Rotations {
         }
     }
 
-    /// Returns the angle by which each pair of features turns from one position to the next, `[1, width / 2]`.
-    /// `x` is any value of the model.
+    /// Returns the angle by which each pair of features turns from one position to the next, as
+    /// `[1, width / 2]`. `x` is any value of the model.
     pub fn rates(self, x: &Var, width: usize) -> Var {
         let rates = rotary_rates(x.tape(), width, self.base);
         match self.scaling {
