@@ -139,6 +139,9 @@ pub const MATMUL: &str = include_str!("matmul.wgsl");
 /// The same products for a CPU: an invocation multiplies copies of its operands that are read in order.
 pub const MATMUL_PANELS: &str = include_str!("matmul_panels.wgsl");
 
+/// The same products for a CPU and few rows: an invocation reads a part of the right operand once.
+pub const MATMUL_FEW: &str = include_str!("matmul_few.wgsl");
+
 /// The same products for GPUs: each workgroup computes a tile, and operands are shared through workgroup
 /// memory.
 pub const MATMUL_TILES: &str = include_str!("matmul_tiles.wgsl");

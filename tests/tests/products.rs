@@ -199,6 +199,12 @@ fn cases() -> Vec<Case> {
         (130, 129, 37, pairs(2, false, false)),
         (33, 35, 700, pairs(3, false, true)),
         (8, 9, 2053, pairs(15, false, false)),
+        (1, 300, 700, rows(false)),
+        (1, 517, 300, rows(true)),
+        (10, 260, 259, rows(true)),
+        (16, 65, 130, pairs(3, true, false)),
+        (7, 129, 200, pairs(2, false, true)),
+        (12, 256, 257, pairs(1, true, true)),
         (64, 96, 1200, Form::Contract { shards: 3 }),
         (35, 33, 2111, Form::Contract { shards: 2 }),
         (10, 64, 16, Form::Contract { shards: 4 }),
@@ -269,6 +275,10 @@ fn every_kernel_gives_the_bytes_of_a_plain_loop() {
             for rows in ["const ROWS: u32 = 128u", "const ROWS: u32 = 8u"] {
                 let is_one = |kernel: &&String| kernel.contains("// matmul_panels:") && kernel.contains(rows);
                 assert!(kernels.iter().filter(is_one).count() >= 4, "{rows} on {}", adapter.label());
+            }
+            for width in ["const WIDTH: u32 = 256u", "const WIDTH: u32 = 64u"] {
+                let is_one = |kernel: &&String| kernel.contains("// matmul_few:") && kernel.contains(width);
+                assert!(kernels.iter().filter(is_one).count() >= 4, "{width} on {}", adapter.label());
             }
         }
     }

@@ -16,6 +16,8 @@ pub(super) enum Family {
     Registers,
     /// The file is `matmul_panels.wgsl`, with so many rows an invocation.
     Panels(usize),
+    /// The file is `matmul_few.wgsl`, with so many rows at most and columns an invocation.
+    Few { rows: usize, columns: usize },
     /// The file is `matmul_tiles.wgsl`, with tiles of so many rows and columns.
     Tiles(usize),
 }
@@ -137,6 +139,15 @@ impl Side<'_> {
         }
     }
 
+    /// Returns element i of the operand as WGSL, if it is a matrix of f32 in memory of this name.
+    pub(super) fn element(&self, name: &str) -> Option<String> {
+        match self {
+            Self::Stored { half: false, quads: true } => Some(format!("{name}[i / 4u][i % 4u]")),
+            Self::Stored { half: false, quads: false } => Some(format!("{name}[i]")),
+            _ => None,
+        }
+    }
+
     /// Returns the operand's letter in a kernel's name: i if it is implicit, t if transposed, n otherwise.
     fn letter(&self, is_transposed: bool) -> &'static str {
         match (self, is_transposed) {
@@ -208,6 +219,16 @@ impl ProductKernel<'_> {
                 );
                 (sizes, unisono_shaders::MATMUL_PANELS)
             }
+            Family::Few { rows, columns } => {
+                let element = |side: usize| self.stored_element(side).unwrap_or_default();
+                let sizes = format!(
+                    "const ROWS: u32 = {rows}u;\nconst WIDTH: u32 = {columns}u;\n\
+                     fn left(i: u32) -> f32 {{ return {}; }}\nfn right(i: u32) -> f32 {{ return {}; }}\n",
+                    element(0),
+                    element(1)
+                );
+                (sizes, unisono_shaders::MATMUL_FEW)
+            }
             Family::Tiles(tile) => {
                 let side = side(tile);
                 let in_turns = self.epilogue.is_some();
@@ -221,12 +242,7 @@ impl ProductKernel<'_> {
 
     /// Returns element i of an operand (0 or 1) as WGSL, if the operand is a matrix of f32 in memory.
     fn stored_element(&self, operand: usize) -> Option<String> {
-        let name = ["a", "b"][operand];
-        match self.sides[operand] {
-            Side::Stored { half: false, quads: true } => Some(format!("{name}[i / 4u][i % 4u]")),
-            Side::Stored { half: false, quads: false } => Some(format!("{name}[i]")),
-            _ => None,
-        }
+        self.sides[operand].element(["a", "b"][operand])
     }
 
     /// Returns the functions by which `matmul_panels.wgsl` reads the left operand.
@@ -268,7 +284,7 @@ impl ProductKernel<'_> {
         if self.result.rounds && !self.epilogue.is_some_and(|epilogue| epilogue.rounds) {
             shared.push(ROUND_HALF);
         }
-        if !matches!(self.family, Family::Panels(_)) {
+        if !matches!(self.family, Family::Panels(_) | Family::Few { .. }) {
             shared.push(LAYER_TILE);
         }
         if matches!(self.family, Family::Tiles(_)) {
