@@ -41,8 +41,8 @@ pub fn rotary_rates(tape: &Tape, width: usize, base: f32) -> Var {
 /// Rotates queries or keys as [`rotary_at`] does, by angles of your own: pair i turns by `rates[i]` from one
 /// position to the next. Models for long texts scale the angles of [`rotary_rates`].
 ///
-/// Shapes: x `[B, ..., T, d]`, positions in f32 that broadcast to `[B, ..., T, 1]`, rates `[1, d / 2]`, to the
-/// shape of x.
+/// Shapes: x `[B, ..., T, d]`, positions in f32 that broadcast to `[B, ..., T, 1]`, and rates `[1, d / 2]`,
+/// to the shape of x.
 ///
 /// Errors: x has fewer than two axes, or d is odd.
 pub fn rotary_by(x: &Var, positions: &Var, rates: &Var) -> Var {
