@@ -8,6 +8,7 @@
 //!     cargo xtask bench checkpoint
 //!     cargo xtask bench peers --rounds 3
 //!     cargo xtask bench build --layers 500,1000,2000
+//!     cargo xtask bench known --known gpt2/ --batch 4 --length 128 --steps 10
 
 #[path = "bench/build.rs"]
 mod build;
@@ -17,6 +18,8 @@ mod checkpoint;
 mod embedding;
 #[path = "bench/kernels.rs"]
 mod kernels;
+#[path = "bench/known.rs"]
+mod known;
 #[path = "bench/peers.rs"]
 mod peers;
 #[path = "bench/scaling.rs"]
@@ -103,6 +106,12 @@ struct Flags {
     /// Measure the gradients of embeddings with these numbers of rows in `kernels`, instead of a model
     #[arg(long, value_name = "N,...", allow_negative_numbers = true, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     embedding: Vec<u32>,
+    /// Directory of the model for `known`, as transformers writes it: a GPT-2, BERT, ViT or ResNet
+    #[arg(long, value_name = "DIR")]
+    known: Option<PathBuf>,
+    /// Tokens of each sample of `known`, if it is a model of texts
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..))]
+    length: u16,
     /// Train here and now: one step, then so many to take the median of; print a line of JSON
     #[arg(long, value_name = "N", hide = true)]
     alone: Option<u32>,
@@ -145,6 +154,8 @@ enum What {
     Checkpoint,
     /// Time to trace, differentiate, compile and plan deep models. Needs no device
     Build,
+    /// Memory and time of a published model: what is promised and what is taken
+    Known,
     /// `mlp` and `cnn` compared with Burn on the same adapter, in turns. Builds Burn first
     Peers,
 }
@@ -161,6 +172,7 @@ pub(crate) fn main() -> ExitCode {
         What::Trust => trust::measure(&flags),
         What::Checkpoint => checkpoint::run(&flags),
         What::Build => build::measure(&flags.layers),
+        What::Known => known::measure(&flags),
         What::Peers => match flags.torch.clone() {
             Some(python) => torch::measure(&flags, &python),
             None => peers::measure(&flags),

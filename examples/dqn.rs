@@ -50,13 +50,15 @@ fn dqn(flags: Flags) -> Result<(), Error> {
     for step in 0..50 {
         play(&mut carts, &mut replay, &mut Draws::of(run.seed, "dqn", "first", 0, step), |_, _| None)?;
     }
-    let mut trainer = run.train_by(builder, replay, STEPS, |trainer, replay, step| {
+    let mut trainer = run.train_by(builder, replay, STEPS, |trainer| {
+        let step = trainer.steps();
         // An epoch starts with new carts, so that a run is resumed with its weights and its buffer alone.
         if step % STEPS == 0 {
             carts.clear();
         }
         let mut draws = Draws::of(run.seed, "dqn", "play", 0, step);
         let values = values(trainer, &carts)?;
+        let replay = trainer.replay_mut().ok_or("a run without its buffer")?;
         let chance = (1.0 - step as f32 / 1000.0).max(0.05);
         play(&mut carts, replay, &mut draws, |cart, draws| {
             let best = values.get(2 * cart..2 * cart + 2).map(|value| value[1] > value[0]);

@@ -103,8 +103,6 @@ snippets! {
     /// Sizes of a product, and its operands in blocks. Needs [`SUM_QUADS`], [`KEPT`], constants, `a_load`,
     /// `b_load` and what these are given, `put_quad`, `inner_range`, `finish`.
     PRODUCT = "product";
-    /// Functions for two f32 in a u64.
-    PAIRS = "pairs";
     /// [`QUOTIENT`] for devices whose own division rounds correctly. Needs a param `zero`.
     OWN_QUOTIENT = "own_quotient";
     /// [`ROOT`] for devices whose own square root rounds correctly. Needs a param `zero`.
@@ -143,12 +141,11 @@ snippets! {
 /// constants of their file.
 pub const MATMUL: &str = include_str!("matmul.wgsl");
 
-/// The same products for software adapters: each subgroup computes a tile, and lanes share operands by
-/// shuffles.
-pub const MATMUL_LANES: &str = include_str!("matmul_lanes.wgsl");
-
 /// The same products for a CPU: an invocation multiplies copies of its operands that are read in order.
 pub const MATMUL_PANELS: &str = include_str!("matmul_panels.wgsl");
+
+/// The same products for a CPU and few rows: an invocation reads a part of the right operand once.
+pub const MATMUL_FEW: &str = include_str!("matmul_few.wgsl");
 
 /// The same products for GPUs: each workgroup computes a tile, and operands are shared through workgroup
 /// memory.
@@ -183,33 +180,34 @@ pub mod attention {
     }
 
     files! {
-        /// What kernels for software adapters share: tiles in the registers of subgroups.
-        LANES = "lanes";
+        /// What kernels for the CPU and for GPUs with small workgroups share: tiles in the registers of
+        /// invocations.
+        ALONE = "alone";
         /// Products of the rows of two memories.
-        LANES_SCORES = "lanes_scores";
+        ALONE_SCORES = "alone_scores";
         /// Sums of a memory's rows, each times its number of the tile.
-        LANES_SPREAD = "lanes_spread";
+        ALONE_SPREAD = "alone_spread";
         /// Results that are kept where they are stored.
-        LANES_RESULT = "lanes_result";
+        ALONE_RESULT = "alone_result";
         /// The weighted means of values.
-        LANES_FORWARD = "lanes_forward";
+        ALONE_FORWARD = "alone_forward";
         /// The gradient by queries.
-        LANES_QUERY = "lanes_query";
+        ALONE_QUERY = "alone_query";
         /// The gradients by keys and values.
-        LANES_KEY = "lanes_key";
+        ALONE_KEY = "alone_key";
         /// What kernels for GPUs share: tiles in workgroup memory.
         TILES = "tiles";
-        /// [`LANES_SCORES`] for GPUs.
+        /// [`ALONE_SCORES`] for GPUs.
         TILES_SCORES = "tiles_scores";
-        /// [`LANES_SPREAD`] for GPUs.
+        /// [`ALONE_SPREAD`] for GPUs.
         TILES_SPREAD = "tiles_spread";
         /// How results are stored.
         TILES_RESULT = "tiles_result";
-        /// [`LANES_FORWARD`] for GPUs.
+        /// [`ALONE_FORWARD`] for GPUs.
         TILES_FORWARD = "tiles_forward";
-        /// [`LANES_QUERY`] for GPUs.
+        /// [`ALONE_QUERY`] for GPUs.
         TILES_QUERY = "tiles_query";
-        /// [`LANES_KEY`] for GPUs.
+        /// [`ALONE_KEY`] for GPUs.
         TILES_KEY = "tiles_key";
         /// What kernels share where a matrix unit multiplies, behind [`TILES`].
         UNITS = "units";

@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use unisono::Trainer;
+use unisono::{Epoch, Trainer};
 
 pub use digits::digits_of;
 pub use flags::{Defaults, RunFlags};
@@ -138,10 +138,27 @@ pub fn accuracy(trainer: &Trainer) -> f64 {
     held_out_metric(trainer, "accuracy")
 }
 
-/// Returns a metric of the held-out samples after the last epoch.
+/// Returns a metric of the held-out samples after the last epoch. It is NaN, and a line on standard error
+/// names the metrics there are, if none has this name or nothing was measured.
 pub fn held_out_metric(trainer: &Trainer, name: &str) -> f64 {
-    let last = trainer.history().last().and_then(|epoch| epoch.validation.as_ref()?.metric(name));
-    last.unwrap_or_default()
+    metric_of(trainer.history().last(), name).unwrap_or_else(|problem| {
+        say!("{problem}");
+        f64::NAN
+    })
+}
+
+/// Returns a metric of the held-out samples of an epoch.
+///
+/// # Errors
+/// It was not measured; the error is the message.
+fn metric_of(last: Option<&Epoch>, name: &str) -> Result<f64, String> {
+    let Some(measured) = last.and_then(|epoch| epoch.validation.as_ref()) else {
+        return Err(format!("no metric {name:?}: nothing was measured on a validation set"));
+    };
+    measured.metric(name).ok_or_else(|| {
+        let there: Vec<&str> = measured.metrics.iter().map(|(name, _)| &**name).collect();
+        format!("no metric {name:?} was measured, only: {}", there.join(", "))
+    })
 }
 
 /// Returns the loss on the held-out samples after the last epoch.
@@ -160,6 +177,8 @@ pub fn claim(what: &str, got: f64, least: f64) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use unisono::Evaluation;
+
     use super::*;
 
     #[test]
@@ -168,5 +187,23 @@ mod tests {
         let error = |got: f64| claim("accuracy", got, 0.9).unwrap_err().to_string();
         assert_eq!(error(0.89), "accuracy is 0.8900, less than 0.9");
         assert_eq!(error(f64::NAN), "accuracy is NaN, less than 0.9");
+    }
+
+    #[test]
+    fn a_metric_that_is_not_there_is_no_number() {
+        let mut epoch = Epoch::default();
+        assert_eq!(
+            metric_of(Some(&epoch), "accuracy").unwrap_err(),
+            "no metric \"accuracy\": nothing was measured on a validation set"
+        );
+        let mut measured = Evaluation::default();
+        measured.metrics.push(("same accuracy".into(), 0.75));
+        epoch.validation = Some(measured);
+        assert_eq!(metric_of(Some(&epoch), "same accuracy"), Ok(0.75));
+        assert_eq!(
+            metric_of(Some(&epoch), "accuracy").unwrap_err(),
+            "no metric \"accuracy\" was measured, only: same accuracy"
+        );
+        assert!(metric_of(None, "accuracy").is_err());
     }
 }

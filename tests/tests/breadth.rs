@@ -153,8 +153,8 @@ fn no_product_reaches_an_addition() {
     let fields = loader(32, 5).unwrap().fields().unwrap();
     let trainer = builder().replicas(1).build(&fields).unwrap();
     for (_, program) in trainer.programs() {
-        for machine in [Machine::SoftwareDriver, Machine::Gpu] {
-            let target = Target { machine, ..Target::default() };
+        for machine in [Machine::Cpu, Machine::Gpu] {
+            let target = Target { machine, max_workgroup_bytes: 1 << 20, ..Target::default() };
             let plan = program.plan(&Run::whole(&[3, 2]), &target).unwrap();
             for kernel in plan.kernels {
                 if let Err(problems) = products::check(&kernel.wgsl) {

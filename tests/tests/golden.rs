@@ -243,7 +243,7 @@ fn runs_end_in_the_states_of_this_version() {
     }
 }
 
-/// With vectors of 128, 256 and 512 bits a subgroup has 4, 8 and 16 lanes, so that products have other tiles.
+/// The driver writes other machine code for vectors of 128, 256 and 512 bits.
 #[test]
 fn bits_do_not_depend_on_the_width_of_the_drivers_vectors() {
     for width in

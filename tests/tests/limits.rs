@@ -60,7 +60,6 @@ fn adapters() -> Vec<Adapter> {
                 f16: row["f16"] == "y",
                 timestamps: true,
                 subgroups: true,
-                int64: kind == Kind::Cpu,
                 mappable: kind == Kind::Cpu,
             },
             matrix_sizes: Vec::new(),
@@ -70,17 +69,16 @@ fn adapters() -> Vec<Adapter> {
     lines.map(adapter).collect()
 }
 
-/// The kernels that were looked at, each with the features of the target that it is for.
+/// The kernels that were looked at, each with whether the target that it is for has f16.
 #[derive(Default)]
-struct Checker(BTreeMap<(String, [bool; 3]), Needs>);
+struct Checker(BTreeMap<(String, bool), Needs>);
 
 impl Checker {
     /// Checks that a plan keeps to all limits of an adapter.
     fn check(&mut self, what: &str, plan: &Plan, adapter: &Adapter) {
         let (limits, target) = (&adapter.limits, adapter.target());
-        let features = [target.f16, target.subgroup > 0, target.pairs];
         for kernel in &plan.kernels {
-            let key = (kernel.wgsl.clone(), features);
+            let key = (kernel.wgsl.clone(), target.f16);
             let own = *self.0.entry(key).or_insert_with(|| {
                 let found = needs(&kernel.wgsl, &target);
                 found.unwrap_or_else(|error| panic!("{what}: {}: {error}", kernel.name))

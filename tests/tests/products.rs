@@ -206,6 +206,12 @@ fn cases() -> Vec<Case> {
         (130, 129, 37, pairs(2, false, false)),
         (33, 35, 700, pairs(3, false, true)),
         (8, 9, 2053, pairs(15, false, false)),
+        (1, 300, 700, rows(false)),
+        (1, 517, 300, rows(true)),
+        (10, 260, 259, rows(true)),
+        (16, 65, 130, pairs(3, true, false)),
+        (7, 129, 200, pairs(2, false, true)),
+        (12, 256, 257, pairs(1, true, true)),
         (64, 96, 1200, Form::Contract { shards: 3 }),
         (35, 33, 2111, Form::Contract { shards: 2 }),
         (10, 64, 16, Form::Contract { shards: 4 }),
@@ -230,10 +236,9 @@ fn cases() -> Vec<Case> {
 fn targets(adapter: &Adapter) -> Vec<Target> {
     let own = adapter.target();
     let mut all = vec![own.clone()];
-    all.push(Target { machine: Machine::SoftwareDriver, subgroup: 0, ..own.clone() });
     // A GPU takes larger tiles the fewer workgroups keep it busy.
     for busy_workgroups in [1, 3, u32::MAX] {
-        all.push(Target { machine: Machine::Gpu, subgroup: 0, busy_workgroups, ..own.clone() });
+        all.push(Target { machine: Machine::Gpu, busy_workgroups, ..own.clone() });
     }
     // Panels take more workgroup memory than others have. The fewer invocations keep a CPU busy, the
     // more rows each of them has.
@@ -242,9 +247,8 @@ fn targets(adapter: &Adapter) -> Vec<Target> {
             all.push(Target { machine: Machine::Cpu, busy_workgroups, ..own.clone() });
         }
     }
-    if own.subgroup > 0 && own.subgroup <= 16 {
-        all.push(Target { machine: Machine::SoftwareDriver, ..own });
-    }
+    // Attention has no tiles where workgroups are small.
+    all.push(Target { machine: Machine::Gpu, max_invocations: 64, ..own });
     all.dedup();
     all
 }
@@ -279,13 +283,10 @@ fn every_kernel_gives_the_bytes_of_a_plain_loop() {
                 let is_one = |kernel: &&String| kernel.contains("// matmul_panels:") && kernel.contains(rows);
                 assert!(kernels.iter().filter(is_one).count() >= 4, "{rows} on {}", adapter.label());
             }
-        }
-        if adapter.target().machine == Machine::SoftwareDriver && adapter.target().subgroup > 0 {
-            assert!(
-                kernels.iter().any(|k| k.contains("// matmul_lanes:")),
-                "no lanes on {}",
-                adapter.label()
-            );
+            for width in ["const WIDTH: u32 = 256u", "const WIDTH: u32 = 64u"] {
+                let is_one = |kernel: &&String| kernel.contains("// matmul_few:") && kernel.contains(width);
+                assert!(kernels.iter().filter(is_one).count() >= 4, "{width} on {}", adapter.label());
+            }
         }
     }
 }

@@ -40,6 +40,15 @@ pub enum Fault {
         /// The time that a message takes.
         by: Duration,
     },
+    /// From so many sent messages on, each message of the rank takes longer by its own bytes at this rate.
+    Narrow {
+        /// The rank.
+        rank: usize,
+        /// The number of messages.
+        after: usize,
+        /// The rate in bytes a second.
+        rate: u64,
+    },
     /// From so many sent messages of this rank on, nothing passes between it and the others, and nobody is
     /// told.
     CutOff {
@@ -66,6 +75,7 @@ impl Fault {
         match self {
             Self::Lost { rank, .. }
             | Self::Slow { rank, .. }
+            | Self::Narrow { rank, .. }
             | Self::CutOff { rank, .. }
             | Self::Parted { rank, .. } => rank,
         }
@@ -75,6 +85,7 @@ impl Fault {
         match self {
             Self::Lost { after, .. }
             | Self::Slow { after, .. }
+            | Self::Narrow { after, .. }
             | Self::CutOff { after, .. }
             | Self::Parted { after, .. } => after,
         }
@@ -99,6 +110,7 @@ pub fn threads(ranks: usize, script: Script) -> Vec<Cluster> {
             turn: 0,
             sent: vec![0; ranks],
             slow: vec![Duration::ZERO; ranks],
+            rates: vec![None; ranks],
             cut_off: vec![false; ranks],
             parted: None,
             lives: vec![true; ranks],
@@ -127,6 +139,8 @@ struct State {
     /// The messages that each rank has sent.
     sent: Vec<usize>,
     slow: Vec<Duration>,
+    /// The rate of each rank's messages in bytes a second, if they take time by their length.
+    rates: Vec<Option<u64>>,
     cut_off: Vec<bool>,
     /// The first rank of the second part of a network that is cut in two.
     parted: Option<usize>,
@@ -155,6 +169,7 @@ impl State {
                 match fault {
                     Fault::Lost { .. } => self.lose(from, true),
                     Fault::Slow { by, .. } => self.slow[from] = by,
+                    Fault::Narrow { rate, .. } => self.rates[from] = Some(rate.max(1)),
                     Fault::CutOff { .. } => self.cut_off[from] = true,
                     Fault::Parted { first, .. } => self.part(first),
                 }
@@ -166,7 +181,8 @@ impl State {
             return;
         }
         let ranks = self.lives.len();
-        let at = self.now + self.slow[from];
+        let length = |rate: u64| Duration::from_secs_f64(bytes.len() as f64 / rate as f64);
+        let at = self.now + self.slow[from] + self.rates[from].map_or(Duration::ZERO, length);
         self.lines[from * ranks + to].push_back((at, Received::Message { from, bytes }));
     }
 
@@ -335,6 +351,15 @@ impl Link for Thread {
 
     fn now(&self) -> Duration {
         self.state().now
+    }
+
+    /// What a measurement at the start finds: the time of messages that are slow from the first one on.
+    fn latency(&self) -> Duration {
+        let slow = |fault: &Fault| match fault {
+            Fault::Slow { after: 0, by, .. } => Some(*by),
+            _ => None,
+        };
+        self.state().faults.iter().filter_map(slow).max().unwrap_or_default()
     }
 
     fn end(&mut self, _: bool) {}

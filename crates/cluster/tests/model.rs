@@ -8,9 +8,9 @@ use unisono_graph::tree;
 const BANDWIDTH: f64 = 12.5e9;
 /// Seconds a message.
 const LATENCY: f64 = 3e-6;
-/// The messages of a step that come one after another: blocks, sums, outputs, the agreement, and what ranks
-/// say between steps.
-const IN_A_ROW: u32 = 5;
+/// The messages of a step that come one after another: blocks, sums, outputs, and what ranks say between
+/// steps.
+const IN_A_ROW: u32 = 4;
 /// The numbers of a model's gradients: 100 million parameters.
 const PARAMETERS: usize = 100_000_000;
 
@@ -36,7 +36,7 @@ fn row(machines: usize, shards: usize) -> String {
     format!("| {machines} | {shards} | {mean:.1} | {megabytes:.0} MB | {small:.3} s | {large:.3} s |")
 }
 
-/// A step takes at least the time of five messages on their way, however little they say.
+/// A step takes at least the time of four messages on their way, however little they say.
 /// `tests/tests/machines` counts those of a trainer.
 #[test]
 fn the_chain_in_the_documentation_is_what_the_model_says() {

@@ -57,10 +57,7 @@ struct How {
 /// Makes three steps and reads the state, with a run of commands from the third step on left out. Returns
 /// what came of it.
 fn with_one_left_out(adapter: &Adapter, how: How, run: u64) -> Result<(), GpuError> {
-    let options = options().with(|options| {
-        options.longest_submission = how.longest;
-        options.texels = Some(!how.shared);
-    });
+    let options = options().with(|options| options.longest_submission = how.longest);
     let mut device = Device::open_with(adapter, options).unwrap();
     let mut plan = plan(N);
     if how.shared {

@@ -116,12 +116,12 @@ impl<M: Architecture> Pretrained<M> {
         &self.architecture
     }
 
-    /// Returns the tokens at which a text ends: `eos_token_id` of `generation_config.json`, else of
-    /// `config.json`.
+    /// Returns tokens that play a part in generation, such as `eos_token_id`: those of
+    /// `generation_config.json`, else of `config.json`.
     ///
     /// # Errors
     /// A file cannot be read, or it is no id and no list of ids.
-    pub(crate) fn end_of_text(&self) -> Result<Vec<i32>, Error> {
+    pub(crate) fn generation_ids(&self, name: &str) -> Result<Vec<i32>, Error> {
         let own = self.dir.join(GENERATION);
         let (path, text) = if own.exists() {
             (own.clone(), read(&own)?)
@@ -130,10 +130,10 @@ impl<M: Architecture> Pretrained<M> {
         };
         let wrong = |problem: String| Error::broken(&path, problem);
         let config = Config::parse(&text).map_err(wrong)?;
-        let Some(value) = config.get("eos_token_id") else { return Ok(Vec::new()) };
+        let Some(value) = config.get(name) else { return Ok(Vec::new()) };
         let id = |value: &serde_json::Value| {
             let id = value.as_i64().and_then(|id| i32::try_from(id).ok());
-            id.ok_or_else(|| wrong(format!("eos_token_id is {value}, and no id")))
+            id.ok_or_else(|| wrong(format!("{name} is {value}, and no id")))
         };
         value.as_array().map_or_else(|| Ok(vec![id(value)?]), |list| list.iter().map(id).collect())
     }

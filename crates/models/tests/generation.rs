@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use unisono::Predictor;
-use unisono_models::{Decoder, Generate, Generator, Gpt2, Llama, Pretrained};
+use unisono::checkpoint::{Tensor, Tensors, write_model};
+use unisono_models::{Decoder, EncoderDecoder, Generate, Generator, Gpt2, Llama, Pretrained, T5, Whisper};
 
 #[derive(Deserialize)]
 struct Expected {
@@ -61,6 +62,65 @@ fn greedy_search_of_llama_is_transformers() {
     is_transformers::<Llama>("llama_long");
 }
 
+/// What transformers' greedy search writes for texts or for sounds.
+#[derive(Deserialize)]
+struct Written {
+    texts: Vec<Vec<i32>>,
+    spectra: Vec<Vec<f32>>,
+    begin: Vec<i32>,
+    written: Vec<Vec<i32>>,
+}
+
+fn writes_as_transformers<M: EncoderDecoder>(name: &str) {
+    let expected = std::fs::read(case(name).join("written.json")).unwrap();
+    let Written { texts, spectra, begin, written } = serde_json::from_slice(&expected).unwrap();
+    let base = Pretrained::<M>::open(case(name)).unwrap();
+    let settings = Generate::new().most(24);
+    for (replicas, batch) in [(1, 32), (2, 3), (3, 32)] {
+        let builder = Predictor::builder().replicas(replicas).shards(4);
+        let writer = base.writer_with(builder, settings.clone().batch(batch)).unwrap();
+        let mut writer = writer.begin_with(begin.clone());
+        let found = if spectra.is_empty() { writer.tokens(&texts) } else { writer.transcribe(&spectra) };
+        assert_eq!(found.unwrap(), written, "{name}: {replicas} replicas, {batch} at once");
+        assert!(writer.programs() <= 4, "{name}: {} programs", writer.programs());
+        let other = if spectra.is_empty() { writer.transcribe(&[vec![]]) } else { writer.tokens(&[vec![1]]) };
+        assert!(other.unwrap_err().to_string().contains("the encoder reads"), "{name}");
+    }
+    let wrong = |settings: Generate| base.writer(settings).map(|_| ()).unwrap_err().to_string();
+    assert!(wrong(settings.clone().beams(2)).starts_with("beams: "));
+    assert!(wrong(settings.clone().cached(false)).starts_with("cached: "));
+    // Draws depend on the source alone.
+    let drawn = settings.most(8).temperature(2.0).seed(3).stop([]);
+    let write = |some: usize| {
+        let mut writer = base.writer(drawn.clone()).unwrap();
+        if spectra.is_empty() { writer.tokens(&texts[..some]) } else { writer.transcribe(&spectra[..some]) }
+            .unwrap()
+    };
+    assert_eq!(write(2), write(4)[..2]);
+}
+
+#[test]
+fn what_t5_and_whisper_write_is_transformers() {
+    writes_as_transformers::<T5>("t5_long");
+    writes_as_transformers::<Whisper>("whisper_long");
+}
+
+#[test]
+fn sources_that_cannot_be_read_are_named() {
+    let t5 = Pretrained::<T5>::open(case("t5_long")).unwrap();
+    let problem = |result: Result<Vec<Vec<i32>>, unisono_models::Error>| result.unwrap_err().to_string();
+    let mut writer = t5.writer(Generate::new()).unwrap();
+    assert_eq!(problem(writer.tokens(&[vec![1], vec![]])), "prompt 1: it is empty");
+    let unknown = problem(writer.tokens(&[vec![1, 99]]));
+    assert!(unknown.contains("id 99 at x[1] is not in 0..48"), "{unknown}");
+    let whisper = Pretrained::<Whisper>::open(case("whisper_long")).unwrap();
+    let mut writer = whisper.writer(Generate::new().most(65)).unwrap();
+    let short = problem(writer.transcribe(&[vec![0.0; 95]]));
+    assert_eq!(short, "prompt 0: 95 numbers, and a spectrum has [8, 12]");
+    let long = problem(writer.transcribe(&[vec![0.0; 96]]));
+    assert!(long.contains("65 tokens behind 1 are too many for a model of 64"), "{long}");
+}
+
 fn searches_as_transformers<M: Decoder>(name: &str) {
     let Expected { prompts, beams, .. } = expected(name);
     for Search { beams, stop, tokens } in beams {
@@ -109,6 +169,66 @@ fn draws_depend_on_the_prompt_alone() {
     let twice = generator.tokens(&[prompts[0].clone(), prompts[0].clone()]).unwrap();
     assert_eq!(twice[0], all[0]);
     assert_ne!(twice[1], all[0]);
+}
+
+/// Writes a GPT-2 whose products are large enough for the kernels of real sizes.
+fn wide_gpt2(dir: &Path) {
+    let config = serde_json::json!({
+        "model_type": "gpt2", "vocab_size": 300, "n_positions": 64, "n_embd": 128, "n_layer": 1, "n_head": 2,
+    });
+    std::fs::write(dir.join("config.json"), config.to_string()).unwrap();
+    let shapes: [(&str, &[usize]); 16] = [
+        ("wte.weight", &[300, 128]),
+        ("wpe.weight", &[64, 128]),
+        ("h.0.ln_1.weight", &[128]),
+        ("h.0.ln_1.bias", &[128]),
+        ("h.0.attn.c_attn.weight", &[128, 384]),
+        ("h.0.attn.c_attn.bias", &[384]),
+        ("h.0.attn.c_proj.weight", &[128, 128]),
+        ("h.0.attn.c_proj.bias", &[128]),
+        ("h.0.ln_2.weight", &[128]),
+        ("h.0.ln_2.bias", &[128]),
+        ("h.0.mlp.c_fc.weight", &[128, 512]),
+        ("h.0.mlp.c_fc.bias", &[512]),
+        ("h.0.mlp.c_proj.weight", &[512, 128]),
+        ("h.0.mlp.c_proj.bias", &[128]),
+        ("ln_f.weight", &[128]),
+        ("ln_f.bias", &[128]),
+    ];
+    let mut at = 0_u32;
+    let mut number = || {
+        at = at.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (at >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    let tensors: Tensors = shapes
+        .into_iter()
+        .map(|(name, shape)| {
+            let values: Vec<f32> = (0..shape.iter().product::<usize>()).map(|_| 0.3 * number()).collect();
+            (name.to_owned(), Tensor::f32(shape, &values).unwrap())
+        })
+        .collect();
+    write_model(dir.join("model.safetensors"), &tensors).unwrap();
+}
+
+/// One row, a few and many are multiplied by other kernels, with the same bits.
+#[test]
+fn few_rows_have_the_bits_of_many() {
+    let dir = tempfile::tempdir().unwrap();
+    wide_gpt2(dir.path());
+    let base = Pretrained::<Gpt2>::open(dir.path()).unwrap();
+    let prompts: Vec<Vec<i32>> =
+        (1..=18).map(|length| (0..length).map(|i| (37 * i + length) % 300).collect()).collect();
+    let settings = Generate::new().most(12).temperature(2.0).seed(5).stop([]);
+    let write = |settings: Generate, replicas: usize| {
+        let builder = Predictor::builder().replicas(replicas).shards(4);
+        base.generator_with(builder, base.weights(), settings).unwrap().tokens(&prompts).unwrap()
+    };
+    // Whole texts are read again and again: hundreds of rows.
+    let expected = write(settings.clone().cached(false), 1);
+    for (batch, replicas) in [(1, 1), (3, 1), (16, 1), (18, 1), (9, 2)] {
+        let found = write(settings.clone().batch(batch), replicas);
+        assert_eq!(found, expected, "{batch} prompts at once, {replicas} replicas");
+    }
 }
 
 #[test]

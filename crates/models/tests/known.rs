@@ -217,6 +217,8 @@ fn gpt2_is_pytorchs() {
 #[test]
 fn llama_is_pytorchs() {
     is_pytorchs::<Llama>("llama");
+    is_pytorchs::<Llama>("llama_linear");
+    is_pytorchs::<Llama>("llama3");
 }
 
 #[test]

@@ -5,7 +5,8 @@
 
 Each case is a directory that `save_pretrained` wrote, and `expected.json`: the input, the logits, the mean
 loss of cross-entropy, the norm of each gradient, and the losses of ten steps of AdamW. Cases of generation
-have `generated.json` in its place: prompts, and what greedy search writes behind each of them. The case of texts
+have `generated.json` in its place: prompts, and what greedy search writes behind each of them. Models with an
+encoder have `written.json`: texts or spectra, and what greedy search writes for each of them. The case of texts
 has a text, its tokenizer, and in `texts.json` what these make of it.
 """
 
@@ -20,19 +21,29 @@ from torch.nn.functional import cross_entropy
 from transformers import (
     BertConfig, BertForMaskedLM, BertForSequenceClassification, DistilBertConfig,
     DistilBertForSequenceClassification, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
-    ResNetConfig, ResNetForImageClassification, ViTConfig, ViTForImageClassification,
+    ResNetConfig, ResNetForImageClassification, T5Config, T5ForConditionalGeneration, ViTConfig,
+    ViTForImageClassification, WhisperConfig, WhisperForConditionalGeneration,
 )
+from transformers.generation import GenerationMixin
 
 WORDS = dict(vocab_size=48)
 BERT = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
             max_position_embeddings=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 RESNET = dict(embedding_size=4, hidden_sizes=[8, 16], depths=[2, 1], num_labels=3)
+# Heads with rotations that `llama3` divides, mixes and leaves as they are.
+SCALED = dict(hidden_size=32, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+              max_position_embeddings=256, bos_token_id=0, eos_token_id=0)
 CASES = {
     "gpt2": (GPT2LMHeadModel, GPT2Config(**WORDS, n_positions=16, n_embd=16, n_layer=2, n_head=2, resid_pdrop=0.0,
              embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0)),
     "llama": (LlamaForCausalLM, LlamaConfig(**WORDS, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
               num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=16, bos_token_id=0,
               eos_token_id=0)),
+    "llama_linear": (LlamaForCausalLM, LlamaConfig(**WORDS, **SCALED, rope_parameters=dict(
+                     rope_type="linear", rope_theta=10000.0, factor=4.0))),
+    "llama3": (LlamaForCausalLM, LlamaConfig(**WORDS, **SCALED, rope_parameters=dict(
+               rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+               original_max_position_embeddings=32))),
     "bert": (BertForSequenceClassification, BertConfig(**WORDS, **BERT, num_labels=3)),
     "bert_masked": (BertForMaskedLM, BertConfig(**WORDS, **BERT)),
     "distilbert": (DistilBertForSequenceClassification, DistilBertConfig(**WORDS, dim=16, n_layers=2, n_heads=2,
@@ -51,6 +62,16 @@ LONG = {
     "llama_long": (LlamaForCausalLM, LlamaConfig(**WORDS, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
                    num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128, bos_token_id=0,
                    eos_token_id=[0, 47])),
+}
+
+T5 = dict(**WORDS, d_model=16, d_kv=6, d_ff=24, num_layers=2, num_heads=2, relative_attention_num_buckets=8,
+          relative_attention_max_distance=12, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1)
+ENCODED = {
+    "t5_long": (T5ForConditionalGeneration, T5Config(**T5), []),
+    "whisper_long": (WhisperForConditionalGeneration, WhisperConfig(
+        **WORDS, num_mel_bins=8, d_model=16, encoder_layers=1, decoder_layers=2, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=24, decoder_ffn_dim=24, max_source_positions=6,
+        max_target_positions=64, pad_token_id=3, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1), [5, 9]),
 }
 
 ADAPTERS = {"gpt2_lora": ("gpt2", ["c_attn", "mlp.c_proj"]), "llama_lora": ("llama", ["q_proj", "v_proj"])}
@@ -139,6 +160,40 @@ def generate(name, dir):
     (dir / name / "generated.json").write_text(json.dumps(dict(prompts=prompts, greedy=greedy, beams=beams)))
 
 
+def encode(name, dir):
+    """What models with an encoder write for texts of different lengths, or for sounds."""
+    kind, config, begin = ENCODED[name]
+    torch.manual_seed(7)
+    model = kind(config).eval()
+    with torch.no_grad():
+        for key, tensor in model.named_parameters():
+            if "encoder.embed_positions" in key:
+                continue
+            is_scale = "norm" in key.lower() and key.endswith("weight")
+            is_small = "embed_tokens" in key or key.endswith("bias")
+            size = 0.2 if is_small else 0.7
+            if "t5" in name and not is_small:
+                # With these, what T5 writes changes from token to token.
+                size = 0.1 if "wo.weight" in key else 3.0 if "relative" in key else 1.0
+            tensor.copy_(torch.randn_like(tensor) * size + (1.0 if is_scale else 0.0))
+    model.generation_config.suppress_tokens = [7, 11] if begin else None
+    model.generation_config.begin_suppress_tokens = [13, 2] if begin else None
+    model.save_pretrained(dir / name)
+    model = model.double()
+    texts = [torch.randint(2, 47, (length,)).tolist() for length in (1, 2, 3, 5, 8, 13, 21, 30, 33, 40)]
+    spectra = [(torch.randn(8, 12) * 2).float() for _ in range(5)]
+    written = []
+    for source in spectra if begin else texts:
+        x = dict(input_features=source[None].double()) if begin else dict(input_ids=torch.tensor([source]))
+        first = torch.tensor([[config.decoder_start_token_id, *begin]])
+        # Whisper's own generation is for its own tokens.
+        y = GenerationMixin.generate(model, **x, decoder_input_ids=first, max_new_tokens=24, do_sample=False)
+        written.append(y[0, first.shape[1]:].tolist())
+    spectra = [spectrum.flatten().tolist() for spectrum in spectra] if begin else []
+    (dir / name / "written.json").write_text(json.dumps(dict(
+        texts=[] if begin else texts, spectra=spectra, begin=begin, written=written)))
+
+
 def adapt(name, dir):
     """An adapter that peft wrote, for the case of the same model, and the logits with it."""
     from peft import LoraConfig, get_peft_model
@@ -216,8 +271,8 @@ def texts(name, dir):
 
 if __name__ == "__main__":
     target = pathlib.Path(sys.argv[1])
-    for case in sys.argv[2:] or [*CASES, *LONG, *ADAPTERS, "gpt2_text"]:
-        known = make if case in CASES else generate if case in LONG else adapt if case in ADAPTERS else texts
+    for case in sys.argv[2:] or [*CASES, *LONG, *ENCODED, *ADAPTERS, "gpt2_text"]:
+        known = make if case in CASES else generate if case in LONG else encode if case in ENCODED else adapt if case in ADAPTERS else texts
         known(case, target)
         size = sum(file.stat().st_size for file in (target / case).iterdir())
         print(case, size)

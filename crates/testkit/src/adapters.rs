@@ -2,7 +2,9 @@
 
 use std::io::Write;
 
-use unisono_gpu::{Adapter, Arithmetic, Backend};
+use unisono_gpu::{Adapter, Arithmetic, Backend, Device};
+
+use crate::emulator::fuses;
 
 /// Returns every adapter of the machine: those of Vulkan, Metal or DX12, those of GL, the CPU, and the CPU in
 /// the arithmetic of software drivers.
@@ -19,6 +21,16 @@ pub fn adapters() -> Vec<Adapter> {
     found.extend(Adapter::cpu(Arithmetic { fused: false, ..Arithmetic::default() }));
     assert!(!found.is_empty(), "no adapter: cargo xtask test installs one");
     found
+}
+
+/// Returns the CPU as an adapter that rounds as a device does. Its kernels do the work of one operation or
+/// sum each, so that what they give is what the joined launches of GPUs are compared with.
+///
+/// # Panics
+/// The device does not compute, or this build has no CPU adapter: a test fails then.
+pub fn cpu_like(device: &mut Device) -> Adapter {
+    let fused = fuses(device).expect("a device that computes");
+    Adapter::cpu(Arithmetic { fused, ..Arithmetic::default() }).expect("the CPU as an adapter")
 }
 
 /// Says on stderr what a test leaves out and why, also where the test passes, and in the file that

@@ -9,7 +9,7 @@ mod needs;
 pub mod own_ops;
 pub mod products;
 
-pub use adapters::{adapters, install, left_out};
+pub use adapters::{adapters, cpu_like, install, left_out};
 pub use cases::{Prepared, graph_of, prepare};
 pub use device::{Ran, Tensors, load_plan, plan_for, run, run_for, run_loaded, run_plan};
 pub use differences::check_gradients;

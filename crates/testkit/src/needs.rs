@@ -22,16 +22,11 @@ pub struct Needs {
 /// Parses a kernel, validates it for a device with the features of a target, and returns what it takes.
 ///
 /// # Errors
-/// The parser's or the validator's message: a kernel that uses f16, subgroups or 64-bit integers is not valid
-/// for a device that does not have them.
+/// The parser's or the validator's message: a kernel that uses f16 is not valid for a device without
+/// it, and no kernel uses subgroups or 64-bit integers.
 pub fn needs(wgsl: &str, target: &Target) -> Result<Needs, String> {
     let module = naga::front::wgsl::parse_str(wgsl).map_err(|error| error.emit_to_string(wgsl))?;
-    let features = [
-        (target.f16, Capabilities::SHADER_FLOAT16),
-        (target.subgroup > 0, Capabilities::SUBGROUP),
-        (target.pairs, Capabilities::SHADER_INT64),
-    ];
-    let has = features.iter().filter(|(has, _)| *has).fold(Capabilities::empty(), |all, (_, own)| all | *own);
+    let has = if target.f16 { Capabilities::SHADER_FLOAT16 } else { Capabilities::empty() };
     Validator::new(ValidationFlags::all(), has)
         .validate(&module)
         .map_err(|error| error.emit_to_string(wgsl))?;

@@ -1,13 +1,13 @@
 //! Attention reads queries, keys and values where they lie in a matrix of all heads, and writes its results
-//! and their gradients there. They are those of the f64 reference, on every adapter, and a GPU's kernels have
-//! the bits of a software adapter's.
+//! and their gradients there. They are those of the f64 reference, on every adapter, and the kernels of
+//! GPUs and of the CPU have the same bits.
 
-use unisono_gpu::Device;
+use unisono_gpu::{Adapter, Device};
 use unisono_graph::ops::Attention;
 use unisono_graph::target::Machine;
 use unisono_graph::{Array, Feed, Frame, Graph, Program, Run, StateKind, Tape, Target, Type, Var, interpret};
 use unisono_random::Draws;
-use unisono_testkit::{adapters, relative_error, run_for};
+use unisono_testkit::{adapters, cpu_like, relative_error, run_for};
 
 const SHARDS: [usize; 3] = [2, 1, 1];
 
@@ -34,11 +34,11 @@ fn model(places: usize, heads: usize, d: usize) -> Graph {
 
 /// Returns a target like this one that is a GPU.
 fn gpu(own: &Target) -> Target {
-    Target { machine: Machine::Gpu, subgroup: 0, pairs: false, ..own.clone() }
+    Target { machine: Machine::Gpu, ..own.clone() }
 }
 
-/// Compares what a graph gives with the f64 reference, and the bits of a GPU's kernels with those of a
-/// software adapter's.
+/// Compares what a graph gives with the f64 reference, and the bits of a GPU's kernels with those of the
+/// CPU's.
 fn is_right_everywhere(name: &str, graph: &Graph, program: &Program) {
     let mut draws = Draws::of(17, "heads", name, graph.nodes.len() as u32, 0);
     let mut array = |dims: Vec<usize>| Array::generate(&dims, |_| f64::from(draws.range(-0.5, 0.5)));
@@ -49,9 +49,12 @@ fn is_right_everywhere(name: &str, graph: &Graph, program: &Program) {
     let expected = interpret(graph, &feed).outputs;
     for adapter in adapters() {
         let own = Device::open(&adapter).unwrap().target();
-        let targets = [gpu(&own), own];
-        let [second, first] = targets
-            .map(|target| run_for(&mut Device::open(&adapter).unwrap(), &target, program, &feed).unwrap());
+        let cpu = cpu_like(&mut Device::open(&adapter).unwrap());
+        let other = Device::open(&cpu).unwrap().target();
+        let on = |adapter: &Adapter, target: &Target| {
+            run_for(&mut Device::open(adapter).unwrap(), target, program, &feed).unwrap()
+        };
+        let (first, second) = (on(&adapter, &gpu(&own)), on(&cpu, &other));
         for (output, expected) in &expected {
             let error = relative_error(&first.outputs[output], expected);
             assert!(error < 1e-5, "{output} of {name} on {}: {error:e}", adapter.label());

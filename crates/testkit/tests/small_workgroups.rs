@@ -60,8 +60,6 @@ fn kernels_that_fit_a_small_workgroup_compute_the_same_bits() {
         let own = Device::open(&adapter).unwrap().target();
         let gpu = |max_invocations, max_workgroup_bytes| Target {
             machine: Machine::Gpu,
-            subgroup: 0,
-            pairs: false,
             busy_workgroups: 1,
             max_invocations,
             max_workgroup_bytes,

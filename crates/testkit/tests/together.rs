@@ -12,7 +12,7 @@ use unisono_graph::{
     Type, Var,
 };
 use unisono_random::Draws;
-use unisono_testkit::{adapters, run_plan};
+use unisono_testkit::{adapters, cpu_like, run_plan};
 
 /// The samples of each shard.
 const SHARDS: [usize; 3] = [3, 2, 1];
@@ -115,16 +115,21 @@ fn bits(device: &mut Device, program: &Program, plan: &Plan, feed: &Feed) -> Vec
     found
 }
 
-/// Returns targets for a software adapter, and for GPUs that are kept busy by few and by many workgroups.
-fn targets(own: &Target) -> [Target; 3] {
-    let gpu = |busy_workgroups| Target {
-        machine: Machine::Gpu,
-        subgroup: 0,
-        pairs: false,
-        busy_workgroups,
-        ..own.clone()
-    };
-    [Target { machine: Machine::SoftwareDriver, ..own.clone() }, gpu(1), gpu(64)]
+/// Returns the plans for GPUs that are kept busy by few and by many workgroups.
+fn plans(device: &Device, program: &Program) -> [Plan; 2] {
+    let own = device.target();
+    [1, 64].map(|busy_workgroups| {
+        let target = Target { machine: Machine::Gpu, busy_workgroups, ..own.clone() };
+        program.plan(&Run::whole(&SHARDS), &target).unwrap()
+    })
+}
+
+/// Returns the launches of a step on the CPU, none of which does what several do, and the bits that they
+/// give.
+fn alone(device: &mut Device, program: &Program, feed: &Feed, options: &Options) -> (usize, Vec<Vec<u32>>) {
+    let mut cpu = Device::open_with(&cpu_like(device), options.clone()).unwrap();
+    let plan = program.plan(&Run::whole(&SHARDS), &cpu.target()).unwrap();
+    (plan.launches(), bits(&mut cpu, program, &plan, feed))
 }
 
 /// What kernels are called that compute several units, or several chunks.
@@ -157,11 +162,9 @@ fn what_one_launch_computes_has_the_bits_of_many() {
         for adapter in adapters().into_iter().filter(|adapter| adapter.features.f16 || !is_mixed) {
             let open = || Device::open_with(&adapter, options.clone()).unwrap();
             let mut device = open();
-            let [alone, few, many] =
-                targets(&device.target()).map(|target| program.plan(&Run::whole(&SHARDS), &target).unwrap());
-            let expected = bits(&mut device, &program, &alone, &feed);
-            for plan in [few, many] {
-                assert!(plan.launches() < alone.launches());
+            let (launches, expected) = alone(&mut device, &program, &feed, &options);
+            for plan in plans(&device, &program) {
+                assert!(plan.launches() < launches);
                 let named = |name: &&&str| plan.kernels.iter().any(|kernel| kernel.name.contains(**name));
                 seen.extend(TOGETHER.iter().filter(named));
                 let found = bits(&mut open(), &program, &plan, &feed);
@@ -196,29 +199,26 @@ fn what_is_computed_again_has_the_same_bits() {
     let program = Program::compile(&graph).unwrap();
     for adapter in adapters() {
         let mut device = Device::open(&adapter).unwrap();
-        let [alone, few, _] =
-            targets(&device.target()).map(|target| program.plan(&Run::whole(&SHARDS), &target).unwrap());
+        let [few, _] = plans(&device, &program);
         let writes = |kernel: &&Kernel| kernel.bindings.iter().filter(|a| **a == Access::ReadWrite).count();
         let is_both = |kernel: &&Kernel| kernel.name.starts_with("matmul_nn") && writes(kernel) == 2;
         assert!(few.kernels.iter().any(|kernel| is_both(&kernel)), "the gradient's product stores GELU too");
-        let expected = bits(&mut device, &program, &alone, &feed);
-        let found = bits(&mut Device::open(&adapter).unwrap(), &program, &few, &feed);
+        let (_, expected) = alone(&mut device, &program, &feed, &Options::default());
+        let found = bits(&mut device, &program, &few, &feed);
         assert!(found == expected, "on {}", adapter.label());
     }
 }
 
-/// Compares the bits of a graph's outputs for a GPU, in which a kernel of this name must be, with those for a
-/// software adapter.
+/// Compares the bits of a graph's outputs for a GPU, in which a kernel of this name must be, with those of
+/// the CPU.
 fn has_the_bits_of_many(tape: Tape, name: &str) {
     let graph = tape.finish().unwrap();
     let feed = feed(&graph, &mut Draws::of(11, "together", name, 0, 0));
     let program = Program::compile(&graph).unwrap();
     for adapter in adapters() {
         let mut device = Device::open(&adapter).unwrap();
-        let [alone, few, many] =
-            targets(&device.target()).map(|target| program.plan(&Run::whole(&SHARDS), &target).unwrap());
-        let expected = bits(&mut device, &program, &alone, &feed);
-        for plan in [few, many] {
+        let (_, expected) = alone(&mut device, &program, &feed, &Options::default());
+        for plan in plans(&device, &program) {
             let names: Vec<_> = plan.kernels.iter().map(|kernel| &kernel.name).collect();
             assert!(names.iter().any(|own| own.contains(name)), "{names:#?}");
             let found = bits(&mut Device::open(&adapter).unwrap(), &program, &plan, &feed);
@@ -285,8 +285,7 @@ fn planted_faults_show_in_bits() {
     let feed = feed(&graph, &mut Draws::of(11, "together", "fault", 0, 0));
     let program = Program::compile(&graph).unwrap();
     let adapter = adapters().remove(0);
-    let target = targets(&Device::open(&adapter).unwrap().target())[1].clone();
-    let sound = program.plan(&Run::whole(&SHARDS), &target).unwrap();
+    let [sound, _] = plans(&Device::open(&adapter).unwrap(), &program);
     let run = |plan: &Plan| bits(&mut Device::open(&adapter).unwrap(), &program, plan, &feed);
     let expected = run(&sound);
     for [name, from, to] in FAULTS {

@@ -11,6 +11,7 @@ mod fuzz;
 mod gpu_report;
 mod lines;
 mod peers;
+mod programs;
 mod setup;
 #[cfg(unix)]
 mod shims;
@@ -27,6 +28,9 @@ use clap::{Args, Parser};
 /// The arguments that run the tests. The profile `dev` keeps overflow checks in the host code under test;
 /// kernels run at full speed in every profile.
 const TEST: [&str; 4] = ["test", "--workspace", "--profile", "dev"];
+
+/// The argument of `cargo test` that runs all tests, although some fail.
+const ALL: &str = "--no-fail-fast";
 
 /// The arguments that run the tests of what is behind features: other formats of data, the dashboard, and
 /// kernels for other CPUs. Their dependencies take minutes to build, so they run with the long tests
@@ -196,22 +200,24 @@ fn run_tests(
     if cluster {
         setup::mpi()?;
     }
-    let mut command = cargo();
-    command.envs(environment.iter().cloned());
+    let mut environment = environment.to_vec();
     if long {
-        command.env("UNISONO_LONG", "1");
+        environment.push(("UNISONO_LONG", "1".into()));
     }
     #[cfg(unix)]
     if long && cluster {
-        command.env("UNISONO_DEBIAN_13", debian13::MPI.root(&target_dir())?);
+        environment.push(("UNISONO_DEBIAN_13", debian13::MPI.root(&target_dir())?.into()));
     }
-    let own = if cluster { &CLUSTER[..] } else { &TEST[..] };
-    run(command.args(own).args(args))?;
+    let is_whole = args.iter().all(|arg| arg == ALL);
+    if is_whole && !cluster {
+        programs::run_all(&TEST, !args.is_empty(), &environment, &target_dir().join("tests"))?;
+    } else {
+        let own = if cluster { &CLUSTER[..] } else { &TEST[..] };
+        run(cargo().envs(environment.iter().cloned()).args(own).args(args))?;
+    }
     // Arguments choose some tests of those above.
     let behind_features = if long && !cluster && args.is_empty() { &FEATURES[..] } else { &[] };
-    behind_features.iter().try_for_each(|own| {
-        run(cargo().envs(environment.iter().cloned()).env("UNISONO_LONG", "1").args(*own))
-    })
+    behind_features.iter().try_for_each(|own| run(cargo().envs(environment.iter().cloned()).args(*own)))
 }
 
 /// Runs the program that counts what a step is on a GPU. It needs no adapter. With `--chip NAME` it runs

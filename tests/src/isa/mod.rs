@@ -89,7 +89,7 @@ pub fn target() -> Target {
             uniform_alignment: 64,
             subgroup: (32, 64),
         },
-        features: Features { f16: true, timestamps: true, subgroups: true, int64: true, mappable: false },
+        features: Features { f16: true, timestamps: true, subgroups: true, mappable: false },
         matrix_sizes: Vec::new(),
         unit: None,
     };

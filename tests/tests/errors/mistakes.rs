@@ -8,6 +8,12 @@ use unisono::{
 
 use super::*;
 
+#[path = "mistakes/runs.rs"]
+mod runs;
+
+/// What the mistake is, what the library says, and the words that must be in it.
+type Mistake = (&'static str, String, &'static [&'static str]);
+
 /// Returns the error of building a trainer, or its notes, or nothing where it says nothing.
 fn said(builder: Builder, data: &Loader) -> String {
     match builder.global_batch(16).replicas(1).build(&data.fields().unwrap()) {
@@ -51,7 +57,8 @@ fn trainer(with: impl FnOnce(Builder) -> Builder) -> String {
     said(with(Trainer::builder(model)), &data())
 }
 
-fn mistakes() -> Vec<(&'static str, String, &'static [&'static str])> {
+/// Mistakes in models, layers, losses and metrics.
+fn mistakes() -> Vec<Mistake> {
     let loss = |builder: Builder| builder.loss_of("y", CrossEntropy::new(), 1.0);
     vec![
         // Shapes and types in a model.
@@ -226,8 +233,9 @@ fn mistakes() -> Vec<(&'static str, String, &'static [&'static str])> {
 
 #[test]
 fn each_mistake_is_told_with_what_it_is_about() {
-    let all = mistakes();
-    assert!(all.len() >= 40);
+    let mut all = mistakes();
+    all.extend(runs::all());
+    assert!(all.len() >= 100);
     let missed = all.iter().filter(|(_, said, parts)| !parts.iter().all(|part| said.contains(part)));
     let missed: Vec<String> =
         missed.map(|(what, said, parts)| format!("{what}, {parts:?}: {said}")).collect();

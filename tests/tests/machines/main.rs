@@ -4,6 +4,7 @@
 mod classes;
 mod ending;
 mod held_out;
+mod network;
 mod saving;
 
 use std::sync::{Arc, Mutex};
@@ -384,25 +385,4 @@ fn a_machine_with_another_state_is_named_on_all() {
         assert!(text.contains("rank 0 (thread0), rank 2 (thread2) has "), "{text}");
         assert!(text.contains("rank 1 (thread1) has "), "{text}");
     }
-}
-
-/// The model in docs/BENCHMARKS.md counts five for each step.
-#[test]
-fn a_step_has_five_messages_in_a_row() {
-    let counted = |samples: usize| -> Vec<u64> {
-        let run = |cluster: Cluster| {
-            let data = loader(samples, 5).unwrap();
-            let builder = perceptron(16).global_batch(8).shards(4).digest_every(1000);
-            let mut trainer = builder.cluster(cluster.clone()).build(&data.fields().unwrap()).unwrap();
-            trainer.fit(&data, None, 1).unwrap();
-            let report = trainer.report();
-            let own = report.machines.iter().find(|machine| machine.rank == cluster.rank()).unwrap();
-            assert!(own.waited_in_steps <= own.waited, "{own:?}");
-            own.messages_in_a_row
-        };
-        on_ranks(3, Script::default(), run)
-    };
-    // Ten steps more.
-    let more: Vec<u64> = counted(160).iter().zip(counted(80)).map(|(many, few)| many - few).collect();
-    assert_eq!(more, [50; 3]);
 }

@@ -271,7 +271,7 @@ fn the_epilogue_of_a_convolution_gives_the_bytes_of_separate_kernels() {
 /// Returns the names of the kernels, and the bytes of scratch memory. On a GPU small launches stand beside
 /// each other and hold their operands until then, which would hide the windows of images as small as these.
 fn planned(case: &Case, shown: bool) -> (Vec<String>, u64) {
-    let target = Target { machine: Machine::SoftwareDriver, ..Target::default() };
+    let target = Target { machine: Machine::Cpu, max_workgroup_bytes: 1 << 20, ..Target::default() };
     let plan = case.program(shown).plan(&Run::whole(&[16, 15]), &target).unwrap();
     let bytes = plan.scratch_bytes();
     (plan.kernels.into_iter().map(|kernel| kernel.name).collect(), bytes)

@@ -46,7 +46,7 @@ fn hides(
     shards: &[usize],
     fault: Fault,
 ) -> bool {
-    let target = Target { machine: Machine::Gpu, subgroup: 0, busy_workgroups, ..device.target() };
+    let target = Target { machine: Machine::Gpu, busy_workgroups, ..device.target() };
     let mut plan = program.plan(&Run::whole(shards), &target).unwrap();
     let sound = run_plan(device, &plan, values, program.outputs().len());
     // Results that are not written show only where memory holds others.

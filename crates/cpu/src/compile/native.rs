@@ -14,12 +14,15 @@ use naga::{
 
 use super::translator::Writer;
 use super::value::{Memory, Pointer, Val};
-use crate::native::{Attention, MOST_WIDTH, PanelCopy, PanelProduct, Part, Run};
+use crate::native::{Attention, FewProduct, MOST_WIDTH, PanelCopy, PanelProduct, Part, Run};
 
 /// The name of the function that multiplies eight rows with a panel of 32 columns.
 const PANEL_PRODUCT: &str = "unisono_panel_product";
 /// The name of the function that copies a panel.
 const PANEL_COPY: &str = "unisono_panel_copy";
+
+/// The name of the function that multiplies few rows.
+const FEW_PRODUCT: &str = "unisono_few_product";
 
 /// The names of the functions that compute the parts of attention.
 const ATTENTION: [(&str, Part); 3] = [
@@ -30,7 +33,8 @@ const ATTENTION: [(&str, Part); 3] = [
 
 /// The bytes of a task.
 const TASK: usize = {
-    let all = [size_of::<PanelProduct>(), size_of::<PanelCopy>(), size_of::<Attention>()];
+    let all =
+        [size_of::<PanelProduct>(), size_of::<PanelCopy>(), size_of::<FewProduct>(), size_of::<Attention>()];
     let (mut most, mut at) = (0, 0);
     while at < all.len() {
         most = if all[at] > most { all[at] } else { most };
@@ -57,6 +61,7 @@ impl Writer<'_, '_> {
         let written = match function.name.as_deref() {
             Some(PANEL_PRODUCT) => self.panel_product(arguments),
             Some(PANEL_COPY) => self.panel_copy(arguments),
+            Some(FEW_PRODUCT) => self.few_product(arguments),
             Some(name) => self.attention(name, arguments),
             None => None,
         };
@@ -128,6 +133,40 @@ impl Writer<'_, '_> {
             (offset_of!(PanelCopy, last), *last),
         ];
         self.run(self.plan.vectors.panel_copy(), &fields);
+        Some(())
+    }
+
+    fn few_product(&mut self, arguments: &[Val]) -> Option<()> {
+        let [Val::Many(a), Val::Many(b), Val::One(rows), Val::One(steps), Val::One(last)] = arguments else {
+            return None;
+        };
+        let [Val::One(left), Val::One(row), Val::One(step)] = &a[..] else { return None };
+        let [Val::One(right), Val::One(column), Val::One(right_step)] = &b[..] else { return None };
+        let words = [
+            (offset_of!(FewProduct, rows), *rows),
+            (offset_of!(FewProduct, row), *row),
+            (offset_of!(FewProduct, step), *step),
+            (offset_of!(FewProduct, column), *column),
+            (offset_of!(FewProduct, right_step), *right_step),
+            (offset_of!(FewProduct, steps), *steps),
+            (offset_of!(FewProduct, last), *last),
+        ];
+        let Some(Literal::U32(width)) = self.constant("WIDTH") else { return None };
+        let all = words.iter().map(|(_, word)| word).chain([left, right]);
+        if !all.copied().all(|word| self.ty(word) == types::I32) || !width.is_multiple_of(8) {
+            return None;
+        }
+        let [first, second] = [self.buffer_floats("a")?, self.buffer_floats("b")?];
+        let tile = self.group_floats("tile")?;
+        let width = self.b.ins().iconst(types::I32, i64::from(width));
+        let mut fields = words.to_vec();
+        fields.extend([
+            (offset_of!(FewProduct, left), self.start_from(first, *left)),
+            (offset_of!(FewProduct, right), self.start_from(second, *right)),
+            (offset_of!(FewProduct, tile), self.start(tile)),
+            (offset_of!(FewProduct, width), width),
+        ]);
+        self.run(self.plan.vectors.few_product(self.plan.mode.rounding), &fields);
         Some(())
     }
 

@@ -1,6 +1,6 @@
 //! Attention and its gradients for 32 queries or keys, which are lanes of vectors, for CPUs with vectors of
 //! eight numbers or more. Every number is computed by the operations of the kernels' WGSL
-//! (`shaders/attention/lanes*.wgsl`), in their order.
+//! (`shaders/attention/alone*.wgsl`), in their order.
 
 mod block;
 mod parts;

@@ -4,12 +4,14 @@
 mod attention;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "attention alone needs it"))]
 mod elementary;
+mod few;
 mod functions;
 mod panels;
 #[cfg(target_arch = "x86_64")]
 mod transposed;
 
 pub(crate) use attention::{Attention, MOST_WIDTH, Part};
+pub(crate) use few::FewProduct;
 pub(crate) use functions::{Code, function, fused};
 pub use panels::has_fma;
 pub(crate) use panels::{PanelCopy, PanelProduct, Run, Vectors, vectors};

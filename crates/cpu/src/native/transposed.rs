@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 /// Returns the columns of a square as rows.
+#[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn transposed(rows: [__m256; 8]) -> [__m256; 8] {
     let [a, b, c, d, e, f, g, h] = rows;

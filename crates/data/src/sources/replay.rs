@@ -17,9 +17,9 @@ use crate::{Batch, DataError, Field, FieldSpec, Position, Sample, Values};
 ///
 /// It is no [`Source`](crate::Source), because what an index stands for changes. The draws are a function of
 /// the seed, the number of batches drawn so far and the number of samples there are, so a run that adds the
-/// same samples gets the same batches. **A trainer's checkpoint does not have it.** [`save`](Self::save) it
-/// at the step at which the trainer is saved, and [`open`](Self::open) it when the trainer resumes: it goes
-/// on with the same draws.
+/// same samples gets the same batches. A trainer that was given the buffer with `Trainer::keep_replay` saves
+/// it in its checkpoints and goes on with it after a resume. Without a trainer, [`save`](Self::save) and
+/// [`open`](Self::open) do the same with a file.
 ///
 /// ```
 /// use unisono_data::{Field, Replay, Sample};
@@ -63,6 +63,16 @@ impl Replay {
     /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns the most samples that there may be.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Returns the seed of the draws.
+    pub fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// Returns the number of samples that were ever added.
@@ -174,7 +184,14 @@ impl Replay {
     /// # Errors
     /// The file cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), DataError> {
-        let path = path.as_ref();
+        replace(path.as_ref(), &self.to_bytes()?)
+    }
+
+    /// Returns the bytes of the file that [`save`](Self::save) writes.
+    ///
+    /// # Errors
+    /// The samples do not fit the format.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, DataError> {
         let mut tensors = Vec::new();
         let bytes: Vec<Vec<u8>> = self.arrays.iter().map(little_endian).collect();
         for (spec, bytes) in self.specs.iter().zip(&bytes) {
@@ -192,8 +209,7 @@ impl Replay {
         let state = serde_json::to_string(&state).map_err(DataError::other)?;
         // One entry, because several would come in any order.
         let metadata = [(STATE.to_owned(), state)].into_iter().collect();
-        let file = ::safetensors::serialize(tensors, Some(metadata)).map_err(DataError::other)?;
-        replace(path, &file)
+        ::safetensors::serialize(tensors, Some(metadata)).map_err(DataError::other)
     }
 
     /// Opens a buffer that was saved. It draws what the saved one would have drawn next.
@@ -209,7 +225,11 @@ impl Replay {
         Self::parse(&bytes).map_err(|what| DataError::format(path, format!("replay buffer: {what}")))
     }
 
-    fn parse(bytes: &[u8]) -> Result<Self, String> {
+    /// Reads what [`to_bytes`](Self::to_bytes) returned.
+    ///
+    /// # Errors
+    /// The bytes are no replay buffer; the error is the message.
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
         let state = header.metadata().as_ref().and_then(|metadata| metadata.get(STATE));
         let state: State = serde_json::from_str(state.ok_or("no state of the draws")?)

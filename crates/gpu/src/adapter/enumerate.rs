@@ -158,7 +158,6 @@ fn describe(raw: &wgpu::Adapter) -> Option<Adapter> {
             f16: features.contains(wgpu::Features::SHADER_F16),
             timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
             subgroups: features.contains(wgpu::Features::SUBGROUP),
-            int64: features.contains(wgpu::Features::SHADER_INT64),
             mappable: features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS),
         },
         matrix_sizes: MatrixSize::listed(raw),

@@ -104,35 +104,6 @@ fn least_limit(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<u6
     least
 }
 
-/// Returns what tells CPUs apart that compute at different speeds, in one line: model and features. It
-/// is `None` if the system does not say.
-pub(crate) fn cpu() -> Option<String> {
-    if cfg!(windows) {
-        return std::env::var("PROCESSOR_IDENTIFIER").ok();
-    }
-    model_in(&std::fs::read_to_string("/proc/cpuinfo").ok()?)
-}
-
-/// Returns the CPU that a list of them, as in `/proc/cpuinfo`, begins with.
-fn model_in(list: &str) -> Option<String> {
-    const TOLD: [&str; 8] = [
-        "vendor_id",
-        "cpu family",
-        "model",
-        "model name",
-        "flags",
-        "CPU implementer",
-        "CPU part",
-        "Features",
-    ];
-    let values = |line: &str| {
-        let (key, value) = line.split_once(':')?;
-        TOLD.contains(&key.trim()).then(|| value.trim().to_owned())
-    };
-    let first = list.trim_start().lines().take_while(|line| !line.trim().is_empty());
-    Some(first.filter_map(values).collect::<Vec<_>>().join(" ")).filter(|cpu| !cpu.is_empty())
-}
-
 /// Returns the name and the build of Apple's system, such as `macOS` and `23F79`, or `None` if it does not
 /// say.
 pub(crate) fn apple_system() -> Option<[String; 2]> {
@@ -155,18 +126,6 @@ fn named_in(list: &str) -> Option<[String; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_cpu_is_its_model_and_features() {
-        let one = |clock: &str, features: &str| {
-            format!("processor\t: 0\nmodel name\t: A\ncpu MHz\t\t: {clock}\nflags\t\t: {features}\n")
-        };
-        let two = format!("{}\nprocessor\t: 1\nmodel name\t: B\n", one("3000", "fma avx512f"));
-        assert_eq!(model_in(&two), Some("A fma avx512f".into()));
-        assert_eq!(model_in(&one("2000", "fma avx512f")), model_in(&two));
-        assert_ne!(model_in(&one("2000", "fma")), model_in(&two));
-        assert_eq!(model_in("processor\t: 0\n"), None);
-    }
 
     #[test]
     fn a_container_has_less_memory_than_its_machine() {

@@ -140,10 +140,7 @@ pub struct Features {
     pub timestamps: bool,
     /// Kernels may exchange values within a subgroup. It is turned on when a device is opened.
     pub subgroups: bool,
-    /// Shaders may use 64-bit integers. It is turned on when a device of a software driver is opened.
-    pub int64: bool,
-    /// The host may map buffers that kernels use. It is turned on when a device of a CPU adapter that has it
-    /// is opened; the CPU itself does not.
+    /// The host may map buffers that kernels use.
     pub mappable: bool,
 }
 
@@ -222,14 +219,11 @@ impl Adapter {
     /// Returns what a plan has to know of this adapter.
     pub fn target(&self) -> Target {
         let limits = &self.limits;
-        let (least, most) = limits.subgroup;
         Target {
             machine: match (self.backend, self.kind) {
                 (Backend::Cpu, _) => Machine::Cpu,
-                (_, Kind::Cpu) => Machine::SoftwareDriver,
                 _ => Machine::Gpu,
             },
-            subgroup: if self.features.subgroups && least == most { least } else { 0 },
             max_binding_bytes: limits.storage_binding_bytes.min(limits.buffer_bytes).min(MOST_BINDING),
             max_buffer_bytes: limits.buffer_bytes,
             max_workgroups: limits.workgroups,
@@ -239,7 +233,6 @@ impl Adapter {
             storage_buffers: limits.storage_buffers.min(MOST_BUFFERS),
             binding_alignment: limits.storage_alignment.max(limits.uniform_alignment).max(4).into(),
             f16: self.features.f16,
-            pairs: self.loads_pairs(),
             own_quotients: self.divides_exactly(),
             masks: !matches!(self.backend, Backend::Vulkan | Backend::Cpu),
             shares_memory: self.shares_memory(),
@@ -249,26 +242,21 @@ impl Adapter {
 
     /// Returns the number of workgroups that keep the adapter busy. No backend tells it: two for
     /// each of the some 128 multiprocessors of a large discrete GPU, or of the some 16 of an integrated one.
+    /// Software drivers, which compile large tiles slowly, count as a GPU in between.
     fn busy_workgroups(&self) -> u32 {
         match self.kind {
             Kind::Cpu if self.backend == Backend::Cpu => 2 * cores() as u32,
             Kind::Discrete => 256,
             Kind::Virtual | Kind::Other => 128,
             Kind::Integrated => 32,
-            Kind::Cpu => 1,
+            Kind::Cpu => 64,
         }
     }
 
-    /// Returns whether device and host are one machine and can share buffers: then copies between them are
-    /// pure loss. What DX12 maps is memory that the CPU reads without a cache, on its software adapter
-    /// too.
+    /// Returns whether device and host are one machine and share buffers: then copies between them are pure
+    /// loss. Software drivers share none, so that they run what GPUs run.
     pub(crate) fn shares_memory(&self) -> bool {
-        self.kind == Kind::Cpu && self.features.mappable && self.backend != Backend::Dx12
-    }
-
-    /// Returns whether kernels gain by loading two f32 as a u64: a software device loads lane by lane.
-    pub(crate) fn loads_pairs(&self) -> bool {
-        self.kind == Kind::Cpu && self.backend != Backend::Cpu && self.features.int64
+        self.backend == Backend::Cpu && self.features.mappable
     }
 
     /// Returns whether quotients and square roots are those of the CPU, which round correctly: on the
@@ -374,13 +362,7 @@ pub(in crate::adapter) mod tests {
                 uniform_alignment: 64,
                 subgroup: (32, 32),
             },
-            features: Features {
-                f16: true,
-                timestamps: false,
-                subgroups: false,
-                int64: true,
-                mappable: true,
-            },
+            features: Features { f16: true, timestamps: false, subgroups: false, mappable: true },
             matrix_sizes: Vec::new(),
             unit: None,
         }
@@ -410,10 +392,11 @@ pub(in crate::adapter) mod tests {
     }
 
     #[test]
-    fn a_software_adapter_shares_memory_unless_it_is_reached_through_dx12() {
+    fn software_drivers_run_what_gpus_run() {
         let software = |backend| Adapter { kind: Kind::Cpu, ..adapter(backend, 1, "") };
         let shares = Backend::ALL.map(|backend| software(backend).shares_memory());
-        assert_eq!(shares, [true, true, false, true, true]);
+        assert_eq!(shares, [false, false, false, false, true]);
+        assert_eq!(software(Backend::Vulkan).target().machine, Machine::Gpu);
     }
 
     #[test]

@@ -26,7 +26,6 @@ use unisono_graph::plan::{Access, Kernel, Slice, Transfer};
 
 use crate::device::STORAGE;
 use crate::device::pipeline::{Compiled, Pipelines, Way};
-use crate::device::reads::Textures;
 use crate::device::staging::Staging;
 use crate::{Device, GpuError};
 
@@ -51,7 +50,7 @@ pub(crate) struct Marks {
 
 impl Marks {
     pub fn new(device: &Device, way: Way) -> Result<Self, GpuError> {
-        let mut pipelines = Pipelines::new(way, 1, Textures::default(), 0);
+        let mut pipelines = Pipelines::new(way, 1);
         let kernel = pipelines.compile(&device.raw, &[kernel()])?.swap_remove(0);
         let numbers: Vec<u32> = (1..=NUMBERS).collect();
         let numbers = device.create_filled(

@@ -11,14 +11,12 @@ mod memory_model;
 pub(crate) mod options;
 pub(crate) mod pipeline;
 pub(crate) mod pool;
-mod reads;
 pub(crate) mod record;
 mod self_test;
 pub(crate) mod spirv;
 pub(crate) mod staging;
 mod state;
 pub(crate) mod stopwatch;
-pub(crate) mod texels;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -39,10 +37,7 @@ use marks::Marks;
 use options::Options;
 use pipeline::{Pipelines, Way};
 use pool::Pool;
-use reads::Textures;
 use state::State;
-use texels::Texels;
-use texels::measure::Reading;
 
 /// An adapter opened for use by one thread at a time.
 ///
@@ -70,10 +65,6 @@ pub struct Device {
     /// The bytes that state and scratch may take, on adapters where wgpu would not notice that they are used
     /// up.
     capacity: Option<u64>,
-    /// The memories that kernels read as textures, if they read so.
-    pub(crate) texels: Option<Texels>,
-    /// Whether maps read and write two f32 as a u64 where they can.
-    pairs: bool,
     /// The driver, if there is one.
     instance: Option<wgpu::Instance>,
 }
@@ -136,7 +127,6 @@ impl Device {
         let uses_f16 = options.f16 || adapter.unit.is_some();
         wanted.set(wgpu::Features::SHADER_F16, uses_f16);
         let plain = options.checked;
-        wanted.set(wgpu::Features::SHADER_INT64, adapter.loads_pairs() && !plain);
         wanted.set(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, adapter.shares_memory() && !plain);
         let decorates = options.decorate && !plain && adapter.backend == Backend::Vulkan;
         wanted.set(wgpu::Features::PASSTHROUGH_SHADERS, decorates);
@@ -169,16 +159,9 @@ impl Device {
             _ => cores,
         });
         let way = way(plain, enabled);
-        let texels = texels(adapter, &options, &raw, &queue, way);
-        let (texels, reading) = texels.unzip();
-        let reading: Reading = reading.unwrap_or_default();
-        let most = raw.limits().max_sampled_textures_per_shader_stage as usize;
         let mut device = Self {
             adapter: adapter.clone(),
-            pipelines: Pipelines::new(way, threads, reading.textures, most)
-                .in_turn(options.turn, options.devices),
-            pairs: texels.as_ref().map_or(adapter.loads_pairs() && !plain, |_| reading.pairs),
-            texels,
+            pipelines: Pipelines::new(way, threads).in_turn(options.turn, options.devices),
             options,
             clock: Clock::new(&raw, &queue, adapter.backend),
             marks: None,
@@ -222,29 +205,17 @@ impl Device {
         let target = self.adapter.target();
         Target {
             f16: target.f16 && (self.options.f16 || self.adapter.unit.is_some()),
-            pairs: self.pairs,
             masks: self.adapter.backend != Backend::Cpu
                 && self.options.decorate
                 && !self.pipelines.is_decorated(),
             shares_memory: self.shares_memory(),
-            max_buffer_bytes: self.most_buffer_bytes(),
-            max_binding_bytes: target.max_binding_bytes.min(self.most_buffer_bytes()),
             ..target
         }
     }
 
     /// Returns whether the host maps buffers that kernels use.
     pub(crate) fn shares_memory(&self) -> bool {
-        self.adapter.shares_memory() && !self.options.checked && self.texels.is_none()
-    }
-
-    /// Returns the largest buffer that kernels can use, in bytes.
-    pub(crate) fn most_buffer_bytes(&self) -> u64 {
-        let most = self.adapter.limits.buffer_bytes;
-        if self.texels.is_none() {
-            return most;
-        }
-        most.saturating_sub(texels::BEHIND).min(texels::MOST_BYTES)
+        self.adapter.shares_memory() && !self.options.checked
     }
 
     /// Returns the bytes that are held for plans.
@@ -303,22 +274,12 @@ impl Device {
     /// Creates a buffer that kernels and copies can use.
     pub(crate) fn create_storage(&self, what: &str, size: u64) -> Result<wgpu::Buffer, GpuError> {
         let usage = STORAGE;
-        let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
-        let Some(texels) = &self.texels else { return self.create(what, &descriptor) };
-        self.allows(what, size)?;
-        let buffer = texels.create(&self.raw, size);
-        let buffer = buffer.ok_or_else(|| GpuError::OutOfMemory { what: what.to_owned(), bytes: size })?;
-        // wgpu takes what it did not make as written.
-        let mut encoder = self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        encoder.clear_buffer(&buffer, 0, None);
-        self.queue.submit([encoder.finish()]);
-        self.faults.check()?;
-        Ok(buffer)
+        self.create(what, &wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
     }
 
     /// Checks that a buffer may have so many bytes.
     fn allows(&self, what: &str, needs: u64) -> Result<(), GpuError> {
-        let (what, allows) = (|| format!("{what}: bytes of a buffer"), self.most_buffer_bytes());
+        let (what, allows) = (|| format!("{what}: bytes of a buffer"), self.adapter.limits.buffer_bytes);
         if needs > allows { Err(GpuError::Limit { what: what(), needs, allows }) } else { Ok(()) }
     }
 
@@ -339,16 +300,6 @@ impl Device {
         }
         let buffer = self.create_storage("the verdict", bytes)?;
         self.verdict.insert(word, buffer.clone());
-        Ok(buffer)
-    }
-
-    /// Creates a buffer for kernels that starts with these bytes.
-    pub(crate) fn create_table(&self, what: &str, bytes: &[u8]) -> Result<wgpu::Buffer, GpuError> {
-        if self.texels.is_none() {
-            return self.create_filled(what, bytes, STORAGE);
-        }
-        let buffer = self.create_storage(what, bytes.len() as u64)?;
-        self.queue.write_buffer(&buffer, 0, bytes);
         Ok(buffer)
     }
 
@@ -385,28 +336,6 @@ impl Device {
         let otherwise = || GpuError::Validation { what: what.to_owned(), message: message.to_string() };
         self.faults.check().err().unwrap_or_else(otherwise)
     }
-}
-
-/// Returns the memories that kernels read as textures, which are none yet, and what they read so, if the
-/// device is to read so.
-fn texels(
-    adapter: &Adapter,
-    options: &Options,
-    raw: &wgpu::Device,
-    queue: &wgpu::Queue,
-    way: Way,
-) -> Option<(Texels, Reading)> {
-    let is_software = adapter.kind == Kind::Cpu && adapter.backend == Backend::Vulkan;
-    let has_rows = u64::from(raw.limits().max_texture_dimension_2d) >= texels::WIDTH;
-    if !is_software || !has_rows || options.checked || options.texels == Some(false) {
-        return None;
-    }
-    let texels = Texels::new()?;
-    let reading = match options.texels {
-        Some(_) => Reading::textures(adapter.loads_pairs()),
-        None => texels::measure::fastest(adapter, raw, queue, &texels, way),
-    };
-    (reading.textures != Textures::default()).then_some((texels, reading))
 }
 
 /// Returns how kernels reach the driver of a device with these features.

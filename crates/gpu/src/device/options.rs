@@ -42,9 +42,6 @@ pub struct Options {
     /// each pass, and a step has few passes. Default: none, which means yes on every backend except the
     /// CPU's, which has no driver.
     pub marks: Option<bool>,
-    /// Whether kernels of a CPU adapter on Vulkan read their buffers as textures. Never changes the result.
-    /// Default: none, which means if that is faster.
-    pub texels: Option<bool>,
     /// The number of threads that compile kernels. Default: none, which means one for each core on a GPU, the
     /// device's share of the cores on a CPU adapter (see `devices`), and one on GL, which has one lock.
     pub compile_threads: Option<usize>,
@@ -75,7 +72,6 @@ impl Default for Options {
             decorate,
             longest_submission: None,
             marks: None,
-            texels: None,
             compile_threads: None,
             devices: 1,
             processes: 1,

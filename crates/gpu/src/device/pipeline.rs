@@ -12,7 +12,6 @@ use unisono_graph::plan::{Access, Kernel};
 use crate::GpuError;
 use crate::device::fault::scoped;
 use crate::device::interface::Interface;
-use crate::device::reads::{Reads, Textures, through_textures};
 use crate::device::spirv::translate;
 
 /// The compiled kernels of a device, by their text and bindings.
@@ -22,14 +21,10 @@ pub(crate) struct Pipelines {
     threads: usize,
     /// The number of the device among those that load the same plans, and their number.
     turn: (usize, usize),
-    /// Which loads go through textures, and through how many at most.
-    textures: (Textures, usize),
-    layouts: HashMap<Bindings, Layout>,
+    /// The layouts, by how a kernel uses its buffers.
+    layouts: HashMap<Vec<Access>, Layout>,
     compiled: HashMap<Key, Arc<Compiled>>,
 }
-
-/// How a kernel uses its buffers, and which of them it reads through textures.
-type Bindings = (Vec<Access>, Vec<usize>);
 
 type Key = (String, Vec<Access>);
 
@@ -64,22 +59,13 @@ pub(crate) struct Compiled {
     pub layout: wgpu::BindGroupLayout,
     /// The bindings that it needs where wgpu does not know them.
     pub interface: Interface,
-    /// The indices of the bindings that the kernel reads through textures, with the textures' numbers.
-    pub textures: Vec<(usize, usize)>,
     /// How long the driver took to create it.
     pub took: Duration,
 }
 
 impl Pipelines {
-    pub fn new(way: Way, threads: usize, textures: Textures, most: usize) -> Self {
-        Self {
-            way,
-            threads: threads.max(1),
-            turn: (0, 1),
-            textures: (textures, most),
-            layouts: HashMap::new(),
-            compiled: HashMap::new(),
-        }
+    pub fn new(way: Way, threads: usize) -> Self {
+        Self { way, threads: threads.max(1), turn: (0, 1), layouts: HashMap::new(), compiled: HashMap::new() }
     }
 
     /// Sets the number of the device among so many that load the same plans.
@@ -108,19 +94,17 @@ impl Pipelines {
         device: &wgpu::Device,
         kernels: &[Kernel],
     ) -> Result<Vec<Arc<Compiled>>, GpuError> {
-        let mut missing: HashMap<Key, (&Kernel, Reads)> = HashMap::new();
+        let mut missing: HashMap<Key, &Kernel> = HashMap::new();
         for kernel in kernels {
             let key = key(kernel);
             if self.compiled.contains_key(&key) || missing.contains_key(&key) {
                 continue;
             }
-            let reads = through_textures(kernel, self.textures.0, self.textures.1);
-            let bindings = (kernel.bindings.clone(), reads.textures.clone());
-            if let Entry::Vacant(new) = self.layouts.entry(bindings) {
+            if let Entry::Vacant(new) = self.layouts.entry(kernel.bindings.clone()) {
                 let made = scoped(device, &kernel.name, 0, || layout(device, new.key()))?;
                 new.insert(made);
             }
-            missing.insert(key, (kernel, reads));
+            missing.insert(key, kernel);
         }
         for (key, compiled) in self.compile_all(device, missing.into_iter().collect())? {
             self.compiled.insert(key, Arc::new(compiled));
@@ -133,17 +117,16 @@ impl Pipelines {
     fn compile_all(
         &self,
         device: &wgpu::Device,
-        mut missing: Vec<(Key, (&Kernel, Reads))>,
+        mut missing: Vec<(Key, &Kernel)>,
     ) -> Result<Vec<(Key, Compiled)>, GpuError> {
-        missing.sort_by(|(_, (a, _)), (_, (b, _))| (&a.name, &a.wgsl).cmp(&(&b.name, &b.wgsl)));
+        missing.sort_by(|(_, a), (_, b)| (&a.name, &a.wgsl).cmp(&(&b.name, &b.wgsl)));
         let order = dealt(&Vec::from_iter(0..missing.len()), self.turn.0, self.turn.1);
         let next = AtomicUsize::new(0);
         let work = || {
             let mut done = Vec::new();
             loop {
                 let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) else { return done };
-                let (_, (kernel, reads)) = &missing[index];
-                done.push((index, self.compile_one(device, kernel, reads)));
+                done.push((index, self.compile_one(device, missing[index].1)));
             }
         };
         let threads = self.threads.min(missing.len());
@@ -166,18 +149,11 @@ impl Pipelines {
         Ok(missing.into_iter().map(|(key, _)| key).zip(pipelines).collect())
     }
 
-    fn compile_one(
-        &self,
-        device: &wgpu::Device,
-        kernel: &Kernel,
-        reads: &Reads,
-    ) -> Result<Compiled, GpuError> {
-        let layout = &self.layouts[&(kernel.bindings.clone(), reads.textures.clone())];
+    fn compile_one(&self, device: &wgpu::Device, kernel: &Kernel) -> Result<Compiled, GpuError> {
+        let layout = &self.layouts[&kernel.bindings];
         let what = format!("kernel {}", kernel.name);
-        let Kernel { name, bindings, .. } = kernel;
-        let text = Kernel { name: name.clone(), wgsl: reads.wgsl.clone(), bindings: bindings.clone() };
         // Two scopes: a pipeline made of a broken module would only say that the module is broken.
-        let (module, interface) = scoped(device, &what, 0, || module(device, &text, self.way))??;
+        let (module, interface) = scoped(device, &what, 0, || module(device, kernel, self.way))??;
         let start = Instant::now();
         let pipeline = scoped(device, &what, 0, || {
             device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
@@ -193,8 +169,7 @@ impl Pipelines {
             })
         })?;
         let took = start.elapsed();
-        let textures = reads.textures.iter().copied().zip(1 + bindings.len()..).collect();
-        Ok(Compiled { pipeline, layout: layout.group.clone(), interface, textures, took })
+        Ok(Compiled { pipeline, layout: layout.group.clone(), interface, took })
     }
 }
 
@@ -238,9 +213,8 @@ fn module(
     })
 }
 
-/// Creates the layout of a kernel: binding 0 is the uniform, the storage buffers follow, and then the
-/// textures over some of them.
-fn layout(device: &wgpu::Device, (accesses, textures): &Bindings) -> Layout {
+/// Creates the layout of a kernel: binding 0 is the uniform, and the storage buffers follow.
+fn layout(device: &wgpu::Device, accesses: &[Access]) -> Layout {
     let entry = |binding: usize, ty: wgpu::BindingType| wgpu::BindGroupLayoutEntry {
         binding: binding as u32,
         visibility: wgpu::ShaderStages::COMPUTE,
@@ -252,14 +226,6 @@ fn layout(device: &wgpu::Device, (accesses, textures): &Bindings) -> Layout {
     for (index, access) in accesses.iter().enumerate() {
         let read_only = *access == Access::Read;
         entries.push(entry(index + 1, buffer(wgpu::BufferBindingType::Storage { read_only })));
-    }
-    for binding in (1 + accesses.len()..).take(textures.len()) {
-        let texture = wgpu::BindingType::Texture {
-            sample_type: wgpu::TextureSampleType::Uint,
-            view_dimension: wgpu::TextureViewDimension::D2,
-            multisampled: false,
-        };
-        entries.push(entry(binding, texture));
     }
     let group =
         device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });

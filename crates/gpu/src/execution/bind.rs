@@ -2,7 +2,6 @@
 //! slices.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use unisono_graph::plan::{Launch, Slice};
@@ -111,16 +110,10 @@ impl Bound {
         };
         let buffers: Option<Vec<wgpu::Buffer>> = sources.iter().map(buffer).collect();
         let buffers = buffers.ok_or_else(|| GpuError::plan("the plan's buffers", "gone"))?;
-        let views = textures(device, kernels, groups, &buffers)?;
         let group = |group: &Group| {
             let mut entries = vec![entry(0, &groups.params, group.params)];
             for (index, slice) in group.bindings.iter().enumerate() {
                 entries.push(entry(index + 1, &buffers[slice.buffer], (slice.offset, slice.bytes)));
-            }
-            for &(index, binding) in &kernels[group.kernel].textures {
-                let Slice { buffer, offset, .. } = group.bindings[index];
-                let resource = wgpu::BindingResource::TextureView(&views[&(buffer, offset)]);
-                entries.push(wgpu::BindGroupEntry { binding: binding as u32, resource });
             }
             device.raw.create_bind_group(&wgpu::BindGroupDescriptor {
                 label: None,
@@ -132,27 +125,6 @@ impl Bound {
             scoped(&device.raw, "the launches' bindings", 0, || groups.all.iter().map(group).collect())?;
         Ok(Self { buffers, groups: made, generation: device.pool.generation })
     }
-}
-
-/// Returns the textures through which kernels read, by the buffer and the offset at which they begin.
-fn textures(
-    device: &Device,
-    kernels: &[Arc<Compiled>],
-    groups: &Groups,
-    buffers: &[wgpu::Buffer],
-) -> Result<HashMap<(usize, u64), wgpu::TextureView>, GpuError> {
-    let mut views = HashMap::new();
-    let Some(texels) = &device.texels else { return Ok(views) };
-    for group in &groups.all {
-        for &(index, _) in &kernels[group.kernel].textures {
-            let Slice { buffer, offset, .. } = group.bindings[index];
-            if let Entry::Vacant(vacant) = views.entry((buffer, offset)) {
-                let refused = || GpuError::plan("a texture over a buffer", "the driver refuses it");
-                vacant.insert(texels.view(&device.raw, &buffers[buffer], offset).ok_or_else(refused)?);
-            }
-        }
-    }
-    Ok(views)
 }
 
 fn entry(binding: usize, buffer: &wgpu::Buffer, (offset, bytes): (u64, u64)) -> wgpu::BindGroupEntry<'_> {

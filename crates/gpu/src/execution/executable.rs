@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use unisono_graph::plan::{Command, Kernel, Plan, Role, Segment, Slice, Transfer};
 
+use crate::device::STORAGE;
 use crate::device::clock::Timestamps;
 use crate::device::fault::{Faults, scoped};
 use crate::device::mapped::Loan;
@@ -137,7 +138,7 @@ impl Device {
     /// was, except that kernels were compiled and memory has grown.
     pub fn load(&mut self, plan: &Plan) -> Result<Executable, GpuError> {
         self.faults.check()?;
-        check(plan, &self.adapter, self.most_buffer_bytes())?;
+        check(plan, &self.adapter, self.adapter.limits.buffer_bytes)?;
         let kernels = self.pipelines.compile(&self.raw, &plan.kernels)?;
         let launches =
             plan.segments.iter().flat_map(|segment| &segment.commands).filter_map(|command| match command {
@@ -294,7 +295,7 @@ impl Device {
             }
             (Role::Verdict(word), _) => Ok(Source::Own(self.verdict_word(*word, plan.buffers[id].bytes)?)),
             (Role::Table(words), _) => {
-                Ok(Source::Own(self.create_table(&name(plan, id), bytemuck::cast_slice(words))?))
+                Ok(Source::Own(self.create_filled(&name(plan, id), bytemuck::cast_slice(words), STORAGE)?))
             }
             (Role::Shared, _) => {
                 Ok(Source::Own(self.create_shared(&name(plan, id), plan.buffers[id].bytes)?))

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::across::across_kernel;
 use super::staged::staged_kernel;
-use super::{Bound, Compiler, comes_in_quads, map_kernel, pairs_kernel, reduce_kernel};
+use super::{Bound, Compiler, comes_in_quads, map_kernel, reduce_kernel};
 use crate::fuse::{Fusion, Stores, Unit};
 use crate::plan::target::{Machine, Target};
 use crate::trace::{Graph, Reduction};
@@ -17,8 +17,6 @@ pub struct MapKernels {
     ones: OnceLock<Bound>,
     /// The kernel of which an invocation loads, computes and stores four elements as one.
     fours: OnceLock<Bound>,
-    /// The kernel that loads eight elements as four pairs, if there is one.
-    pairs: OnceLock<Option<Bound>>,
 }
 
 impl MapKernels {
@@ -30,13 +28,9 @@ impl MapKernels {
         stores: &Stores,
         (unit, target): (&Unit, &Target),
     ) -> &Bound {
-        let pairs = || self.pairs.get_or_init(|| pairs_kernel(graph, fusion, stores, unit)).as_ref();
-        if let Some(pairs) = target.pairs.then(pairs).flatten() {
-            return pairs;
-        }
         let compiler = match target.machine {
             Machine::Cpu => Compiler::Cranelift,
-            Machine::SoftwareDriver | Machine::Gpu => Compiler::Driver,
+            Machine::Gpu => Compiler::Driver,
         };
         let kernel = |lanes| map_kernel(graph, fusion, stores, (unit, lanes));
         match comes_in_quads(graph, fusion, stores, (unit, compiler)) {
@@ -80,7 +74,6 @@ impl ReduceKernels {
             Machine::Cpu => {
                 self.across[at].get_or_init(|| across_kernel(graph, fusion, stores, unit, chunked)).as_ref()
             }
-            Machine::SoftwareDriver => None,
         };
         let serial = || self.serial[at].get_or_init(|| reduce_kernel(graph, fusion, stores, unit, chunked));
         (own.unwrap_or_else(serial), own.is_some() && target.machine == Machine::Gpu)

@@ -95,25 +95,6 @@ fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, (unit, lanes): (&
     Bound { lanes, ..writer.finish::<MapParams>(name, &body) }
 }
 
-/// Returns the kernel of a map unit for adapters that are faster when they load eight elements as four pairs.
-/// Returns `None` unless all loads are such pairs and the unit loads enough to make up for compiling a second
-/// kernel.
-fn pairs_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Option<Bound> {
-    const LANES: usize = 8;
-    let ty = &graph.nodes[unit.roots[0]].ty;
-    let is_large = ty.count() >= if ty.lead == Lead::Sample { MANY } else { 64 * MANY };
-    let divides = ty.count().is_multiple_of(LANES);
-    let fits = |&root: &NodeId| stores.place(root).comes_in(LANES);
-    let in_quads = comes_in_quads(graph, fusion, stores, (unit, Compiler::Driver));
-    if !is_large || !divides || !unit.roots.iter().all(fits) || !in_quads {
-        return None;
-    }
-    let mut writer = Writer::new(graph, fusion, stores, unit);
-    let body = map_body(&mut writer, unit, LANES);
-    let name = unit_name(graph, fusion, unit);
-    writer.is_all_vectors().then(|| Bound { lanes: LANES, ..writer.finish::<MapParams>(name, &body) })
-}
-
 fn map_body(writer: &mut Writer<'_>, unit: &Unit, lanes: usize) -> String {
     let mut results = vec![Vec::new(); unit.roots.len()];
     for lane in 0..lanes {

@@ -7,7 +7,7 @@ mod phases;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use unisono_shaders::{Snippet, snippets};
+use unisono_shaders::Snippet;
 
 use super::affine::Affine;
 use super::index::{Index, decode, literal, regroup};
@@ -22,7 +22,10 @@ use crate::values::{Lead, Type, strides};
 /// The element type of what is stored as f16. Everything is computed in f32.
 const HALF: &str = "f16";
 
-const XYZW: [&str; 4] = ["x", "y", "z", "w"];
+/// The number of elements that are loaded or stored as one vector.
+const QUAD: usize = 4;
+
+const XYZW: [&str; QUAD] = ["x", "y", "z", "w"];
 
 /// The coordinates of an element of a type.
 type Coordinates<'a> = (&'a Type, Vec<Affine>);
@@ -64,8 +67,6 @@ pub(super) struct Writer<'a> {
     /// The number of names that were given.
     names: usize,
     lane: Lane,
-    /// The number of elements that an invocation loads as one: four, or eight as four pairs.
-    lanes: usize,
     /// The variable that counts the vectors, or single elements, that invocations compute.
     here: String,
     /// The values of which an invocation finds its row's number in workgroup memory, with the arrays' names.
@@ -104,7 +105,6 @@ impl<'a> Writer<'a> {
             known_in_all: BTreeMap::new(),
             names: 0,
             lane: Lane::Alone,
-            lanes: 4,
             here: "i".into(),
             held: BTreeMap::new(),
             row: String::new(),
@@ -196,7 +196,6 @@ impl<'a> Writer<'a> {
         if lanes == 1 {
             return Index::named("i");
         }
-        self.lanes = lanes;
         let index = Affine::name("i", None).times(lanes).plus(lane);
         self.lane = Lane::At(index.clone(), lane);
         Index::Linear(index)
@@ -247,7 +246,7 @@ impl<'a> Writer<'a> {
             self.scattered |= !index.is_constant();
             return format!("w{binding}({})", self.address(id, index));
         };
-        let from = vector.to_string() + &self.offset(id, self.lanes);
+        let from = vector.to_string() + &self.offset(id, QUAD);
         let known = self.quads.entry(binding).or_default();
         let number = known.iter().position(|known| known.as_deref() == Some(&from));
         let quad = format!("q{binding}_{}", number.unwrap_or(known.len()));
@@ -256,14 +255,10 @@ impl<'a> Writer<'a> {
             let four = self.widened(binding, "vec4<f32>", format!("b{binding}[{from}]"));
             let _ = writeln!(self.body, "{}let {quad} = {four};", self.indent);
         }
-        if self.lanes == 4 {
-            return format!("{quad}.{}", XYZW[lane]);
-        }
-        self.snippets.insert(snippets::PAIRS);
-        format!("{}({quad}.{})", ["low", "high"][lane % 2], XYZW[lane / 2])
+        format!("{quad}.{}", XYZW[lane])
     }
 
-    /// Returns whether all loads and stores are vectors of pairs, except for loads that are the same for all
+    /// Returns whether all loads and stores are vectors of f32, except for loads that are the same for all
     /// invocations.
     pub(super) fn is_all_vectors(&self) -> bool {
         let is_number = |i: &usize| self.bindings[*i].2 == "f32";
@@ -291,12 +286,7 @@ impl<'a> Writer<'a> {
             }
             values => {
                 self.quads.entry(binding).or_default();
-                let at = self.at(root, &self.here(), self.lanes);
-                if self.lanes > 4 {
-                    self.snippets.insert(snippets::PAIRS);
-                    let pairs: Vec<_> = values.chunks(2).map(|p| format!("pair({})", p.join(", "))).collect();
-                    return format!("{}b{binding}[{at}] = vec4<u64>({});\n", self.indent, pairs.join(", "));
-                }
+                let at = self.at(root, &self.here(), QUAD);
                 let element = if self.bindings[binding].2 == HALF { HALF } else { "f32" };
                 let four = values.iter().map(|value| self.narrowed(binding, value)).collect::<Vec<_>>();
                 format!("{}b{binding}[{at}] = vec4<{element}>({});\n", self.indent, four.join(", "))

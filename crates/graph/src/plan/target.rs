@@ -7,9 +7,6 @@ use super::{Kernel, Workgroup};
 pub struct Target {
     /// The kind of machine, which decides what kernels run fast. No bit of a result depends on it.
     pub machine: Machine,
-    /// The lanes of every subgroup, if kernels may exchange values within one. Default: 0, which means that
-    /// they may not.
-    pub subgroup: u32,
     /// The largest binding of a storage buffer, in bytes. Default: 128 MiB.
     pub max_binding_bytes: u64,
     /// The largest buffer, in bytes. Default: 256 MiB.
@@ -29,8 +26,6 @@ pub struct Target {
     pub storage_buffers: u32,
     /// Whether kernels may have buffers of f16. Default: no.
     pub f16: bool,
-    /// Whether kernels are faster when they load and store two f32 as a u64. Default: no.
-    pub pairs: bool,
     /// Whether the device's own quotients and square roots are known to round correctly, so that kernels use
     /// them. No bit of a result depends on it. Default: no.
     pub own_quotients: bool,
@@ -92,13 +87,10 @@ impl Target {
 /// The kind of machine behind an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Machine {
-    /// The machine is a software adapter of a graphics interface: registers are fast, memory and barriers are
-    /// slow.
-    SoftwareDriver,
     /// The machine is the CPU itself: registers and the caches of its cores are fast, barriers are
     /// slow.
     Cpu,
-    /// The machine is a GPU: tiles in workgroup memory pay.
+    /// The machine is a GPU, or a driver that computes as one on the CPU: tiles in workgroup memory pay.
     Gpu,
 }
 
@@ -107,7 +99,6 @@ impl Default for Target {
     fn default() -> Self {
         Self {
             machine: Machine::Gpu,
-            subgroup: 0,
             max_binding_bytes: 128 << 20,
             max_buffer_bytes: 256 << 20,
             max_workgroups: 65_535,
@@ -117,7 +108,6 @@ impl Default for Target {
             binding_alignment: 256,
             storage_buffers: 8,
             f16: false,
-            pairs: false,
             own_quotients: false,
             masks: true,
             shares_memory: false,

@@ -1,6 +1,8 @@
 //! Decoders: models of texts whose tokens each see those before them.
 
-use unisono::functional::{repeat_heads, rotary, rotary_at, scaled_dot_product_attention_masked};
+use unisono::functional::{
+    repeat_heads, rotary_by, scaled_dot_product_attention_biased, scaled_dot_product_attention_masked,
+};
 use unisono::graph::ops::Iota;
 use unisono::{Context, Var};
 
@@ -77,12 +79,16 @@ impl Reader {
         }
     }
 
-    /// Rotates queries or keys `[B, heads, T, width]` by their positions.
-    pub(super) fn rotate(&self, x: &Var, base: f32) -> Var {
-        match &self.read {
-            Read::Whole { .. } => rotary(x, base),
-            Read::Next { position, .. } => rotary_at(x, &position.to_f32().reshape(&[1, 1, 1]), base),
-        }
+    /// Rotates queries or keys `[B, heads, T, width]` by their positions, and pair i by `rates[i]` for each.
+    pub(super) fn rotate(&self, x: &Var, rates: &Var) -> Var {
+        let positions = match &self.read {
+            Read::Whole { .. } => {
+                let steps = x.dims().iter().rev().nth(1).copied().unwrap_or(1);
+                x.tape().apply(Iota { dims: vec![steps, 1], axis: 0 }, &[]).to_f32()
+            }
+            Read::Next { position, .. } => position.to_f32().reshape(&[1, 1, 1]),
+        };
+        rotary_by(x, &positions, rates)
     }
 
     /// Computes causal attention, `[B, heads, T, width]`. Each head of keys and values is for `times` heads
@@ -99,22 +105,46 @@ impl Reader {
                     q.tape().fail_here("attend", format!("no keys for layer {}", self.kept.len()));
                     return q.clone();
                 };
-                let length = keys.dims().get(1).copied().unwrap_or(1);
-                let place = q.tape().apply(Iota { dims: vec![1, length, 1], axis: 1 }, &[]).to_f32();
-                let own = position.to_f32().reshape(&[1, 1, 1]);
-                // The token's own key and value stand where they will be: the order of the sums is that of
-                // the whole sequence.
-                let here = place.eq_mask(&own);
-                let [keys, values] = [(k, keys), (v, values)].map(|(new, old)| here.select(new, old));
-                let [keys, values] = [keys, values].map(|x| repeat_heads(&x, times));
-                let zero = q.tape().constant(0.0);
-                let one = q.tape().constant(1.0);
-                let seen = place.greater(&own).select(&zero, &one).reshape(&[1, 1, length]);
+                let (all, seen) = with_own([k, v], [keys, values], position);
+                let [keys, values] = all.map(|x| repeat_heads(&x, times));
                 scaled_dot_product_attention_masked(q, &keys, &values, false, Some(&seen))
             }
         };
         self.kept.push([k.clone(), v.clone()]);
         found
+    }
+
+    /// Computes causal attention as [`Reader::attend`] does, with scores that are not scaled, and a bias for
+    /// each head and distance, `[heads, length, length]`.
+    pub(super) fn attend_biased(&mut self, [q, k, v]: [&Var; 3], bias: &Var) -> Var {
+        let found = match &self.read {
+            Read::Whole { mask, .. } => {
+                let mask = mask.as_ref().map(|m| m.to_f32().reshape(&[1, 1, m.ty().count()]));
+                scaled_dot_product_attention_biased([q, k, v], bias, 1.0, true, mask.as_ref())
+            }
+            Read::Next { position, before } => {
+                let (Some([keys, values]), &[heads, length, _]) = (before.get(self.kept.len()), bias.dims())
+                else {
+                    q.tape().fail_here("attend", format!("no keys for layer {}", self.kept.len()));
+                    return q.clone();
+                };
+                let ([keys, values], seen) = with_own([k, v], [keys, values], position);
+                let rows = bias.permute(&[1, 0, 2]).reshape(&[length, heads * length]);
+                let bias = rows.embed(&position.reshape(&[1])).reshape(&[heads, 1, length]);
+                scaled_dot_product_attention_biased([q, &keys, &values], &bias, 1.0, false, Some(&seen))
+            }
+        };
+        self.kept.push([k.clone(), v.clone()]);
+        found
+    }
+
+    /// Returns the number of tokens that the keys have room for, when `x` is read, `[B, T, E]`.
+    pub(super) fn length(&self, x: &Var) -> usize {
+        let keys = match &self.read {
+            Read::Whole { .. } => None,
+            Read::Next { before, .. } => before.first().and_then(|[keys, _]| keys.dims().get(1)),
+        };
+        keys.or(x.dims().first()).copied().unwrap_or(1)
     }
 
     /// Returns the rows of `[B, T, E]` whose logits are wanted.
@@ -127,6 +157,21 @@ impl Reader {
         let row = place.eq_mask(&last).select(h, &h.tape().constant(0.0)).sum(&[-2]);
         row.reshape(&[1, width])
     }
+}
+
+/// Puts a token's own key and value among those before it, `[B, heads, T, width]`. Returns them all, and
+/// which places the token sees, `[B, 1, 1, T]`.
+fn with_own([k, v]: [&Var; 2], [keys, values]: [&Var; 2], position: &Var) -> ([Var; 2], Var) {
+    let (tape, length) = (k.tape(), keys.dims().get(1).copied().unwrap_or(1));
+    let place = tape.apply(Iota { dims: vec![1, length, 1], axis: 1 }, &[]).to_f32();
+    let own = position.to_f32().reshape(&[1, 1, 1]);
+    // The token's own key and value stand where they will be: the order of the sums is that of the whole
+    // sequence.
+    let here = place.eq_mask(&own);
+    let all = [(k, keys), (v, values)].map(|(new, old)| here.select(new, old));
+    let (zero, one) = (tape.constant(0.0), tape.constant(1.0));
+    let seen = place.greater(&own).select(&zero, &one).reshape(&[1, 1, length]);
+    (all, seen)
 }
 
 /// Returns the logits of all tokens.

@@ -4,6 +4,7 @@ use unisono::graph::Type;
 use unisono::{Context, Dense, INPUT, Initializer, Inputs, RmsNorm, Var};
 
 use super::decoder::{self, Decoder, DecoderSizes, Reader};
+use super::rotations::Rotations;
 use super::{Activation, Architecture, MASK, ids, prefixed, split};
 use crate::config::Config;
 
@@ -19,7 +20,7 @@ pub struct Llama {
     head_width: usize,
     hidden: usize,
     epsilon: f32,
-    base: f32,
+    rotations: Rotations,
     tied: bool,
     activation: Activation,
 }
@@ -47,7 +48,7 @@ impl Architecture for Llama {
             head_width,
             hidden: config.size("intermediate_size")?,
             epsilon: config.number_or("rms_norm_eps", 1e-6)?,
-            base: base(config)?,
+            rotations: Rotations::new(config)?,
             tied: config.flag_or("tie_word_embeddings", false)?,
             activation: Activation::named(config.text_or("hidden_act", "silu")?)?,
         })
@@ -104,7 +105,8 @@ impl Llama {
         let q = split(&linear(cx, "q_proj", x, all), self.heads);
         let k = split(&linear(cx, "k_proj", x, shared), self.kv_heads);
         let v = split(&linear(cx, "v_proj", x, shared), self.kv_heads);
-        let [q, k] = [reader.rotate(&q, self.base), reader.rotate(&k, self.base)];
+        let rates = self.rotations.rates(x, self.head_width);
+        let [q, k] = [reader.rotate(&q, &rates), reader.rotate(&k, &rates)];
         let found = reader.attend([&q, &k, &v], self.heads / self.kv_heads);
         let steps = x.dims().first().copied().unwrap_or(1);
         linear(cx, "o_proj", &found.permute(&[1, 0, 2]).reshape(&[steps, all]), self.width)
@@ -113,20 +115,4 @@ impl Llama {
 
 fn linear(cx: &mut Context, name: &str, x: &Var, units: usize) -> Var {
     cx.apply(name, &Dense::new(units).no_bias(), x)
-}
-
-/// Returns the base of the rotations. Older configs have it at the top, newer ones in `rope_parameters`.
-fn base(config: &Config) -> Result<f32, String> {
-    let parts = ["rope_parameters", "rope_scaling"].into_iter().filter_map(|name| config.get(name));
-    let mut base = config.number_or("rope_theta", 10_000.0)?;
-    for part in parts {
-        let kind = part.get("rope_type").or(part.get("type")).and_then(serde_json::Value::as_str);
-        if let Some(kind) = kind.filter(|&kind| kind != "default") {
-            return Err(format!("rotations scaled by {kind:?} are not supported yet"));
-        }
-        if let Some(theta) = part.get("rope_theta").and_then(serde_json::Value::as_f64) {
-            base = theta as f32;
-        }
-    }
-    if base > 1.0 { Ok(base) } else { Err(format!("rope_theta is {base}, and must be above 1")) }
 }

@@ -3,10 +3,12 @@
 pub(crate) mod bert;
 pub(crate) mod decoder;
 pub(crate) mod distilbert;
+pub(crate) mod encoder_decoder;
 pub(crate) mod gpt2;
 pub(crate) mod llama;
 pub(crate) mod mobilenet;
 pub(crate) mod resnet;
+mod rotations;
 mod shapes;
 pub(crate) mod t5;
 pub(crate) mod unet;

@@ -6,6 +6,8 @@ use unisono::functional::{RelativeBuckets, relative_position_bias, scaled_dot_pr
 use unisono::graph::Type;
 use unisono::{Context, Dense, INPUT, Initializer, Inputs, RmsNorm, Var};
 
+use super::decoder::{DecoderSizes, Reader};
+use super::encoder_decoder::{Cross, EncoderDecoder, Source};
 use super::{Activation, Architecture, DECODER, MASK, decoder_ids, ids, lookup, split};
 use crate::config::Config;
 
@@ -30,14 +32,6 @@ pub struct T5 {
     scaled: bool,
     start: usize,
     padding: usize,
-}
-
-/// What a stack of blocks reads beside its input.
-struct Seen<'a> {
-    /// The encoder's result, for the decoder.
-    encoded: Option<&'a Var>,
-    /// The positions of the encoder's input that are not padding.
-    mask: Option<&'a Var>,
 }
 
 impl Architecture for T5 {
@@ -95,21 +89,9 @@ impl Architecture for T5 {
     }
 
     fn forward(&self, cx: &mut Context, x: &Inputs) -> Var {
-        let start = Initializer::Normal(1.0);
-        let words = cx.parameter("shared.weight", &[self.vocabulary, self.width], start);
-        let mask = x.get(MASK);
-        let read = lookup(cx, &words, &x[INPUT], None);
-        let encoded =
-            cx.within("encoder", "encoder", |cx| self.stack(cx, read, &Seen { encoded: None, mask }));
         let ids = decoder_ids(cx, x, self.start, self.padding);
-        let read = lookup(cx, &words, &ids, None);
-        let seen = Seen { encoded: Some(&encoded), mask };
-        let decoded = cx.within("decoder", "decoder", |cx| self.stack(cx, read, &seen));
-        let decoded = if self.scaled { decoded * (self.width as f32).powf(-0.5) } else { decoded };
-        if self.tied {
-            return decoded.matmul_t(&words);
-        }
-        linear(cx, "lm_head", &decoded, self.vocabulary)
+        let source = Source { x: &x[INPUT], mask: x.get(MASK) };
+        self.write(cx, source, &ids, &mut Reader::whole(None), &mut Cross::default())
     }
 
     fn name(&self, in_file: &str) -> Option<String> {
@@ -120,75 +102,127 @@ impl Architecture for T5 {
     }
 }
 
+impl EncoderDecoder for T5 {
+    fn sizes(&self) -> DecoderSizes {
+        let Self { heads, head_width, .. } = *self;
+        // Positions are distances, of which there may be any.
+        DecoderSizes { context: usize::MAX, layers: self.blocks[1], heads, width: head_width }
+    }
+
+    fn start(&self) -> usize {
+        self.start
+    }
+
+    fn write(
+        &self,
+        cx: &mut Context,
+        source: Source<'_>,
+        ids: &Var,
+        reader: &mut Reader,
+        cross: &mut Cross,
+    ) -> Var {
+        let start = Initializer::Normal(1.0);
+        let words = cx.parameter("shared.weight", &[self.vocabulary, self.width], start);
+        let read = lookup(cx, &words, source.x, None);
+        let encoded = cx.within("encoder", "encoder", |cx| self.encode(cx, read, source.mask));
+        let read = lookup(cx, &words, ids, None);
+        let other = Source { x: &encoded, mask: source.mask };
+        let decoded = cx.within("decoder", "decoder", |cx| self.decode(cx, read, other, reader, cross));
+        let decoded = if self.scaled { decoded * (self.width as f32).powf(-0.5) } else { decoded };
+        if self.tied {
+            return decoded.matmul_t(&words);
+        }
+        linear(cx, "lm_head", &decoded, self.vocabulary)
+    }
+}
+
 impl T5 {
-    /// Computes the blocks of the encoder or of the decoder.
-    fn stack(&self, cx: &mut Context, mut h: Var, seen: &Seen<'_>) -> Var {
-        let is_decoder = seen.encoded.is_some();
-        let own_mask = seen.mask.filter(|_| !is_decoder);
+    /// Computes the blocks of the encoder.
+    fn encode(&self, cx: &mut Context, mut h: Var, mask: Option<&Var>) -> Var {
+        let steps = h.dims().first().copied().unwrap_or(1);
         let mut bias = None;
-        for block in 0..self.blocks[usize::from(is_decoder)] {
+        for block in 0..self.blocks[0] {
             h = cx.within(&format!("block.{block}"), "block", |cx| {
                 let normed = self.norm(cx, "layer.0.layer_norm", &h);
                 let found = cx.within("layer.0.SelfAttention", "attention", |cx| {
-                    let bias = bias.get_or_insert_with(|| self.bias(cx, &h, is_decoder));
-                    self.attend(cx, &normed, &normed, Some(bias), is_decoder, own_mask)
+                    let bias = bias.get_or_insert_with(|| self.bias(cx, steps, true));
+                    self.attend(cx, [&normed, &normed], |qkv| biased(qkv, Some(&*bias), mask))
                 });
-                let mut h = &h + found;
-                if let Some(encoded) = seen.encoded {
-                    let normed = self.norm(cx, "layer.1.layer_norm", &h);
-                    let found = cx.within("layer.1.EncDecAttention", "attention", |cx| {
-                        self.attend(cx, &normed, encoded, None, false, seen.mask)
-                    });
-                    h = h + found;
-                }
-                let last = if is_decoder { "layer.2" } else { "layer.1" };
-                let normed = self.norm(cx, &format!("{last}.layer_norm"), &h);
-                h + cx.within(&format!("{last}.DenseReluDense"), "dense", |cx| self.dense(cx, &normed))
+                self.dense(cx, "layer.1", &(&h + found))
+            });
+        }
+        self.norm(cx, "final_layer_norm", &h)
+    }
+
+    /// Computes the blocks of the decoder behind the encoder's result.
+    fn decode(
+        &self,
+        cx: &mut Context,
+        mut h: Var,
+        encoded: Source<'_>,
+        reader: &mut Reader,
+        cross: &mut Cross,
+    ) -> Var {
+        let mut bias = None;
+        for block in 0..self.blocks[1] {
+            h = cx.within(&format!("block.{block}"), "block", |cx| {
+                let normed = self.norm(cx, "layer.0.layer_norm", &h);
+                let found = cx.within("layer.0.SelfAttention", "attention", |cx| {
+                    let bias = bias.get_or_insert_with(|| self.bias(cx, reader.length(&h), false));
+                    self.attend(cx, [&normed, &normed], |qkv| reader.attend_biased(qkv, bias))
+                });
+                let h = &h + found;
+                let normed = self.norm(cx, "layer.1.layer_norm", &h);
+                let found = cx.within("layer.1.EncDecAttention", "attention", |cx| {
+                    self.attend(cx, [&normed, encoded.x], |[q, k, v]| {
+                        let [k, v] = cross.take([k.clone(), v.clone()]);
+                        biased([q, &k, &v], None, encoded.mask)
+                    })
+                });
+                self.dense(cx, "layer.2", &(h + found))
             });
         }
         self.norm(cx, "final_layer_norm", &h)
     }
 
     /// Returns the biases of all distances. The first block has them, for all of its stack.
-    fn bias(&self, cx: &mut Context, h: &Var, is_decoder: bool) -> Var {
+    fn bias(&self, cx: &mut Context, steps: usize, both_directions: bool) -> Var {
         let shape = [self.buckets, self.heads];
         let table = cx.parameter("relative_attention_bias.weight", &shape, Initializer::Normal(0.02));
-        let steps = h.dims().first().copied().unwrap_or(1);
         let Self { buckets, farthest, .. } = *self;
-        let by = RelativeBuckets { buckets, farthest, both_directions: !is_decoder };
+        let by = RelativeBuckets { buckets, farthest, both_directions };
         relative_position_bias(&table, steps, steps, by)
     }
 
-    /// Computes attention, whose scores T5 does not scale.
+    /// Projects to queries, keys and values, and back what `attention` makes of their heads.
     fn attend(
         &self,
         cx: &mut Context,
-        x: &Var,
-        context: &Var,
-        bias: Option<&Var>,
-        causal: bool,
-        mask: Option<&Var>,
+        [x, context]: [&Var; 2],
+        attention: impl FnOnce([&Var; 3]) -> Var,
     ) -> Var {
         let all = self.heads * self.head_width;
         let q = split(&linear(cx, "q", x, all), self.heads);
         let k = split(&linear(cx, "k", context, all), self.heads);
         let v = split(&linear(cx, "v", context, all), self.heads);
-        let mask = mask.map(|m| m.to_f32().reshape(&[1, 1, m.ty().count()]));
-        let zero = cx.tape().constant(0.0);
-        let bias = bias.unwrap_or(&zero);
-        let found = scaled_dot_product_attention_biased([&q, &k, &v], bias, 1.0, causal, mask.as_ref());
         let steps = x.dims().first().copied().unwrap_or(1);
-        linear(cx, "o", &found.permute(&[1, 0, 2]).reshape(&[steps, all]), self.width)
+        let found = attention([&q, &k, &v]).permute(&[1, 0, 2]).reshape(&[steps, all]);
+        linear(cx, "o", &found, self.width)
     }
 
-    fn dense(&self, cx: &mut Context, x: &Var) -> Var {
-        let inner = if self.gated {
-            let gate = (self.activation.0)(&linear(cx, "wi_0", x, self.hidden));
-            gate * linear(cx, "wi_1", x, self.hidden)
-        } else {
-            (self.activation.0)(&linear(cx, "wi", x, self.hidden))
-        };
-        linear(cx, "wo", &inner, self.width)
+    /// Adds what the dense layers make of a value, under the name of their part of the block.
+    fn dense(&self, cx: &mut Context, name: &str, h: &Var) -> Var {
+        let x = self.norm(cx, &format!("{name}.layer_norm"), h);
+        let found = cx.within(&format!("{name}.DenseReluDense"), "dense", |cx| {
+            let inner = if self.gated {
+                let gate = (self.activation.0)(&linear(cx, "wi_0", &x, self.hidden));
+                gate * linear(cx, "wi_1", &x, self.hidden)
+            } else {
+                (self.activation.0)(&linear(cx, "wi", &x, self.hidden))
+            };
+            linear(cx, "wo", &inner, self.width)
+        });
+        h + found
     }
 
     fn norm(&self, cx: &mut Context, name: &str, x: &Var) -> Var {
@@ -198,4 +232,11 @@ impl T5 {
 
 fn linear(cx: &mut Context, name: &str, x: &Var, units: usize) -> Var {
     cx.apply(name, &Dense::new(units).no_bias(), x)
+}
+
+/// Computes attention, whose scores T5 does not scale.
+fn biased([q, k, v]: [&Var; 3], bias: Option<&Var>, mask: Option<&Var>) -> Var {
+    let mask = mask.map(|m| m.to_f32().reshape(&[1, 1, m.ty().count()]));
+    let zero = q.tape().constant(0.0);
+    scaled_dot_product_attention_biased([q, k, v], bias.unwrap_or(&zero), 1.0, false, mask.as_ref())
 }

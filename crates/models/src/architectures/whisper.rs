@@ -1,9 +1,12 @@
 //! Whisper (Radford et al. 2022), as transformers' `WhisperForConditionalGeneration`.
 
+use unisono::functional::scaled_dot_product_attention;
 use unisono::graph::Type;
 use unisono::{Context, Conv1d, Dense, INPUT, Initializer, Inputs, LayerNorm, Var};
 
-use super::{Activation, Architecture, DECODER, attention, decoder_ids, dense, divides, ids, lookup};
+use super::decoder::{DecoderSizes, Reader};
+use super::encoder_decoder::{Cross, EncoderDecoder, Source};
+use super::{Activation, Architecture, DECODER, decoder_ids, dense, divides, ids, lookup, split};
 use crate::config::Config;
 
 /// Whisper: log-mel spectra `[B, bins, frames]` and ids `[B, T]` for the decoder to logits
@@ -71,16 +74,43 @@ impl Architecture for Whisper {
     }
 
     fn forward(&self, cx: &mut Context, x: &Inputs) -> Var {
-        cx.within("model", "whisper", |cx| {
-            let encoded = cx.within("encoder", "encoder", |cx| self.encode(cx, &x[INPUT]));
-            let ids = decoder_ids(cx, x, self.start, self.padding.unwrap_or(0));
-            cx.within("decoder", "decoder", |cx| self.decode(cx, &ids, &encoded))
-        })
+        let ids = decoder_ids(cx, x, self.start, self.padding.unwrap_or(0));
+        let source = Source { x: &x[INPUT], mask: None };
+        self.write(cx, source, &ids, &mut Reader::whole(None), &mut Cross::default())
     }
 
     fn name(&self, in_file: &str) -> Option<String> {
         let is_own = in_file != "proj_out.weight";
         is_own.then(|| super::prefixed(in_file, "model.", &[]))
+    }
+}
+
+impl EncoderDecoder for Whisper {
+    fn sizes(&self) -> DecoderSizes {
+        let Stack { blocks, heads, .. } = self.decoder;
+        DecoderSizes { context: self.contexts[1], layers: blocks, heads, width: self.width / heads }
+    }
+
+    fn start(&self) -> usize {
+        self.start
+    }
+
+    fn positions(&self) -> usize {
+        self.contexts[0]
+    }
+
+    fn write(
+        &self,
+        cx: &mut Context,
+        source: Source<'_>,
+        ids: &Var,
+        reader: &mut Reader,
+        cross: &mut Cross,
+    ) -> Var {
+        cx.within("model", "whisper", |cx| {
+            let encoded = cx.within("encoder", "encoder", |cx| self.encode(cx, source.x));
+            cx.within("decoder", "decoder", |cx| self.decode(cx, ids, &encoded, reader, cross))
+        })
     }
 }
 
@@ -96,7 +126,8 @@ impl Whisper {
         for block in 0..self.encoder.blocks {
             h = cx.within(&format!("layers.{block}"), "block", |cx| {
                 let normed = cx.apply("self_attn_layer_norm", &LayerNorm::new(), &h);
-                let h = &h + self.attend(cx, "self_attn", [&normed, &normed], self.encoder.heads, false);
+                let heads = self.encoder.heads;
+                let h = &h + self.attend(cx, "self_attn", [&normed, &normed], heads, attention_to_all);
                 self.dense(cx, &h, self.encoder.hidden)
             });
         }
@@ -104,18 +135,30 @@ impl Whisper {
     }
 
     /// Computes the decoder, whose head is the table of words.
-    fn decode(&self, cx: &mut Context, ids: &Var, encoded: &Var) -> Var {
-        let (start, steps) = (Initializer::Normal(0.02), ids.dims().first().copied().unwrap_or(1));
+    fn decode(
+        &self,
+        cx: &mut Context,
+        ids: &Var,
+        encoded: &Var,
+        reader: &mut Reader,
+        cross: &mut Cross,
+    ) -> Var {
+        let start = Initializer::Normal(0.02);
         let words = cx.parameter("embed_tokens.weight", &[self.vocabulary, self.width], start.clone());
         let positions = cx.parameter("embed_positions.weight", &[self.contexts[1], self.width], start);
-        let mut h = lookup(cx, &words, ids, self.padding) + positions.slice(0, 0..steps);
+        let mut h = lookup(cx, &words, ids, self.padding) + reader.positions(&positions, ids);
         let heads = self.decoder.heads;
         for block in 0..self.decoder.blocks {
             h = cx.within(&format!("layers.{block}"), "block", |cx| {
                 let normed = cx.apply("self_attn_layer_norm", &LayerNorm::new(), &h);
-                let h = &h + self.attend(cx, "self_attn", [&normed, &normed], heads, true);
+                let own = |qkv: [&Var; 3]| reader.attend(qkv, 1);
+                let h = &h + self.attend(cx, "self_attn", [&normed, &normed], heads, own);
                 let normed = cx.apply("encoder_attn_layer_norm", &LayerNorm::new(), &h);
-                let h = &h + self.attend(cx, "encoder_attn", [&normed, encoded], heads, false);
+                let other = |[q, k, v]: [&Var; 3]| {
+                    let [k, v] = cross.take([k.clone(), v.clone()]);
+                    attention_to_all([q, &k, &v])
+                };
+                let h = &h + self.attend(cx, "encoder_attn", [&normed, encoded], heads, other);
                 self.dense(cx, &h, self.decoder.hidden)
             });
         }
@@ -128,13 +171,14 @@ impl Whisper {
         name: &str,
         [x, context]: [&Var; 2],
         heads: usize,
-        causal: bool,
+        attention: impl FnOnce([&Var; 3]) -> Var,
     ) -> Var {
         cx.within(name, "attention", |cx| {
             let q = dense(cx, "q_proj", x, self.width);
             let k = cx.apply("k_proj", &Dense::new(self.width).no_bias(), context);
             let v = dense(cx, "v_proj", context, self.width);
-            let found = attention([&q, &k, &v], heads, causal, None);
+            let [q4, k4, v4] = [&q, &k, &v].map(|x| split(x, heads));
+            let found = attention([&q4, &k4, &v4]).permute(&[1, 0, 2]).reshape(q.dims());
             dense(cx, "out_proj", &found, self.width)
         })
     }
@@ -144,4 +188,9 @@ impl Whisper {
         let inner = (self.activation.0)(&dense(cx, "fc1", &normed, hidden));
         h + dense(cx, "fc2", &inner, self.width)
     }
+}
+
+/// Computes attention in which every position sees all others.
+fn attention_to_all([q, k, v]: [&Var; 3]) -> Var {
+    scaled_dot_product_attention(q, k, v, false)
 }

@@ -8,6 +8,7 @@ mod settings;
 mod stream;
 #[cfg(feature = "tokenizers")]
 mod text;
+mod writer;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ pub use settings::Generate;
 pub use stream::Stream;
 #[cfg(feature = "tokenizers")]
 pub use text::TextStream;
+pub use writer::Writer;
 
 /// The field with the number of tokens of each prompt.
 const LENGTH: &str = "length";
@@ -90,7 +92,7 @@ impl<M: Decoder> Pretrained<M> {
     ) -> Result<Generator<M>, Error> {
         settings.check()?;
         if settings.stop.is_none() {
-            settings.stop = Some(self.end_of_text()?);
+            settings.stop = Some(self.generation_ids("eos_token_id")?);
         }
         let architecture = self.architecture().clone();
         let length = bucket(1, architecture.sizes().context);

@@ -22,7 +22,7 @@ pub struct Stream<'a, M> {
     written: usize,
 }
 
-const NOT_NUMBERS: &str = "the model's logits are not numbers: its weights may be broken";
+pub(super) const NOT_NUMBERS: &str = "the model's logits are not numbers: its weights may be broken";
 
 /// A prompt, and what was written behind it.
 struct Text {

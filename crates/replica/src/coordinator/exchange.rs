@@ -36,6 +36,19 @@ pub(crate) struct Exchanged {
     sums: BTreeMap<usize, Sums>,
     /// The outputs up to each cut.
     outputs: BTreeMap<usize, Outputs>,
+    /// The microseconds that each rank has worked, once the outputs of the last cut before a commit are here:
+    /// all ranks that are left commit then, or none of them.
+    times: Option<Vec<(usize, u32)>>,
+}
+
+/// What a machine says with its outputs.
+struct Said {
+    /// Whether they are those of all its shards.
+    complete: bool,
+    /// What it has decided of the step before, as [`Machines`](super::machines::Machines) has it.
+    decided: u8,
+    /// The microseconds that it has worked in the step so far.
+    micros: u32,
 }
 
 impl Replicas {
@@ -173,7 +186,15 @@ impl Replicas {
             return Ok(());
         }
         let (parts, complete) = attempt.take_parts();
-        let record = encode(&parts, complete);
+        let said = Said { complete, decided: self.machines.decided, micros: self.machines.micros() };
+        let record = encode(&parts, &said);
+        // Whether all commit or none follows from these outputs, so that no other message has to.
+        let commits = cut.is_some_and(|cut| cut + 2 == program.segments());
+        let commits = commits && !program.graph().updates.is_empty();
+        let step = self.steps.saturating_sub(1);
+        if commits {
+            fault::together(&self.options.fault_scope, "agree", step);
+        }
         let records = match cut {
             // What has been committed cannot start again.
             None if !program.graph().updates.is_empty() => {
@@ -181,15 +202,24 @@ impl Replicas {
             }
             _ => self.cluster.gather_once("the outputs of a step", &record)?,
         };
-        let mut all = Vec::new();
+        let (mut all, mut times) = (Vec::new(), Vec::new());
         let mut everyone = records.len() == self.cluster.present().len() || cut.is_some();
         for (rank, record) in &records {
             let wrong = || ClusterError::Link(format!("rank {rank} sent outputs that are none"));
-            let (parts, complete) = decode(record).ok_or_else(wrong)?;
-            everyone &= complete;
+            let (parts, said) = decode(record).ok_or_else(wrong)?;
+            if commits && said.decided != self.machines.decided {
+                let (step, rank) = (step.saturating_sub(1), self.cluster.name(*rank));
+                return Err(ReplicaError::Disagrees { step, rank });
+            }
+            everyone &= said.complete;
+            times.push((*rank, said.micros));
             all.push(parts);
         }
         attempt.outputs.gather(program, all, everyone);
+        if commits {
+            fault::together(&self.options.fault_scope, "agreed", step);
+            self.exchanged.times = Some(times);
+        }
         if let Some(cut) = cut {
             self.exchanged.outputs.insert(cut, attempt.outputs.clone());
         }
@@ -211,28 +241,37 @@ impl Replicas {
     }
 
     /// Agrees with the other machines before a step commits: after this, it commits on all that are left or
-    /// on none.
+    /// on none. The outputs of the last cut have come from all of them at once or from none, and what a step
+    /// commits by follows from them. A program without a cut has a message of its own for it.
     ///
-    /// Each machine says how long it has worked, so that their shares can follow their speed.
+    /// Each machine has said how long it has worked, so that their shares can follow their speed.
     pub(crate) fn agree(&mut self, task: &Task, verdict: Verdict) -> Result<(), ReplicaError> {
+        let decided = 1 + u8::from(verdict == Verdict::Commit);
+        let times = match self.exchanged.times.clone() {
+            Some(times) => times,
+            None => self.agree_without_outputs(decided)?,
+        };
+        self.machines.decided = decided;
+        self.took(task.index, &self.sizes(task.feed.rows), &times);
+        Ok(())
+    }
+
+    /// Says what this machine has decided, and how long it has worked. Returns how long each rank has.
+    fn agree_without_outputs(&mut self, decided: u8) -> Result<Vec<(usize, u32)>, ReplicaError> {
         let step = self.steps.saturating_sub(1);
-        let own = [u8::from(verdict == Verdict::Commit)];
-        let micros = self.machines.micros().to_le_bytes();
+        let micros = self.machines.micros();
         fault::together(&self.options.fault_scope, "agree", step);
-        let records = self.cluster.gather_once("the agreement on a step", &[&own[..], &micros].concat())?;
+        let record = encode(&[], &Said { complete: true, decided, micros });
+        let records = self.cluster.gather_once("the agreement on a step", &record)?;
         fault::together(&self.options.fault_scope, "agreed", step);
-        let differs = |record: &[u8]| record.first() != own.first();
-        match records.iter().find(|(_, record)| differs(record)) {
-            None => {
-                let micros = |record: &[u8]| record.get(1..5).and_then(|bytes| bytes.try_into().ok());
-                let micros = |record: &[u8]| u32::from_le_bytes(micros(record).unwrap_or_default());
-                let times: Vec<(usize, u32)> =
-                    records.iter().map(|(rank, record)| (*rank, micros(record))).collect();
-                self.took(task.index, &self.sizes(task.feed.rows), &times);
-                Ok(())
+        let mut times = Vec::new();
+        for (rank, record) in &records {
+            match decode(record) {
+                Some((_, said)) if said.decided == decided => times.push((*rank, said.micros)),
+                _ => return Err(ReplicaError::Disagrees { step, rank: self.cluster.name(*rank) }),
             }
-            Some((rank, _)) => Err(ReplicaError::Disagrees { step, rank: self.cluster.name(*rank) }),
         }
+        Ok(times)
     }
 }
 
@@ -263,26 +302,29 @@ fn own_blocks(
     Some(own)
 }
 
-/// Packs outputs: whether they are complete, and for each output its index and its words.
-fn encode(parts: &[Part], complete: bool) -> Vec<u8> {
-    let complete = [u8::from(complete)];
+/// Packs outputs: what is said of them, and for each output its index and its words.
+fn encode(parts: &[Part], said: &Said) -> Vec<u8> {
+    let [a, b, c, d] = said.micros.to_le_bytes();
+    let said = [u8::from(said.complete), said.decided, a, b, c, d];
     let heads: Vec<[u8; 8]> =
         parts.iter().flatten().map(|(index, _)| (*index as u64).to_le_bytes()).collect();
     let words = parts.iter().flatten().map(|(_, words)| bytemuck::cast_slice(words.as_slice()));
-    let mut all: Vec<&[u8]> = vec![&complete];
+    let mut all: Vec<&[u8]> = vec![&said];
     all.extend(heads.iter().zip(words).flat_map(|(head, words)| [&head[..], words]));
     pack(&all)
 }
 
 /// Unpacks what [`encode`] has packed.
-fn decode(record: &[u8]) -> Option<(Part, bool)> {
+fn decode(record: &[u8]) -> Option<(Part, Said)> {
     let parts = unpack(record)?;
-    let (complete, outputs) = parts.split_first()?;
+    let (said, outputs) = parts.split_first()?;
+    let &[complete, decided, a, b, c, d] = *said else { return None };
+    let said = Said { complete: complete == 1, decided, micros: u32::from_le_bytes([a, b, c, d]) };
     let word = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes);
     let output = |[head, words]: &[&[u8]; 2]| {
         let index = u64::from_le_bytes((*head).try_into().ok()?) as usize;
         Some((index, words.as_chunks::<4>().0.iter().map(word).collect()))
     };
     let outputs: Option<Vec<_>> = outputs.as_chunks::<2>().0.iter().map(output).collect();
-    Some((outputs?, *complete == [1]))
+    Some((outputs?, said))
 }

@@ -66,6 +66,9 @@ pub(crate) struct Machines {
     paces: BTreeMap<usize, Vec<Pace>>,
     /// The number of steps that all machines have agreed on.
     agreed: u64,
+    /// What was decided of the last step: 2 to commit it, 1 to skip it, 0 before the first step. Machines
+    /// compare it in the next step.
+    pub decided: u8,
 }
 
 impl Machines {

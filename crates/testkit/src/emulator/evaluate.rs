@@ -1,8 +1,6 @@
 //! The values of expressions.
 
-use naga::{
-    BinaryOperator, Expression, GatherMode, Handle, MathFunction, RelationalFunction, Span, SwizzleComponent,
-};
+use naga::{BinaryOperator, Expression, Handle, MathFunction, RelationalFunction, SwizzleComponent};
 
 use super::group::{Frame, Group};
 use super::module::Root;
@@ -200,36 +198,6 @@ impl<'a> Group<'a, '_> {
         if outside {
             let at = frame.body.function.expressions.get_span(handle);
             self.fault(at, "the index is behind the end");
-        }
-        value
-    }
-
-    /// Returns what the invocations of each subgroup get from one another.
-    pub fn gathered(
-        &mut self,
-        frame: &Frame<'a>,
-        mode: &GatherMode,
-        argument: Handle<Expression>,
-        active: &[u32],
-        at: Span,
-    ) -> Value {
-        let of = frame.value(argument).clone();
-        let leaves = frame.body.nodes[argument.index()].leaves.len();
-        let subgroup = self.launch.subgroup.max(1) as usize;
-        let (GatherMode::Shuffle(from) | GatherMode::Broadcast(from)) = mode else {
-            self.fault(at, "this exchange within a subgroup is not emulated");
-            return of;
-        };
-        let from = frame.value(*from).clone();
-        let mut outside = false;
-        let value = Value::collect(false, leaves, self.lanes, active, |leaf, lane| {
-            let other = from.get(0, lane) as usize;
-            let other = lane / subgroup * subgroup + other.min(subgroup - 1);
-            outside |= active.binary_search(&(other as u32)).is_err();
-            of.get(leaf, other)
-        });
-        if outside {
-            self.fault(at, "takes a value from an invocation that is not there");
         }
         value
     }

@@ -22,7 +22,6 @@ pub(super) struct Launch<'a> {
     pub choices: Choices,
     pub number: u32,
     pub grid: [u32; 3],
-    pub subgroup: u32,
     /// The words of the params.
     pub params: &'a [u8],
     /// What each storage binding from 1 on is bound to.
@@ -117,7 +116,6 @@ impl<'a> Group<'a, '_> {
         let all: Vec<u32> = (0..lanes as u32).collect();
         let each =
             |leaves, scalar: &dyn Fn(usize, usize) -> u64| Value::collect(false, leaves, lanes, &all, scalar);
-        let subgroup = u64::from(self.launch.subgroup.max(1));
         match built_in {
             BuiltIn::WorkGroupId => Value::same(words(id)),
             BuiltIn::NumWorkGroups => Value::same(words(grid)),
@@ -126,9 +124,6 @@ impl<'a> Group<'a, '_> {
             BuiltIn::GlobalInvocationId => {
                 each(3, &|axis, lane| u64::from(id[axis]) * u64::from(size[axis]) + local(axis, lane))
             }
-            BuiltIn::SubgroupSize => Value::same(vec![subgroup]),
-            BuiltIn::SubgroupInvocationId => each(1, &|_, lane| lane as u64 % subgroup),
-            BuiltIn::SubgroupId => each(1, &|_, lane| lane as u64 / subgroup),
             other => {
                 self.fault(Span::UNDEFINED, &format!("{other:?} is not emulated"));
                 Value::same(vec![0; 4])
@@ -334,10 +329,6 @@ impl<'a> Group<'a, '_> {
                 if let Some(result) = result {
                     frame.values[result.index()] = Some(value);
                 }
-            }
-            Statement::SubgroupGather { mode, argument, result } => {
-                let value = self.gathered(frame, mode, *argument, &active, at);
-                frame.values[result.index()] = Some(value);
             }
             other => {
                 let name = format!("{other:?}");

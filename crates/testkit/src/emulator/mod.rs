@@ -46,10 +46,9 @@ pub struct Emulated {
     pub faults: Vec<String>,
 }
 
-/// Runs all segments of a plan of all shards, on the values of an interpreter's feed. `subgroup` is the
-/// number of lanes that the plan's target has.
-pub fn emulate(program: &Program, plan: &Plan, feed: &Feed, subgroup: u32, choices: Choices) -> Emulated {
-    let mut emulator = Emulator::new(plan, subgroup, choices);
+/// Runs all segments of a plan of all shards, on the values of an interpreter's feed.
+pub fn emulate(program: &Program, plan: &Plan, feed: &Feed, choices: Choices) -> Emulated {
+    let mut emulator = Emulator::new(plan, choices);
     let layout = program.state_layout();
     let place = |state: usize| {
         let slice = layout.tensors[state];
@@ -113,7 +112,6 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 /// The buffers of a plan, and what was found so far.
 struct Emulator<'a> {
     plan: &'a Plan,
-    subgroup: u32,
     choices: Choices,
     buffers: Vec<Buffer>,
     modules: BTreeMap<usize, Result<(naga::Module, naga::valid::ModuleInfo), String>>,
@@ -122,7 +120,7 @@ struct Emulator<'a> {
 }
 
 impl<'a> Emulator<'a> {
-    fn new(plan: &'a Plan, subgroup: u32, choices: Choices) -> Self {
+    fn new(plan: &'a Plan, choices: Choices) -> Self {
         let grain = if plan.kernels.iter().any(|kernel| kernel.wgsl.contains("f16")) { 2 } else { 4 };
         let buffer = |buffer: &unisono_graph::plan::Buffer| {
             let is_cleared = matches!(buffer.role, Role::Verdict(_) | Role::State(_));
@@ -136,7 +134,6 @@ impl<'a> Emulator<'a> {
         let kernels = plan.kernels.iter().enumerate();
         Self {
             plan,
-            subgroup,
             choices,
             buffers: plan.buffers.iter().map(buffer).collect(),
             modules: kernels.map(|(id, kernel)| (id, module::parse(&kernel.wgsl))).collect(),
@@ -202,7 +199,6 @@ impl<'a> Emulator<'a> {
             choices: self.choices,
             number: self.launches,
             grid: launch.grid,
-            subgroup: self.subgroup,
             params: bytemuck::cast_slice(&launch.params),
             bindings: &launch.bindings,
             buffers: &mut self.buffers,

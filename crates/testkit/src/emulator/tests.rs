@@ -25,7 +25,7 @@ fn run(text: &str, choices: Choices) -> (Vec<u32>, Vec<String>) {
         buffers: vec![Buffer { bytes: 64, role: Role::Table((0..16).collect()) }],
         segments: vec![Segment { commands: vec![Command::Launch(launch)], ..Segment::default() }],
     };
-    let mut emulator = Emulator::new(&plan, 4, choices);
+    let mut emulator = Emulator::new(&plan, choices);
     emulator.run(0, &mut |_| unreachable!(), &mut |_, _| unreachable!());
     let words = bytemuck::pod_collect_to_vec(&emulator.buffers[0].bytes);
     (words, emulator.faults.into_iter().collect())
@@ -191,13 +191,4 @@ fn functions_change_what_they_are_given_pointers_to() {
     assert_eq!(faults, [""; 0]);
     let expected: Vec<u32> = (0..16).map(|i| 3 + i + if i > 2 { 20 * i } else { 0 }).collect();
     assert_eq!(words, expected);
-}
-
-#[test]
-fn subgroups_hand_values_round() {
-    let body = "x[i] = subgroupShuffle(x[i], (t + 1u) % 4u);";
-    let (words, faults) = run_body(body);
-    assert!(faults.is_empty(), "{faults:?}");
-    assert_eq!(words[..8], [1, 2, 3, 0, 5, 6, 7, 4]);
-    has_only("if t % 4u != 2u { x[i] = subgroupShuffle(x[i], 2u); }", "not there");
 }

@@ -1,12 +1,12 @@
 //! Random models: products, parts put together and taken apart, rows, columns, statistics of a batch and
 //! maps, in any order, with their gradients and updates. A GPU's launches, their order and what they share
-//! give the bits of the kernels that a software adapter runs one by one, and these what the f64 reference
-//! gives. On the emulator, a GPU's launches have no fault, and the same bits.
+//! give the bits of the kernels that the CPU runs one by one, and these what the f64 reference gives. On
+//! the emulator, a GPU's launches have no fault, and the same bits.
 
 mod grow;
 mod model;
 
-use unisono_gpu::{Adapter, Backend, Device};
+use unisono_gpu::Device;
 use unisono_graph::ops::Window;
 use unisono_graph::target::Machine;
 use unisono_graph::{
@@ -15,7 +15,7 @@ use unisono_graph::{
 };
 use unisono_random::Draws;
 use unisono_testkit::emulator::{Choices, emulate, fuses};
-use unisono_testkit::{adapters, relative_error, run_plan};
+use unisono_testkit::{adapters, cpu_like, relative_error, run_plan};
 
 /// The samples of each shard of the models that are written down.
 const SHARDS: [usize; 3] = [3, 2, 2];
@@ -44,7 +44,9 @@ fn launches_of_a_gpu_have_the_bits_of_kernels_one_by_one() {
         None => 4,
     };
     let mut compared = 0;
-    let fused = fuses(&mut Device::open(&adapters().remove(0)).unwrap()).unwrap();
+    let mut device = Device::open(&adapters().remove(0)).unwrap();
+    let (fused, cpu) = (fuses(&mut device).unwrap(), cpu_like(&mut device));
+    drop(device);
     for seed in first..first + cases {
         let (graph, feed, is_mixed) = model::model(seed);
         let whole = Run::whole(&feed.frame.shards);
@@ -54,14 +56,12 @@ fn launches_of_a_gpu_have_the_bits_of_kernels_one_by_one() {
         let own = Device::open(&adapter).unwrap().target();
         let gpu = |busy_workgroups| Target {
             machine: Machine::Gpu,
-            subgroup: 0,
-            pairs: false,
             busy_workgroups,
             own_quotients: false,
             ..own.clone()
         };
-        let alone = Target { machine: Machine::SoftwareDriver, ..own.clone() };
-        let expected = bits(&adapter, &program, &program.plan(&whole, &alone).unwrap(), &feed);
+        let cpu_target = Device::open(&cpu).unwrap().target();
+        let expected = bits(&cpu, &program, &program.plan(&whole, &cpu_target).unwrap(), &feed);
         assert!(expected.iter().flatten().any(|bits| f32::from_bits(*bits) != 0.0));
         let reference = interpret(&graph, &feed);
         let outputs = program.outputs().iter().map(|output| &reference.outputs[&output.name]);
@@ -80,8 +80,7 @@ fn launches_of_a_gpu_have_the_bits_of_kernels_one_by_one() {
             assert!(error < 1e-3, "seed {seed}, result {at} beside the reference: {error:e}");
         }
         let small = Target { max_binding_bytes: 64 << 10, max_workgroups: 40, ..gpu(1) };
-        let no_lanes = Target { subgroup: 0, ..alone.clone() };
-        for target in [gpu(1), gpu(64), no_lanes, small.clone()] {
+        for target in [gpu(1), gpu(64), small.clone()] {
             let plan = match program.plan(&whole, &target) {
                 Ok(plan) => plan,
                 // A device may be too small for a model.
@@ -95,18 +94,12 @@ fn launches_of_a_gpu_have_the_bits_of_kernels_one_by_one() {
                 names.zip(found.iter().zip(&expected)).filter(|(_, (a, b))| a != b).map(|(n, _)| n).collect();
             assert!(wrong.is_empty(), "seed {seed}, {target:?}: {wrong:?}");
         }
-        // The CPU computes kernels of its own, and those of other machines.
-        let rounds_alike = |cpu: &Adapter| {
-            cpu.backend == Backend::Cpu && cpu.arithmetic.is_some_and(|arithmetic| arithmetic.fused == fused)
-        };
-        let cpu = adapters().into_iter().find(rounds_alike).unwrap();
-        let own = Device::open(&cpu).unwrap().target();
-        for target in [own.clone(), Target { machine: Machine::Gpu, busy_workgroups: 1, ..own }] {
-            let found = bits(&cpu, &program, &program.plan(&whole, &target).unwrap(), &feed);
-            assert!(found == expected, "seed {seed} on the CPU, {target:?}");
-        }
+        // The CPU computes kernels of its own, and those of GPUs.
+        let target = Target { machine: Machine::Gpu, busy_workgroups: 1, ..cpu_target };
+        let found = bits(&cpu, &program, &program.plan(&whole, &target).unwrap(), &feed);
+        assert!(found == expected, "seed {seed} on the CPU, {target:?}");
         let plan = program.plan(&whole, &gpu(1)).unwrap();
-        let found = emulate(&program, &plan, &feed, 0, Choices { fused, otherwise: true });
+        let found = emulate(&program, &plan, &feed, Choices { fused, otherwise: true });
         assert!(found.faults.is_empty(), "seed {seed}: {:#?}", found.faults);
         let outputs = program.outputs().iter().map(|output| &found.ran.outputs[&output.name]);
         let found = outputs.chain(program.states().iter().map(|state| &found.ran.states[&state.name]));
@@ -140,18 +133,15 @@ fn a_product_with_more_tiles_than_a_grid_has_workgroups_is_several_launches() {
     let feed = model::feed(&graph, &mut Draws::of(0, "structures", "tiles", 0, 0), &SHARDS);
     let program = Program::compile(&graph).unwrap();
     let adapter = adapters().remove(0);
-    let own = Device::open(&adapter).unwrap().target();
     let whole = Run::whole(&SHARDS);
-    for machine in [Machine::SoftwareDriver, Machine::Gpu] {
-        let subgroup = if machine == Machine::SoftwareDriver { own.subgroup } else { 0 };
-        let plan = |max_workgroups| {
-            let target = Target { machine, subgroup, max_workgroups, ..own.clone() };
-            program.plan(&whole, &target).unwrap()
-        };
-        let (one, several) = (plan(own.max_workgroups), plan(20));
-        assert!(several.launches() > one.launches());
-        assert!(bits(&adapter, &program, &several, &feed) == bits(&adapter, &program, &one, &feed));
-    }
+    let own = Device::open(&adapter).unwrap().target();
+    let plan = |max_workgroups| {
+        let target = Target { machine: Machine::Gpu, max_workgroups, ..own.clone() };
+        program.plan(&whole, &target).unwrap()
+    };
+    let (one, several) = (plan(own.max_workgroups), plan(20));
+    assert!(several.launches() > one.launches());
+    assert!(bits(&adapter, &program, &several, &feed) == bits(&adapter, &program, &one, &feed));
 }
 
 /// A step on one machine or the other is the same, and what the f64 reference gives.
@@ -160,10 +150,11 @@ fn same_on_all_machines(graph: &Graph, shards: &[usize], small: impl Fn(Target) 
     let program = Program::compile_placed(graph, Layout::default(), StatePlacement::ByUpdate).unwrap();
     let adapter = adapters().remove(0);
     let own = Device::open(&adapter).unwrap().target();
-    let gpu = Target { machine: Machine::Gpu, subgroup: 0, pairs: false, busy_workgroups: 1, ..own.clone() };
-    let targets = [own, gpu.clone(), small(gpu)];
-    let plans = targets.map(|target| program.plan(&Run::whole(shards), &target).unwrap());
-    let found = plans.map(|plan| bits(&adapter, &program, &plan, &feed));
+    let gpu = Target { machine: Machine::Gpu, busy_workgroups: 1, ..own };
+    let cpu = cpu_like(&mut Device::open(&adapter).unwrap());
+    let cpu_target = Device::open(&cpu).unwrap().target();
+    let found = [(&cpu, cpu_target), (&adapter, gpu.clone()), (&adapter, small(gpu))]
+        .map(|(on, target)| bits(on, &program, &program.plan(&Run::whole(shards), &target).unwrap(), &feed));
     assert!(found[0] == found[1] && found[0] == found[2]);
     let reference = interpret(graph, &feed);
     let outputs = program.outputs().iter().map(|output| &reference.outputs[&output.name]);

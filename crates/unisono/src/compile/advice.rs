@@ -25,6 +25,7 @@ pub(crate) fn advice(parts: &Parts, programs: &Programs) -> Vec<String> {
     let names = programs.states_of(&[StateKind::Parameter]);
     let names: Vec<&str> = names.into_iter().map(|index| &*states[index].name).collect();
     notes.extend(parts.freeze_notes(&names));
+    notes.extend(parts.optimizer_notes());
     notes.extend(out_of_reach(parts, programs, names.is_empty()));
     notes.extend(moving_statistics(parts, programs));
     let statistics = programs.states_of(&[StateKind::Statistic]);

@@ -195,6 +195,11 @@ impl Parts {
         if self.phases.is_empty() { self.optimizer.set_changes(of(None)) } else { Ok(()) }
     }
 
+    /// Returns notes on settings of the optimizers that are most likely a mistake.
+    pub fn optimizer_notes(&self) -> Vec<String> {
+        self.optimizers().iter().flat_map(|optimizer| optimizer.notes()).collect()
+    }
+
     /// Returns notes on freezes that match no parameter or all, and on phases that train none.
     pub fn freeze_notes(&self, names: &[&str]) -> Vec<String> {
         let mut notes: Vec<String> =

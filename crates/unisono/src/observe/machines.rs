@@ -30,7 +30,7 @@ pub struct MachineReport {
     /// The part of it within steps, for sums and before a step commits.
     pub waited_in_steps: Duration,
     /// The messages from other machines that came one after another, each the answer to the one before:
-    /// five a step, and those before and after the steps.
+    /// four a step, and those before and after the steps.
     pub messages_in_a_row: u64,
     /// The time that a message takes to the farthest machine, as measured at the start. Zero where it was not
     /// measured.

@@ -79,6 +79,8 @@ pub(crate) struct Monitor {
     pub told_batch: bool,
     /// Whether observers were told that a model with carries is trained on rows that are drawn anew.
     pub told_carries: bool,
+    /// Whether observers were told what is odd about the data and the schedule of a fit.
+    pub told_fit: bool,
     /// The step after which a callback kept weights last, in this process.
     pub kept_at: Option<u64>,
     /// Whether observers were told that rows of predictions are not in the source's order.

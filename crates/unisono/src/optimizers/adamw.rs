@@ -77,6 +77,10 @@ impl Optimizer for AdamW {
         Some(&mut self.lr)
     }
 
+    fn notes(&self) -> Vec<String> {
+        self.moments.notes()
+    }
+
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
         self.moments.check()?;

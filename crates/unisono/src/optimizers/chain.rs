@@ -5,7 +5,7 @@ use std::fmt;
 use unisono_graph::Var;
 
 use super::transform::Transform;
-use super::{Gradient, Groups, Optimizer, OptimizerSettings, RateChange, Scalar, Update};
+use super::{Gradient, Groups, Optimizer, OptimizerSettings, RateChange, Scalar, Schedule, Update};
 use crate::error::caught;
 use crate::objective::Epoch;
 
@@ -220,6 +220,32 @@ impl Chain {
             }
         };
         freezes.filter_map(note).collect()
+    }
+
+    /// Returns notes on settings that work, and are most likely a mistake: see [`Optimizer::notes`].
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let rule = match &self.rule {
+            Rule::One(rule) => rule,
+            Rule::Groups(groups) => return groups.notes(),
+        };
+        let mut notes = caught(|| rule.notes()).unwrap_or_default();
+        if caught(|| rule.schedule().is_some_and(Schedule::is_zero)).unwrap_or(false) {
+            notes.push("the learning rate is 0 at every step: training changes no parameter".into());
+        }
+        notes.into_iter().map(|note| format!("{}: {note}", rule.name())).collect()
+    }
+
+    /// Returns notes on a schedule of the learning rate that does not fit a run of this many steps. For
+    /// [`Groups`] they are those of each group.
+    pub(crate) fn notes_on_steps(&self, steps: u64) -> Vec<String> {
+        match &self.rule {
+            Rule::One(rule) => {
+                let note = caught(|| rule.schedule().and_then(|schedule| schedule.note_on_steps(steps)));
+                let note = note.ok().flatten();
+                note.map(|note| format!("{}: {note}", rule.name())).into_iter().collect()
+            }
+            Rule::Groups(groups) => groups.notes_on_steps(steps),
+        }
     }
 
     /// Checks the settings of the optimizer and of the transforms around it: see [`Optimizer::check`].

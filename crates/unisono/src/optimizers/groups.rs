@@ -89,6 +89,16 @@ impl Groups {
         self.optimizers.iter_mut().try_for_each(|optimizer| optimizer.set_changes(changes))
     }
 
+    /// Returns the notes of all groups.
+    pub(super) fn notes(&self) -> Vec<String> {
+        self.optimizers.iter().flat_map(Chain::notes).collect()
+    }
+
+    /// Returns the notes of all groups on a run of this many steps.
+    pub(super) fn notes_on_steps(&self, steps: u64) -> Vec<String> {
+        self.optimizers.iter().flat_map(|optimizer| optimizer.notes_on_steps(steps)).collect()
+    }
+
     pub(super) fn check(&self) -> Result<(), String> {
         self.optimizers.iter().try_for_each(Chain::check)
     }

@@ -81,6 +81,10 @@ impl Optimizer for Lamb {
         Some(&mut self.lr)
     }
 
+    fn notes(&self) -> Vec<String> {
+        self.moments.notes()
+    }
+
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
         self.moments.check()?;

@@ -1,6 +1,6 @@
 use unisono_graph::Var;
 
-use super::settings::{above_zero, not_negative};
+use super::settings::{above_zero, momentum, not_negative};
 use super::update::{norm, ratio};
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
 use crate::objective::Epoch;
@@ -75,7 +75,7 @@ impl Optimizer for Lars {
 
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
-        not_negative("momentum", self.momentum)?;
+        momentum(self.momentum)?;
         not_negative("weight_decay", self.weight_decay)?;
         above_zero("trust", self.trust)
     }

@@ -123,6 +123,13 @@ pub trait Optimizer: Send + Sync {
         Ok(())
     }
 
+    /// Returns notes on settings that work, and are most likely a mistake. They become
+    /// [`Trainer::notes`](crate::Trainer::notes). Default: none. That a learning rate is always 0 is noted
+    /// of any optimizer with a [`Optimizer::schedule`].
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns the schedule of the learning rate. If the learning rate of a step is not finite, the error
     /// then names it. Default: `None`; the error then names a scalar.
     fn schedule(&self) -> Option<&Schedule> {

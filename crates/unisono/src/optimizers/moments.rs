@@ -25,6 +25,18 @@ impl Moments {
         not_negative("epsilon", self.epsilon)
     }
 
+    /// Returns a note on betas that were most likely given in the wrong order.
+    pub fn notes(&self) -> Vec<String> {
+        let Self { beta1, beta2, .. } = self;
+        if beta1 <= beta2 {
+            return Vec::new();
+        }
+        vec![format!(
+            "betas({beta1}, {beta2}): the first is of the gradients and the second of their squares, which is the larger \
+             one as a rule, such as 0.9 and 0.999"
+        )]
+    }
+
     /// Returns the settings of an optimizer with these averages, a learning rate and a weight decay.
     pub fn settings(&self, lr: &Schedule, weight_decay: f64) -> OptimizerSettings {
         OptimizerSettings::new()

@@ -159,6 +159,10 @@ impl Optimizer for NAdam {
         Some(&mut self.lr)
     }
 
+    fn notes(&self) -> Vec<String> {
+        self.moments.notes()
+    }
+
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
         self.moments.check()?;

@@ -1,6 +1,6 @@
 use unisono_graph::Var;
 
-use super::settings::{kept_share, not_negative};
+use super::settings::{kept_share, momentum, not_negative};
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
 use crate::objective::Epoch;
 
@@ -110,7 +110,7 @@ impl Optimizer for RmsProp {
         self.lr.check()?;
         kept_share("alpha", self.alpha)?;
         not_negative("epsilon", self.epsilon)?;
-        not_negative("momentum", self.momentum)?;
+        momentum(self.momentum)?;
         not_negative("weight_decay", self.weight_decay)
     }
 

@@ -174,14 +174,45 @@ impl Schedule {
     /// It is NaN or infinite, as an f32 too, or negative, or a number of steps cannot work; the error is the
     /// message.
     pub fn check(&self) -> Result<(), String> {
-        if let Shape::Restarts { first, factor, .. } = self.shape
-            && (first == 0 || factor == 0)
-        {
-            return Err(format!(
-                "restarts after {first} steps, then {factor} times as many, need at least 1"
+        self.shape.check()?;
+        finite_at(0, self.planned(0)?)
+    }
+
+    /// Returns whether the learning rate is 0 at every step.
+    pub(super) fn is_zero(&self) -> bool {
+        matches!(self.shape, Shape::Constant(lr) if lr == 0.0)
+    }
+
+    /// Returns a note if the schedule is not made for a run of this many steps in all: the warm-up lasts
+    /// longer, the learning rate is 0 long before the end, or the schedule is not half over then.
+    pub(super) fn note_on_steps(&self, total: u64) -> Option<String> {
+        let Some(end) = self.shape.steps().map(|own| self.warm_up.saturating_add(own)) else {
+            return (self.warm_up > total).then(|| self.note_on_warm_up(total));
+        };
+        if self.warm_up > total {
+            return Some(self.note_on_warm_up(total));
+        }
+        let schedule = self.describe();
+        if end < total && self.planned(end) == Ok(0.0) {
+            let rest = steps(total - end);
+            return Some(format!(
+                "the learning rate ({schedule}) is 0 from step {end} on, and the run has {}: the last {rest} change nothing",
+                steps(total)
             ));
         }
-        finite_at(0, self.planned(0)?)
+        (end / 2 > total).then(|| {
+            let reached = self.planned(total).unwrap_or(f64::NAN);
+            format!(
+                "the learning rate ({schedule}) is made for {}, and the run has {}, after which it is still {reached}",
+                steps(end),
+                steps(total)
+            )
+        })
+    }
+
+    fn note_on_warm_up(&self, total: u64) -> String {
+        let (lasts, total) = (steps(self.warm_up), steps(total));
+        format!("the warm-up lasts {lasts}, and the run has {total}: the learning rate does not get that far")
     }
 
     /// Checks the learning rate of a step.
@@ -246,6 +277,34 @@ impl Schedule {
 }
 
 impl Shape {
+    /// Checks the numbers of steps and the factor.
+    fn check(&self) -> Result<(), String> {
+        let none = |what: &str| Err(format!("{what} over 0 steps needs at least 1"));
+        match *self {
+            Self::Restarts { first, factor, .. } if first == 0 || factor == 0 => {
+                Err(format!("restarts after {first} steps, then {factor} times as many, need at least 1"))
+            }
+            Self::Step { every: 0, .. } => none("a schedule that changes"),
+            Self::Step { factor, .. } if !(factor.is_finite() && factor >= 0.0) => {
+                Err(format!("a schedule's factor is {factor}, and must be finite and not negative"))
+            }
+            Self::Cosine { steps: 0, .. } => none("a cosine"),
+            Self::Polynomial { steps: 0, .. } => none("a polynomial"),
+            Self::OneCycle { steps: 0, .. } => none("a cycle"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns after how many steps the shape is over, if it ever is.
+    fn steps(&self) -> Option<u64> {
+        match *self {
+            Self::Cosine { steps, .. } | Self::Polynomial { steps, .. } | Self::OneCycle { steps, .. } => {
+                Some(steps)
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the shape as text, with all its numbers.
     fn describe(&self) -> String {
         match self {
@@ -362,75 +421,4 @@ impl fmt::Debug for Schedule {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn close(a: f64, b: f64) {
-        assert!((a - b).abs() <= 1e-12 * b.abs(), "{a} is not {b}");
-    }
-
-    #[test]
-    fn schedules_follow_their_formulas() {
-        assert_eq!(Schedule::from(0.5f32).at(99), 0.5);
-        close(Schedule::step(0.1, 3, 0.1).at(6), 0.001);
-        let cosine = Schedule::cosine(1.0, 10).end(0.1);
-        close(cosine.at(0), 1.0);
-        close(cosine.at(5), 0.55);
-        close(cosine.at(10), 0.1);
-        close(cosine.at(99), 0.1);
-        close(Schedule::polynomial(1.0, 4, 2.0).at(1), 0.5625);
-        assert_eq!(Schedule::polynomial(1.0, 4, 2.0).at(4), 0.0);
-        close(Schedule::function(|step| step as f64).at(7), 7.0);
-    }
-
-    /// PyTorch's CosineAnnealingWarmRestarts(T_0=3, T_mult=2, eta_min=0.1) from 1, and (T_0=4).
-    #[test]
-    fn cosines_restart() {
-        let growing = Schedule::cosine_restarts(1.0, 3, 2).end(0.1);
-        let expected = [
-            1.0,
-            0.775,
-            0.325,
-            1.0,
-            0.9397114317029974,
-            0.775,
-            0.55,
-            0.325,
-            0.16028856829700258,
-            1.0,
-            0.9846666218300807,
-            0.9397114317029974,
-        ];
-        expected.iter().zip(0..).for_each(|(b, step)| close(growing.at(step), *b));
-        let equal = Schedule::cosine_restarts(1.0, 4, 1);
-        [1.0, 0.8535533905932737, 0.5, 0.14644660940672627, 1.0, 0.8535533905932737]
-            .iter()
-            .zip(0..)
-            .for_each(|(b, step)| close(equal.at(step), *b));
-        // Far away it is as quick, and numbers that cannot work are errors.
-        assert!(growing.at(u64::MAX).is_finite() && equal.at(u64::MAX).is_finite());
-        for none in [Schedule::cosine_restarts(1.0, 0, 2), Schedule::cosine_restarts(1.0, 2, 0)] {
-            assert!(none.check().is_err() && none.at(9).is_finite());
-        }
-    }
-
-    #[test]
-    fn warm_up_comes_first() {
-        let schedule = Schedule::polynomial(0.8, 10, 1.0).warm_up(4);
-        let first: Vec<f64> = (0..6).map(|step| schedule.at(step)).collect();
-        [0.2, 0.4, 0.6, 0.8, 0.8, 0.72].iter().zip(first).for_each(|(b, a)| close(a, *b));
-    }
-
-    /// PyTorch's OneCycleLR(max_lr=1, total_steps=10): start, peak at step 2, end at step 9.
-    #[test]
-    fn one_cycle_rises_and_falls() {
-        let schedule = Schedule::one_cycle(1.0, 10);
-        close(schedule.at(0), 0.04);
-        close(schedule.at(1), 0.52);
-        close(schedule.at(2), 1.0);
-        close(schedule.at(9), 0.04 / 1e4);
-        close(schedule.at(50), 0.04 / 1e4);
-        assert!((3..9).all(|step| schedule.at(step + 1) < schedule.at(step)));
-        assert!((0..5).all(|steps| Schedule::one_cycle(1.0, steps).at(0).is_finite()));
-    }
-}
+mod tests;

@@ -24,10 +24,20 @@ pub(super) fn kept_share(setting: &str, value: f64) -> Result<(), String> {
     Err(format!("{setting} is {value}, and must be in [0, 1)"))
 }
 
-/// Checks a limit of gradients, which must be a number that is not negative. Infinity limits nothing.
-pub(super) fn limit(setting: &str, value: f32) -> Result<(), String> {
-    if value >= 0.0 {
+/// Checks the share of the last step that is added to the next one, which must be in [0, 1]: the steps would
+/// grow without end.
+pub(super) fn momentum(value: f64) -> Result<(), String> {
+    if (0.0..=1.0).contains(&value) {
         return Ok(());
     }
-    Err(format!("{setting} is {value}, and must not be negative"))
+    Err(format!("momentum is {value}, and must be in [0, 1]"))
+}
+
+/// Checks a limit of gradients, which must be above 0, because a limit of 0 would make all gradients 0.
+/// Infinity limits nothing.
+pub(super) fn limit(setting: &str, value: f32) -> Result<(), String> {
+    if value > 0.0 {
+        return Ok(());
+    }
+    Err(format!("{setting} is {value}, and must be above 0: leave it out where nothing is to be clipped"))
 }

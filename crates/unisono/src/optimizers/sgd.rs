@@ -1,6 +1,6 @@
 use unisono_graph::Var;
 
-use super::settings::not_negative;
+use super::settings::{momentum, not_negative};
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
 use crate::objective::Epoch;
 
@@ -71,7 +71,7 @@ impl Optimizer for Sgd {
 
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
-        not_negative("momentum", self.momentum)?;
+        momentum(self.momentum)?;
         not_negative("weight_decay", self.weight_decay)
     }
 

@@ -91,6 +91,9 @@ impl Transform {
     /// Checks the transform's setting.
     pub(super) fn check(&self) -> Result<(), String> {
         match self {
+            Self::Average(0.0) => {
+                Err("the decay of average_weights is 0: the average is then the weight itself".into())
+            }
             Self::Average(decay) => kept_share("the decay of average_weights", *decay),
             Self::ClipNorm(norm) => limit("clip_norm", *norm),
             Self::ClipValue(value) => limit("clip_value", *value),

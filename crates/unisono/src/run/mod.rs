@@ -12,6 +12,7 @@ pub(crate) mod limits;
 pub(crate) mod loss_scale;
 pub(crate) mod phases;
 pub(crate) mod position;
+pub(crate) mod replay;
 mod running;
 pub(crate) mod section;
 pub(crate) mod settings;

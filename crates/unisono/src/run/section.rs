@@ -27,6 +27,12 @@ pub(crate) trait Section: Default + Serialize + DeserializeOwned {
         Self::VERSION
     }
 
+    /// Returns whether the section is written. Default: true. One that is not must be [`Section::absent`] in
+    /// a checkpoint without it.
+    fn is_written(&self) -> bool {
+        true
+    }
+
     /// Reads a value that a program wrote as `version`, which is from 1 to [`Section::VERSION`].
     ///
     /// # Errors
@@ -137,6 +143,9 @@ impl Sections {
     /// # Errors
     /// It cannot be written as JSON, or its tensors do not fit their shapes.
     pub fn put<S: Section>(&mut self, name: &str, section: &S) -> Result<(), Error> {
+        if !section.is_written() {
+            return Ok(());
+        }
         let json = |error| Error::setting("checkpoint", format!("{name} cannot be written as JSON: {error}"));
         let value = section.value().map_err(json)?;
         self.values.insert(name.to_owned(), Written { version: section.written_version(), value });

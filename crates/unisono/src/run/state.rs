@@ -20,6 +20,7 @@ use crate::run::limits;
 use crate::run::loss_scale::Scaling;
 use crate::run::phases::PhaseCounts;
 use crate::run::position::RunPosition;
+use crate::run::replay::KeptReplay;
 use crate::run::section::{Difference, Section, Sections};
 use crate::run::settings::RunSettings;
 use crate::run::version1;
@@ -157,6 +158,9 @@ run_state! {
     /// Where a run in phases is: the `steps` that the optimizer of each phase has done, and the phase whose
     /// `turn` it is with the steps of the turn. It is empty for a run without phases.
     phases: PhaseCounts,
+    /// The replay buffer of a run that makes its own samples: the number of samples ever `pushed`, with the
+    /// buffer as the tensor `replay/buffer` in `carries.safetensors`. Other runs do not have the section.
+    replay: KeptReplay,
 }
 
 impl RunState {

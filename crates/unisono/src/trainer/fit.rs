@@ -147,6 +147,7 @@ impl Trainer {
         }
         [Some(train), validation].into_iter().flatten().for_each(|loader| self.note_batch(loader));
         self.note_carries(train);
+        self.note_fit(&loader, validation, epochs);
         (self.callbacks.save, self.callbacks.pause) = (false, None);
         if self.position().epoch < epochs {
             self.call(0, |callback, run| callback.fit_begins(run))?;
@@ -309,6 +310,7 @@ impl Trainer {
                         self.note_end();
                         return Ok(());
                     }
+                    self.note_first_batch(&batch, train);
                     if carried.replace(batch.epoch) != Some(batch.epoch) {
                         self.state.carries.reset();
                     }

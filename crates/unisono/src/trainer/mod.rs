@@ -5,14 +5,15 @@
 //! checkpoints, `identity` about what makes a run this run, `load` and `export` about weights, `join` about
 //! replicas that come and go, `agree` about several machines, `callback` and `control` about code that
 //! steers a run, `tell` about what observers hear, `trust` about the way back after a replica was wrong,
-//! `inspect` about what a user can ask, `averages` about moving averages of weights,
-//! `dry_run` about trying a run out.
+//! `inspect` about what a user can ask, `advise` about what is noted of a fit, `averages` about moving
+//! averages of weights, `replay` about a replay buffer, `dry_run` about trying a run out.
 //!
 //! The others are parts of these: `start` and `replica_set` are about the replicas, `recipe` has more
 //! settings, `rows` and `agree_on_data` share out batches and hashes of data among machines, `lengths`
 //! compiles for samples of another length, `tensors` has the tensors on the devices by name, `diagnose`
 //! finds where a number went bad.
 
+mod advise;
 mod agree;
 mod agree_on_data;
 mod averages;
@@ -33,6 +34,7 @@ mod lengths;
 mod load;
 mod notify;
 pub(crate) mod recipe;
+mod replay;
 mod replica_set;
 pub(crate) mod resume;
 mod rows;

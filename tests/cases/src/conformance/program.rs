@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use unisono_gpu::{Adapter, Options};
+use unisono_gpu::Adapter;
 
 use super::{Runner, Suite};
 
@@ -21,9 +21,6 @@ struct Flags {
     /// Run this suite, such as ops. Repeat the flag for several [default: all]
     #[arg(long, value_name = "NAME")]
     suite: Vec<String>,
-    /// On software drivers, read buffers directly as on a GPU, instead of as textures
-    #[arg(long)]
-    plain: bool,
 }
 
 /// Runs the program with the arguments of this process.
@@ -42,13 +39,12 @@ pub fn main() -> ExitCode {
 /// Runs all suites on all adapters. Returns the number of failures.
 fn conform(flags: &Flags) -> Result<usize, String> {
     let adapters = adapters(&flags.adapter)?;
-    let options = Options::default().with(|options| options.texels = flags.plain.then_some(false));
     let mut failures = 0;
     for dir in &flags.dirs {
         let wanted = |suite: &Suite| flags.suite.is_empty() || flags.suite.contains(&suite.name);
         for suite in Suite::all(dir)?.iter().filter(|suite| wanted(suite)) {
             for adapter in &adapters {
-                let outcome = Runner::open_with(adapter, options.clone())?.suite(suite);
+                let outcome = Runner::open(adapter)?.suite(suite);
                 println!("{outcome}");
                 failures += outcome.failures.len();
             }

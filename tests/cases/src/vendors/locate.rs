@@ -83,7 +83,6 @@ fn until(plan: &Plan, segment: usize, at: usize, launch: &Launch) -> Plan {
 fn common(a: &Target, b: &Target) -> Target {
     Target {
         machine: a.machine,
-        subgroup: if a.subgroup == b.subgroup { a.subgroup } else { 0 },
         max_binding_bytes: a.max_binding_bytes.min(b.max_binding_bytes),
         max_buffer_bytes: a.max_buffer_bytes.min(b.max_buffer_bytes),
         max_workgroups: a.max_workgroups.min(b.max_workgroups),
@@ -93,7 +92,6 @@ fn common(a: &Target, b: &Target) -> Target {
         binding_alignment: a.binding_alignment.max(b.binding_alignment),
         storage_buffers: a.storage_buffers.min(b.storage_buffers),
         f16: a.f16 && b.f16,
-        pairs: a.pairs && b.pairs,
         own_quotients: a.own_quotients && b.own_quotients,
         masks: a.masks || b.masks,
         shares_memory: false,

@@ -1,6 +1,6 @@
 //! Where elements are in the bindings of a kernel.
 
-use super::Writer;
+use super::{QUAD, Writer};
 use crate::codegen::affine::Affine;
 use crate::codegen::index::Index;
 use crate::codegen::starts::Start;
@@ -72,11 +72,11 @@ impl Writer<'_> {
     /// Returns the vector of a binding that has an element for each of those that an invocation computes, if
     /// the index is that of the one at place `lane`.
     pub(super) fn vector(&self, id: NodeId, index: &Index, lane: usize) -> Option<Affine> {
-        let comes_in = self.stores.place(id).comes_in(self.lanes);
-        let has_vectors = comes_in && self.ty(id).count().is_multiple_of(self.lanes);
+        let comes_in = self.stores.place(id).comes_in(QUAD);
+        let has_vectors = comes_in && self.ty(id).count().is_multiple_of(QUAD);
         if !has_vectors || index.is_constant() {
             return None;
         }
-        self.element(id, index).vector(self.lanes, lane)
+        self.element(id, index).vector(QUAD, lane)
     }
 }

@@ -62,20 +62,10 @@ impl Writer<'_> {
         for (i, (_, access, element)) in self.bindings.iter().enumerate() {
             let mode = if *access == Access::Read { "read" } else { "read_write" };
             let quads = self.quads.contains_key(&i);
-            let held = match (quads, self.lanes) {
-                (true, 4) => format!("vec4<{element}>"),
-                (true, _) => "vec4<u64>".into(),
-                (false, _) => (*element).into(),
-            };
+            let held = if quads { format!("vec4<{element}>") } else { (*element).into() };
             let _ =
                 writeln!(wgsl, "@group(0) @binding({}) var<storage, {mode}> b{i}: array<{held}>;", i + first);
             if self.words.contains(&i) {
-                if quads && self.lanes > 4 {
-                    let pair = format!("b{i}[at / 8u][at / 2u % 4u]");
-                    let word = format!("select(low({pair}), high({pair}), at % 2u == 1u)");
-                    let _ = writeln!(wgsl, "fn w{i}(at: u32) -> f32 {{ return {word}; }}");
-                    continue;
-                }
                 let word = if quads { "at / 4u][at % 4u" } else { "at" };
                 let (ty, word) = if *element == HALF {
                     ("f32", format!("f32(b{i}[{word}])"))

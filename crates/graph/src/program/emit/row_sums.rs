@@ -86,9 +86,9 @@ impl Emitter<'_> {
 
     /// Sorts the ids of all positions. Returns the memory with the pairs of each id and its position.
     fn sorted(&mut self, root: NodeId, ids: Place, n: usize, rows: usize) -> Result<Part, GraphError> {
-        // Any tiles give the same order. A GPU has many invocations, a software adapter reads slowly.
+        // Any tiles give the same order. A GPU has many invocations.
         let (mut tile, ways) = match self.target.machine {
-            Machine::SoftwareDriver | Machine::Cpu => (64, 4),
+            Machine::Cpu => (64, 4),
             Machine::Gpu => (1024, 8),
         };
         let [mut from, mut to] = [Store::Temp(root), Store::Temp2(root)];

@@ -99,7 +99,7 @@ fn reads_what_is_there(whole: &Plan, part: &Plan) {
 /// Whoever leaves out any one group, or all but one, computes all that the rest needs.
 fn check_parts(program: &Program, groups: &[UpdateGroup]) {
     let states = program.states().len();
-    for machine in [Machine::SoftwareDriver, Machine::Cpu, Machine::Gpu] {
+    for machine in [Machine::Cpu, Machine::Gpu] {
         let target = Target { machine, binding_alignment: 32, storage_buffers: 64, ..Target::default() };
         let whole = program.plan(&Run::whole(&[4; 4]), &target).unwrap();
         for at in 0..groups.len() {

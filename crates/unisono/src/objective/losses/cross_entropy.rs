@@ -10,7 +10,7 @@ use super::{Loss, mean_of_sample, other_target};
 /// Shapes: logits `[B, ..., classes]` and labels `[B, ...]` of i32 in 0..classes to `[B]`; with
 /// [`probabilities`](Self::probabilities), targets `[B, ..., classes]` of f32.
 ///
-/// Errors: logits without an axis of classes, a smoothing outside of [0, 1), a label that is no class.
+/// Errors: logits without an axis of classes, or of a single class, a smoothing outside of [0, 1), a label that is no class.
 ///
 /// ```
 /// use unisono::CrossEntropy;
@@ -98,6 +98,9 @@ impl Loss for CrossEntropy {
             return Err(format!("label smoothing {} is not in [0, 1)", self.smoothing));
         }
         match output.dims.split_last() {
+            Some((1, _)) => Err(format!(
+                "{output} has one logit, whose softmax is always 1: BinaryCrossEntropyWithLogits is for that"
+            )),
             Some(_) if self.probabilities => Ok(output.clone()),
             Some((_, rest)) => Ok(output.with_dims(rest).of(DType::I32)),
             None => Err(format!("logits need an axis of classes, the model gives {output}")),

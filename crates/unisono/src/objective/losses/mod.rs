@@ -142,9 +142,30 @@ impl Loss for Box<dyn Loss> {
 
 /// Returns the message for targets that do not fit the output.
 fn other_target(output: &Type, expected: &Type, target: &Type) -> String {
-    let is_other_type = target.clone().of(expected.dtype) == *expected;
-    let advice = if is_other_type { ": unisono::data::cast changes the type of a field" } else { "" };
-    format!("the model gives {output}, which needs targets {expected}; got {target}{advice}")
+    format!(
+        "the model gives {output}, which needs targets {expected}; got {target}{}",
+        advice(expected, target)
+    )
+}
+
+/// Returns what to do about targets that are not of the type that a loss needs.
+fn advice(expected: &Type, target: &Type) -> String {
+    if target.clone().of(expected.dtype) == *expected {
+        return ": unisono::data::cast changes the type of a field".into();
+    }
+    if expected.lead != target.lead || expected.dtype != target.dtype {
+        return String::new();
+    }
+    if expected.count() == target.count() {
+        let [field, output] = [&expected.dims, &target.dims];
+        return format!(": give the field the shape {field:?}, or reshape the output to {output:?}");
+    }
+    if expected.dims.len() > target.dims.len() && expected.dims.starts_with(&target.dims) {
+        return ": the output has axes that the targets lack. Flatten, a global pool, or `last` of a recurrent layer \
+                takes them out before the last layer"
+            .into();
+    }
+    String::new()
 }
 
 /// Traces the mean over each sample's elements: `[B, ...]` to `[B]`.

@@ -14,7 +14,7 @@ use crate::objective::losses::{as_output, fits_binary, mean_of_sample};
 /// whose largest one is the label (Keras's `CategoricalAccuracy`). For one logit, or several that do not
 /// exclude each other, see [`BinaryAccuracy`].
 ///
-/// Errors: targets of other shapes, a single logit with probabilities, or an ignored label with
+/// Errors: targets of other shapes, a single logit, or an ignored label with
 /// probabilities.
 ///
 /// ```
@@ -60,10 +60,10 @@ impl Metric for Accuracy {
     fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
         let probabilities = target.dims == output.dims && target.dtype == DType::F32;
         match output.dims.split_last() {
-            Some((_, rest)) if rest == target.dims => Ok(()),
-            Some((1, _)) if probabilities => Err(format!(
+            Some((1, rest)) if probabilities || rest == target.dims => Err(format!(
                 "{output} has one logit, which is always the largest: BinaryAccuracy is for that"
             )),
+            Some((_, rest)) if rest == target.dims => Ok(()),
             Some(_) if probabilities && self.ignored.is_none() => Ok(()),
             Some(_) if probabilities => {
                 Err(format!("ignores a label, but targets {target} are probabilities"))
@@ -198,6 +198,10 @@ mod tests {
         for (problem, expected) in [
             (
                 Accuracy.accepts(&f32s(&[1]), &f32s(&[1])),
+                "[B, 1] has one logit, which is always the largest: BinaryAccuracy is for that",
+            ),
+            (
+                Accuracy.accepts(&f32s(&[1]), &i32s(&[])),
                 "[B, 1] has one logit, which is always the largest: BinaryAccuracy is for that",
             ),
             (

@@ -92,10 +92,17 @@ fn each_is_named() {
         (Muon::new(0.1).iterations(0).into(), "muon: iterations is 0, and must be in 1..100"),
         (Muon::new(0.1).others(AdamW::new(0.1).epsilon(nan)).into(), "muon: others: epsilon is NaN"),
         (Sgd::new(Schedule::cosine_restarts(0.1, 0, 1)).into(), "sgd: restarts after 0 steps"),
-        (Sgd::new(0.1).clip_norm(f32::NAN), "clip_norm is NaN, and must not be negative"),
+        (Sgd::new(0.1).clip_norm(f32::NAN), "clip_norm is NaN, and must be above 0"),
         (Sgd::new(0.1).average_weights(1.0), "the decay of average_weights is 1, and must be in [0, 1)"),
         (Sgd::new(0.1).average_weights(0.9).average_weights(0.5), "average_weights is there twice"),
-        (Sgd::new(0.1).clip_value(-1.0), "clip_value is -1, and must not be negative"),
+        (Sgd::new(0.1).average_weights(0.0), "the decay of average_weights is 0: the average is then the"),
+        (Sgd::new(0.1).clip_value(-1.0), "clip_value is -1, and must be above 0"),
+        (Sgd::new(0.1).clip_value(0.0), "clip_value is 0, and must be above 0: leave it out"),
+        (Sgd::new(0.1).clip_norm(0.0), "clip_norm is 0, and must be above 0: leave it out"),
+        (Sgd::new(0.1).momentum(1.5).into(), "sgd: momentum is 1.5, and must be in [0, 1]"),
+        (Lars::new(0.1).momentum(1.5).into(), "lars: momentum is 1.5, and must be in [0, 1]"),
+        (RmsProp::new(0.1).momentum(1.5).into(), "rmsprop: momentum is 1.5, and must be in [0, 1]"),
+        (Sgd::new(Schedule::cosine(0.1, 0)).into(), "sgd: a cosine over 0 steps needs at least 1"),
         (
             Groups::new(Sgd::new(0.1)).group(|_| false, Adam::new(nan).clip_norm(1.0)).into(),
             "adam: the learning rate of step 0 is NaN",
@@ -118,7 +125,7 @@ fn settings_at_their_ends_are_taken() {
         Sgd::new(0.0).momentum(1.0).into(),
         Adam::new(0.1).betas(0.0, 0.0).epsilon(0.0).into(),
         RmsProp::new(0.1).alpha(0.0).into(),
-        Sgd::new(0.1).clip_norm(0.0).clip_value(f32::INFINITY),
+        Sgd::new(0.1).clip_norm(1e-30).clip_value(f32::INFINITY),
     ];
     for optimizer in ends {
         assert_eq!(error(optimizer), "taken");

@@ -27,6 +27,11 @@ fn contents(trainer: &str, carries: Tensors) -> Contents {
 fn full() -> RunState {
     let mut state = RunState::default();
     fill(&mut state);
+    let mut replay = unisono_data::Replay::new(3, 7);
+    let sample = unisono_data::Sample::new().with("x", unisono_data::Field::f32([2], [0.5, -1.0]));
+    (0..5).for_each(|_| replay.push(&sample).unwrap());
+    replay.draw(2).unwrap();
+    state.replay = KeptReplay::new(replay);
     state
 }
 
@@ -112,10 +117,13 @@ fn every_section_comes_back() {
         assert_eq!(run.state.digested(), state.digested());
         let written = contents.trainer["sections"].as_object().unwrap();
         let mut names = RunState::NAMES.to_vec();
+        names.retain(|name| *name != "replay" || state.replay.get().is_some());
         names.sort_unstable();
         assert_eq!(written.keys().collect::<Vec<_>>(), names);
     }
-    assert_eq!(saved(&full()).carries, full().digested_tensors().unwrap());
+    let mut tensors = saved(&full()).carries;
+    assert!(tensors.remove("replay/buffer").is_some());
+    assert_eq!(tensors, full().digested_tensors().unwrap());
 }
 
 #[test]
@@ -130,7 +138,7 @@ fn a_section_that_is_unknown_or_missing_or_newer_is_named() {
     assert_eq!(unknown, "this version knows no section \"momentum\": a later version has written it");
     for name in RunState::NAMES {
         // Checkpoints of earlier versions have none of these.
-        if !["identity", "control", "phases"].contains(name) {
+        if !["identity", "control", "phases", "replay"].contains(name) {
             let missing = problem(&|t| {
                 t["sections"].as_object_mut().unwrap().remove(*name);
             });

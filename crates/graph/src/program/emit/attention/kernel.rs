@@ -15,10 +15,9 @@ use crate::trace::AttentionResult;
 /// How a machine computes attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
-    /// A subgroup of so many lanes has a tile in registers, or an invocation alone.
-    Lanes(usize),
-    /// An invocation alone computes 32 places, four after four, by a function that the CPU has native code
-    /// for.
+    /// An invocation has a tile of its own in registers, for GPUs whose workgroups have no room for tiles.
+    Alone,
+    /// An invocation computes 32 places, four after four, by a function that the CPU has native code for.
     Native,
     /// A workgroup has a tile in workgroup memory.
     Tiles,
@@ -28,14 +27,14 @@ impl Family {
     /// Returns the number of queries, or keys, that a workgroup computes the results of.
     pub(super) fn own_places(self) -> usize {
         match self {
-            Self::Lanes(lanes) => 4 * lanes,
+            Self::Alone => 4,
             Self::Native => 32,
             Self::Tiles => 64,
         }
     }
 
     /// Returns whether each of a kernel's invocations has a tile in registers.
-    fn has_lanes(self) -> bool {
+    fn is_alone(self) -> bool {
         self != Self::Tiles
     }
 }
@@ -46,16 +45,8 @@ pub(super) const MOST_OF_BOTH: usize = 32;
 /// The end of what the main functions of tiles begin with.
 const BEGIN: &str = "    let own = group.x * OWN;\n";
 
-/// The end of what the main functions of lanes begin with.
-const BEGIN_LANES: &str = "    enter(params.first_z + group.z);\n";
-
-/// Returns a kernel of subgroups for invocations that have no others beside them.
-fn alone(wgsl: &str) -> String {
-    let text = wgsl
-        .replace("@builtin(subgroup_invocation_id)", "@builtin(local_invocation_index)")
-        .replace("subgroupShuffle(", "own_lane(");
-    format!("{text}fn own_lane(x: vec4<f32>, lane: u32) -> vec4<f32> {{ return x; }}\n")
-}
+/// The end of what the main functions of invocations alone begin with.
+const BEGIN_ALONE: &str = "    enter(params.first_z + group.z);\n";
 
 /// Everything that the text of a kernel depends on.
 pub(super) struct AttentionKernel {
@@ -85,9 +76,6 @@ impl AttentionKernel {
         let (name, main) = self.main();
         let parts = self.constants() + &self.functions() + &self.steps();
         let mut wgsl = format!("{enable}{}", module(&declaration, &shared, &parts, &main));
-        if let Family::Lanes(1) | Family::Native = self.family {
-            wgsl = alone(&wgsl);
-        }
         if let Some(unit) = self.unit {
             wgsl = unit::with_subgroup(&wgsl, unit);
         }
@@ -131,16 +119,10 @@ impl AttentionKernel {
 
     fn constants(&self) -> String {
         let AttentionSizes { queries, keys, d, e, .. } = self.sizes;
-        let lanes = match self.family {
-            Family::Lanes(lanes) => format!("const LANES: u32 = {lanes}u;\n"),
-            Family::Native => "const LANES: u32 = 1u;\n".to_owned(),
-            Family::Tiles => String::new(),
-        };
         format!(
             "const T: u32 = {queries}u;\nconst S: u32 = {keys}u;\nconst D: u32 = {d}u;\nconst E: u32 = {e}u;\n\
              const CAUSAL: bool = {};\nconst SCALE: f32 = {:?};\n\
-             // The score of a key that a query does not see.\nconst LOWEST: f32 = -3.4028235e38;\n\
-             {lanes}",
+             // The score of a key that a query does not see.\nconst LOWEST: f32 = -3.4028235e38;\n",
             self.causal, self.scale,
         )
     }
@@ -175,12 +157,11 @@ impl AttentionKernel {
 
     /// Returns the steps that the main function takes, written for the memories that they read.
     fn steps(&self) -> String {
-        let lanes = self.family.has_lanes();
         let (shared, [scores, spread], result) = match self.unit {
-            _ if lanes => (
-                attention::LANES.to_owned(),
-                [attention::LANES_SCORES, attention::LANES_SPREAD].map(str::to_owned),
-                attention::LANES_RESULT,
+            _ if self.family.is_alone() => (
+                attention::ALONE.to_owned(),
+                [attention::ALONE_SCORES, attention::ALONE_SPREAD].map(str::to_owned),
+                attention::ALONE_RESULT,
             ),
             None => (
                 chosen(attention::TILES, "SLABS", true),
@@ -255,16 +236,15 @@ impl AttentionKernel {
     fn main_of(&self) -> (&'static str, String) {
         use attention::*;
         let AttentionSizes { d, e, .. } = self.sizes;
-        let lanes = self.family.has_lanes();
-        let (name, [by_lanes, by_tiles], width) = if self.is_by_key() {
-            ("attention_key", [LANES_KEY, TILES_KEY], d)
+        let (name, [alone, by_tiles], width) = if self.is_by_key() {
+            ("attention_key", [ALONE_KEY, TILES_KEY], d)
         } else if self.wants(AttentionResult::Query) {
-            ("attention_query", [LANES_QUERY, TILES_QUERY], d)
+            ("attention_query", [ALONE_QUERY, TILES_QUERY], d)
         } else {
-            ("attention", [LANES_FORWARD, TILES_FORWARD], e)
+            ("attention", [ALONE_FORWARD, TILES_FORWARD], e)
         };
-        if lanes {
-            let text = self.without_unwanted(by_lanes);
+        if self.family.is_alone() {
+            let text = self.without_unwanted(alone);
             return (name, if self.family == Family::Native { self.native(name, &text) } else { text });
         }
         // By a unit q is not scaled where it is read, since f16 need not hold what it becomes.
@@ -308,7 +288,7 @@ impl AttentionKernel {
     /// function that the CPU knows by its name and by the constants and memories of this module.
     fn native(&self, name: &str, main: &str) -> String {
         let (functions, main) = main.split_once("@compute").unwrap_or_default();
-        let (_, body) = main.split_once(BEGIN_LANES).unwrap_or_default();
+        let (_, body) = main.split_once(BEGIN_ALONE).unwrap_or_default();
         let count = if self.is_by_key() { "S" } else { "T" };
         format!(
             "{functions}fn four_places(group: vec3<u32>) {{\n{body}\n\
@@ -341,7 +321,7 @@ mod tests {
         let all: [&[AttentionResult]; 7] =
             [&[Values], &[Values, LogSums], &[Query], &[Key], &[Value], &[Key, Value], &[Query, Key, Value]];
         let sizes = AttentionSizes { layers: 1, queries: 8, keys: 8, d: 8, e: 8 };
-        for (family, results) in all.iter().flat_map(|r| [(Family::Lanes(8), r), (Family::Tiles, r)]) {
+        for (family, results) in all.iter().flat_map(|r| [(Family::Alone, r), (Family::Tiles, r)]) {
             if family != Family::Tiles && results.len() == 3 {
                 continue;
             }
@@ -361,7 +341,7 @@ mod tests {
                 assert_eq!(main.contains(step), kernel.wants(result), "{name}, {step}: {main}");
             }
         }
-        let text = of_windows(attention::LANES_FORWARD);
+        let text = of_windows(attention::ALONE_FORWARD);
         assert!(!has_mark(&chosen(&text, "LSE", false)) && !chosen(&text, "LSE", false).contains("lse_put"));
     }
 }

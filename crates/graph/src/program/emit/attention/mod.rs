@@ -51,12 +51,10 @@ const TILES: Workgroup = Workgroup { invocations: 128, bytes: 16 * (256 + 128 + 
 
 /// Returns how a machine computes attention.
 fn family(target: &Target) -> Family {
-    match (target.machine, target.subgroup) {
-        (Machine::SoftwareDriver, lanes @ (4 | 8 | 16)) => Family::Lanes(lanes as usize),
-        // An invocation of its own has registers as a lane has, and no barriers.
-        (Machine::Cpu, _) => Family::Native,
-        _ if !target.has_room_for(TILES) => Family::Lanes(1),
-        _ => Family::Tiles,
+    match target.machine {
+        Machine::Cpu => Family::Native,
+        Machine::Gpu if target.has_room_for(TILES) => Family::Tiles,
+        Machine::Gpu => Family::Alone,
     }
 }
 

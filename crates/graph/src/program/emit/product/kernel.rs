@@ -14,47 +14,29 @@ use crate::values::tree::PRODUCT_CHUNK;
 /// The file of `shaders` that computes a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
-    /// The file is `matmul.wgsl`, with tiles of so many times four rows and columns.
-    Registers { rows: usize, columns: usize },
-    /// The file is `matmul_lanes.wgsl`, with subgroups of so many lanes.
-    Lanes(usize),
+    /// The file is `matmul.wgsl`, with tiles of four rows and four columns.
+    Registers,
     /// The file is `matmul_panels.wgsl`, with so many rows an invocation.
     Panels(usize),
+    /// The file is `matmul_few.wgsl`, with so many rows at most and columns an invocation.
+    Few { rows: usize, columns: usize },
     /// The file is `matmul_tiles.wgsl`, with tiles of so many rows and columns.
     Tiles(usize),
 }
 
 /// Returns the family for `batch` products of `[m, k] x [k, n]`. It depends on sizes and machine alone.
 ///
-/// Measured on lavapipe (Mesa 22.3.6, one core of a Xeon), `[128, 784] x [784, 512]` with the weight stored
-/// transposed:
-///
-/// | kernel | GFLOP/s | compile |
-/// |---|---|---|
-/// | registers, 4 x 4 | 4.8 | 0.09 s |
-/// | registers, 8 x 8 | 8.0 | 0.2 s |
-/// | registers, 16 x 16 | 13.4 | 0.6 s |
-/// | lanes, 32 x 32 for a subgroup of 8 | 20 | 0.3 s |
-/// | tiles in workgroup memory | 3.3 | 0.25 s |
-///
-/// Lanes beat 8 x 8 registers from 16 rows on. Small products take the small kernel, which compiles fastest
-/// and wastes least at the edges: below 2^20 steps a larger one would save less than 0.5 ms. A GPU hides the
-/// latency of memory behind many invocations. Where a side of the product is shorter than 32, tiles would
+/// Small products take the small kernel, which compiles fastest and wastes least at the edges. A GPU hides
+/// the latency of memory behind many invocations. Where a side of the product is shorter than 32, tiles would
 /// make too few invocations for that. Larger tiles read less memory for a multiply-add, and smaller ones are
 /// more workgroups: the largest tile is taken that still makes as many workgroups as keep the adapter busy.
 pub(super) fn family(target: &Target, [m, n, k]: [usize; 3], batch: usize) -> Family {
-    const FEW_STEPS: usize = 1 << 20;
-    let small = Family::Registers { rows: 1, columns: 1 };
+    const FEW_STEPS: usize = 1 << 16;
     match target.machine {
-        Machine::SoftwareDriver if m < 8 || n < 8 || m * n * k * batch < FEW_STEPS => small,
-        Machine::SoftwareDriver => match target.subgroup {
-            lanes @ (4 | 8 | 16) => Family::Lanes(lanes as usize),
-            _ => Family::Registers { rows: 2, columns: 2 },
-        },
-        Machine::Cpu if m < 8 || n < 8 || m * n * k * batch < FEW_STEPS / 16 => small,
+        Machine::Cpu if m < 8 || n < 8 || m * n * k * batch < FEW_STEPS => Family::Registers,
         Machine::Cpu => Family::Panels(rows(target.busy_workgroups, [m, n], batch)),
-        Machine::Gpu if m < 32 || n < 32 => small,
-        Machine::Gpu => tile(target, [m, n], batch, None).map_or(small, Family::Tiles),
+        Machine::Gpu if m < 32 || n < 32 => Family::Registers,
+        Machine::Gpu => tile(target, [m, n], batch, None).map_or(Family::Registers, Family::Tiles),
     }
 }
 
@@ -159,6 +141,15 @@ impl Side<'_> {
         }
     }
 
+    /// Returns element i of the operand as WGSL, if it is a matrix of f32 in memory of this name.
+    pub(super) fn element(&self, name: &str) -> Option<String> {
+        match self {
+            Self::Stored { half: false, quads: true } => Some(format!("{name}[i / 4u][i % 4u]")),
+            Self::Stored { half: false, quads: false } => Some(format!("{name}[i]")),
+            _ => None,
+        }
+    }
+
     /// Returns the operand's letter in a kernel's name: i if it is implicit, t if transposed, n otherwise.
     fn letter(&self, is_transposed: bool) -> &'static str {
         match (self, is_transposed) {
@@ -223,13 +214,7 @@ impl ProductKernel<'_> {
     /// Returns the family's own constants, and its file.
     fn file(&self) -> (String, &'static str) {
         match self.family {
-            Family::Registers { rows, columns } => (
-                format!("const ROWS: u32 = {rows}u;\nconst COLUMNS: u32 = {columns}u;\n"),
-                unisono_shaders::MATMUL,
-            ),
-            Family::Lanes(lanes) => {
-                (format!("const LANES: u32 = {lanes}u;\n"), unisono_shaders::MATMUL_LANES)
-            }
+            Family::Registers => (String::new(), unisono_shaders::MATMUL),
             Family::Panels(rows) => {
                 let shards = if self.join { 3 } else { 1 };
                 let is_copied = self.stored_element(0).is_none();
@@ -241,6 +226,16 @@ impl ProductKernel<'_> {
                     self.right()
                 );
                 (sizes, unisono_shaders::MATMUL_PANELS)
+            }
+            Family::Few { rows, columns } => {
+                let element = |side: usize| self.stored_element(side).unwrap_or_default();
+                let sizes = format!(
+                    "const ROWS: u32 = {rows}u;\nconst WIDTH: u32 = {columns}u;\n\
+                     fn left(i: u32) -> f32 {{ return {}; }}\nfn right(i: u32) -> f32 {{ return {}; }}\n",
+                    element(0),
+                    element(1)
+                );
+                (sizes, unisono_shaders::MATMUL_FEW)
             }
             Family::Tiles(tile) => {
                 let side = side(tile);
@@ -256,12 +251,7 @@ impl ProductKernel<'_> {
 
     /// Returns element i of an operand (0 or 1) as WGSL, if the operand is a matrix of f32 in memory.
     fn stored_element(&self, operand: usize) -> Option<String> {
-        let name = ["a", "b"][operand];
-        match self.sides[operand] {
-            Side::Stored { half: false, quads: true } => Some(format!("{name}[i / 4u][i % 4u]")),
-            Side::Stored { half: false, quads: false } => Some(format!("{name}[i]")),
-            _ => None,
-        }
+        self.sides[operand].element(["a", "b"][operand])
     }
 
     /// Returns the functions by which `matmul_panels.wgsl` reads the left operand.
@@ -303,7 +293,7 @@ impl ProductKernel<'_> {
         if self.result.rounds && !self.epilogue.is_some_and(|epilogue| epilogue.rounds) {
             shared.push(ROUND_HALF);
         }
-        if !matches!(self.family, Family::Panels(_)) {
+        if !matches!(self.family, Family::Panels(_) | Family::Few { .. }) {
             shared.push(LAYER_TILE);
         }
         if matches!(self.family, Family::Tiles(_)) {
@@ -418,21 +408,15 @@ mod tests {
 
     #[test]
     fn the_family_follows_machine_and_sizes_alone() {
-        let target = |machine, subgroup| Target { machine, subgroup, ..Target::default() };
-        let small = Family::Registers { rows: 1, columns: 1 };
-        let lavapipe = target(Machine::SoftwareDriver, 8);
-        assert_eq!(family(&lavapipe, [128, 512, 784], 1), Family::Lanes(8));
-        assert_eq!(family(&lavapipe, [512, 784, 16], 8), Family::Lanes(8));
-        assert_eq!(family(&lavapipe, [128, 10, 512], 1), small);
-        assert_eq!(family(&lavapipe, [1, 4096, 4096], 1), small);
-        let llvmpipe_gl = target(Machine::SoftwareDriver, 0);
-        assert_eq!(family(&llvmpipe_gl, [128, 512, 784], 1), Family::Registers { rows: 2, columns: 2 });
-        let gpu = Target { busy_workgroups: 256, ..target(Machine::Gpu, 32) };
+        let cpu = Target { machine: Machine::Cpu, busy_workgroups: 4, ..Target::default() };
+        assert_eq!(family(&cpu, [128, 512, 784], 1), Family::Panels(128));
+        assert_eq!(family(&cpu, [1, 4096, 4096], 1), Family::Registers);
+        let gpu = Target { machine: Machine::Gpu, busy_workgroups: 256, ..Target::default() };
         assert_eq!(family(&gpu, [8192, 768, 768], 1), Family::Tiles(128));
         assert_eq!(family(&gpu, [64, 1024, 1024], 96), Family::Tiles(128));
         assert_eq!(family(&gpu, [63, 1024, 1024], 96), Family::Tiles(64));
         assert_eq!(family(&gpu, [1024, 1024, 1024], 1), Family::Tiles(64));
         assert_eq!(family(&gpu, [128, 512, 784], 1), Family::Tiles(32));
-        assert_eq!(family(&gpu, [128, 10, 512], 1), small);
+        assert_eq!(family(&gpu, [128, 10, 512], 1), Family::Registers);
     }
 }

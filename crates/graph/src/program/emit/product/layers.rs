@@ -3,6 +3,7 @@
 
 use unisono_shaders::{Params, ProductParams, STARTS};
 
+use super::few::few;
 use super::kernel::{Family, Outcome, ProductKernel, Side, are_fours, family};
 use super::shape::All;
 use super::tile::tile;
@@ -105,7 +106,8 @@ impl Emitter<'_> {
         if shape.contract {
             bindings.push(self.all(Store::ShardStarts));
         }
-        let family = self.family(shape, c);
+        let sides = self.sides(operands, c);
+        let family = self.few(shape, c, &sides).unwrap_or_else(|| self.family(shape, c));
         if c.levels() > 2 {
             let bytes = 4 * (c.levels() * c.chunk) as u64;
             self.grow(Store::Temp(*root), bytes);
@@ -114,7 +116,7 @@ impl Emitter<'_> {
         let kernel = ProductKernel {
             family,
             shape,
-            sides: self.sides(operands, c),
+            sides,
             result: self.outcome(operands, c),
             join: c.shards.is_some() && c.turns == 0,
             levels: c.levels(),
@@ -130,15 +132,19 @@ impl Emitter<'_> {
         let most = self.target.max_workgroups as usize;
         for first in (0..c.layers).step_by(most) {
             let params = params(operands, c, &face, first);
-            let grid = [x, y, most.min(c.layers - first) as u32];
+            let layers = most.min(c.layers - first);
+            let grid = match family {
+                Family::Few { .. } => [layers as u32, x, y],
+                _ => [x, y, layers as u32],
+            };
             self.launch(kernel, bindings.clone(), params.words(&starts), grid, *root)?;
-            self.multiplied(&self.span(shape, c), &bindings, (grid[2] as usize, c.layers));
+            self.multiplied(&self.span(shape, c), &bindings, (layers, c.layers));
         }
         Ok(())
     }
 
     /// Returns the family of the kernel that computes these layers. A GPU is filled by layers, of which there
-    /// may be several for a product; the size of a product on a software adapter is that of all of them.
+    /// may be several for a product; the size of a product on a CPU is that of all of them.
     pub(super) fn family(&self, shape: &Shape, c: &Layers) -> Family {
         let (chunks, products) = c.chunks_and_products(shape);
         let batch = if self.target.machine == Machine::Gpu { products * chunks } else { products };
@@ -152,9 +158,7 @@ impl Emitter<'_> {
             // The sums of several shards fit into registers with those of the smallest tile alone.
             Family::Tiles(_) if c.shards.is_some() && c.turns == 0 => Family::Tiles(32),
             // The last rows of a product are few where its rows are divided. No other kernel knows turns.
-            Family::Registers { .. } | Family::Lanes(_) | Family::Panels(_) if c.turns > 0 => {
-                Family::Tiles(32)
-            }
+            Family::Registers | Family::Panels(_) | Family::Few { .. } if c.turns > 0 => Family::Tiles(32),
             family => family,
         }
     }
@@ -163,6 +167,16 @@ impl Emitter<'_> {
     /// bits depend on it.
     pub(super) fn unit(&self, shape: &Shape) -> Option<MatrixUnit> {
         self.target.unit.filter(|_| shape.halves)
+    }
+
+    /// Returns the kernel for few rows, where it can compute these layers and is the fastest.
+    fn few(&self, shape: &Shape, c: &Layers, sides: &[Side<'_>; 2]) -> Option<Family> {
+        let is_plain = c.turns == 0 && c.shards.is_none() && !shape.contract;
+        if !is_plain || self.unit(shape).is_some() || sides.iter().any(|side| side.element("").is_none()) {
+            return None;
+        }
+        let (_, products) = c.chunks_and_products(shape);
+        few(self.target, [c.m, c.n, shape.longest], products, c.layers)
     }
 
     /// Returns how many entries a launch of a product may have, for the grid to have room for their tiles
@@ -175,12 +189,11 @@ impl Emitter<'_> {
             All::Apart => return u64::MAX,
         };
         // The smallest tiles of the machine.
-        let side = match (self.target.machine, self.target.subgroup) {
-            (Machine::SoftwareDriver, lanes @ 4..8) => 4 * lanes,
-            (Machine::Cpu, _) => 8,
-            _ => 32,
+        let side: u64 = match self.target.machine {
+            Machine::Cpu => 8,
+            Machine::Gpu => 32,
         };
-        u64::from(self.target.max_workgroups) * u64::from(side) / across.max(1) as u64
+        u64::from(self.target.max_workgroups) * side / across.max(1) as u64
     }
 
     /// Returns what all layers multiply.
@@ -232,14 +245,16 @@ impl Emitter<'_> {
             width: 0,
         };
         match family {
-            Family::Registers { rows, columns } => {
-                let columns = c.n.div_ceil(4 * columns);
-                let ([x, y, _], width) = self.grid(c.m.div_ceil(4 * rows) * columns, root)?;
+            Family::Registers => {
+                let columns = c.n.div_ceil(4);
+                let ([x, y, _], width) = self.grid(c.m.div_ceil(4) * columns, root)?;
                 Ok(Face { groups: [x, y], columns, width })
             }
-            Family::Lanes(lanes) => Ok(square(4 * lanes)),
             Family::Panels(rows) => {
                 Ok(Face { groups: [c.n.div_ceil(32) as u32, c.m.div_ceil(rows) as u32], ..square(32) })
+            }
+            Family::Few { columns, .. } => {
+                Ok(Face { groups: [c.n.div_ceil(columns) as u32, 1], ..square(columns) })
             }
             Family::Tiles(tile) => Ok(square(tile)),
         }

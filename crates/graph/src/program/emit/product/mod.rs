@@ -1,5 +1,6 @@
 //! Matrix products: which kernel, over which sizes. No choice made here shows in a result's bits.
 
+mod few;
 mod kernel;
 mod layers;
 mod shape;

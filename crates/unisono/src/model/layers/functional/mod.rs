@@ -20,7 +20,7 @@ pub use norm::{group_norm, layer_norm, rms_norm};
 pub use recurrent::{GruWeights, LstmWeights, RnnWeights, gru, lstm, rnn};
 pub use relative::{RelativeBuckets, relative_position_bias};
 pub use resample::{adaptive_avg_pool2d, adaptive_max_pool2d, upsample_bilinear, upsample_nearest};
-pub use rotary::{repeat_heads, rotary, rotary_at};
+pub use rotary::{repeat_heads, rotary, rotary_at, rotary_by, rotary_rates};
 pub use sequence::{stack, unstack};
 
 pub(super) use recurrent::{Steps, gru_steps, lstm_steps, rnn_steps};

@@ -1,7 +1,7 @@
 //! What attention needs beside its scores: positions as rotations, and heads that share keys and values.
 
-use unisono_graph::Var;
 use unisono_graph::ops::Iota;
+use unisono_graph::{Tape, Var};
 
 use super::sequence::join;
 
@@ -17,9 +17,7 @@ use super::sequence::join;
 ///
 /// Errors: x has fewer than two axes, or d is odd.
 pub fn rotary(x: &Var, base: f32) -> Var {
-    let steps = x.dims().iter().rev().nth(1).copied().unwrap_or(1);
-    let places = x.tape().apply(Iota { dims: vec![steps, 1], axis: 0 }, &[]).to_f32();
-    rotary_at(x, &places, base)
+    rotary_at(x, &places(x), base)
 }
 
 /// Rotates queries or keys as [`rotary`] does, by positions that are given: a decoder that reads one token
@@ -29,19 +27,41 @@ pub fn rotary(x: &Var, base: f32) -> Var {
 ///
 /// Errors: x has fewer than two axes, or d is odd.
 pub fn rotary_at(x: &Var, positions: &Var, base: f32) -> Var {
-    let tape = x.tape();
+    let width = x.dims().last().copied().unwrap_or(1);
+    rotary_by(x, positions, &rotary_rates(x.tape(), width, base))
+}
+
+/// Returns the angles by which [`rotary`] turns the pairs of features from one position to the next:
+/// `base^(-2 i / width)` for pair i, as `[1, width / 2]`.
+pub fn rotary_rates(tape: &Tape, width: usize, base: f32) -> Var {
+    let place = tape.apply(Iota { dims: vec![1, width / 2], axis: 1 }, &[]).to_f32();
+    (place * (-2.0 * base.ln() / width as f32)).exp()
+}
+
+/// Rotates queries or keys as [`rotary_at`] does, by angles of your own: pair i turns by `rates[i]` from one
+/// position to the next. Models for long texts scale the angles of [`rotary_rates`].
+///
+/// Shapes: x `[B, ..., T, d]`, positions in f32 that broadcast to `[B, ..., T, 1]`, and rates `[1, d / 2]`,
+/// to the shape of x.
+///
+/// Errors: x has fewer than two axes, or d is odd.
+pub fn rotary_by(x: &Var, positions: &Var, rates: &Var) -> Var {
     let Some(&[_, width]) = x.dims().last_chunk::<2>().filter(|[_, width]| width % 2 == 0) else {
-        tape.fail_here("rotary", format!("{} has no positions with pairs of features", x.ty()));
+        x.tape().fail_here("rotary", format!("{} has no positions with pairs of features", x.ty()));
         return x.clone();
     };
     let half = width / 2;
-    let place = tape.apply(Iota { dims: vec![1, half], axis: 1 }, &[]).to_f32();
-    let rate = (place * (-2.0 * base.ln() / width as f32)).exp();
-    let angle = positions * rate;
+    let angle = positions * rates;
     let (cos, sin) = (angle.cos(), angle.sin());
     let (a, b) = (x.slice(-1, 0..half), x.slice(-1, half..width));
     let turned = [&a * &cos - &b * &sin, &b * &cos + &a * &sin];
     join(&turned, -1).unwrap_or_else(|| x.clone())
+}
+
+/// Returns the positions 0, 1, ... of `[B, ..., T, d]`, as `[T, 1]`.
+fn places(x: &Var) -> Var {
+    let steps = x.dims().iter().rev().nth(1).copied().unwrap_or(1);
+    x.tape().apply(Iota { dims: vec![steps, 1], axis: 0 }, &[]).to_f32()
 }
 
 /// Repeats each head: `[B, heads, T, d]` to `[B, heads times, T, d]`, each head `times` times one after

@@ -1,15 +1,14 @@
-// Grid: x: 4 * LANES queries each; z: the pairs of sample and head.
+// Grid: x: four queries each; z: the pairs of sample and head.
 
 fn one_over(x: vec4<f32>) -> vec4<f32> {
     return vec4<f32>(quotient(1.0, x.x), quotient(1.0, x.y), quotient(1.0, x.z), quotient(1.0, x.w));
 }
 
-@compute @workgroup_size(LANES)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id) index: u32) {
-    lane = index;
+@compute @workgroup_size(1)
+fn main(@builtin(workgroup_id) group: vec3<u32>) {
     enter(params.first_z + group.z);
-    let own = (group.x * LANES + lane) * 4u;
-    let end = select(S, min(S, (group.x + 1u) * 4u * LANES), CAUSAL);
+    let own = group.x * 4u;
+    let end = select(S, min(S, own + 4u), CAUSAL);
     var top = vec4<f32>(LOWEST);
     var total = vec4<f32>();
     for (var first = 0u; first < end; first += BLOCK) {

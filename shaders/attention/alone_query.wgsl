@@ -1,11 +1,10 @@
-// Grid: x: 4 * LANES queries each; z: the pairs of sample and head.
+// Grid: x: four queries each; z: the pairs of sample and head.
 
-@compute @workgroup_size(LANES)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id) index: u32) {
-    lane = index;
+@compute @workgroup_size(1)
+fn main(@builtin(workgroup_id) group: vec3<u32>) {
     enter(params.first_z + group.z);
-    let own = (group.x * LANES + lane) * 4u;
-    let end = select(S, min(S, (group.x + 1u) * 4u * LANES), CAUSAL);
+    let own = group.x * 4u;
+    let end = select(S, min(S, own + 4u), CAUSAL);
     let lse = vec4<f32>(lse_at(own), lse_at(own + 1u), lse_at(own + 2u), lse_at(own + 3u));
     let delta = vec4<f32>(delta_at(own), delta_at(own + 1u), delta_at(own + 2u), delta_at(own + 3u));
     for (var first = 0u; first < end; first += BLOCK) {

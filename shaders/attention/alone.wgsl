@@ -1,21 +1,15 @@
-// attention, lanes: what the kernels of attention share on software adapters, where a subgroup is a vector.
-// A workgroup is one subgroup. Each lane has four own places (queries, or keys where their gradients are
-// computed), and goes over the places of the other side, the rows, in blocks of 32. A lane reads four rows of
-// a block, and gets those of the other lanes by shuffles, which cost nothing. What belongs to own places and
-// does not fit into registers, the result so far, is kept where it is stored in the end.
+// attention, alone: what the kernels of attention share where an invocation has no others beside it: on the
+// CPU, and on GPUs whose workgroups have no room for tiles.
+// An invocation has four own places (queries, or keys where their gradients are computed), and goes over the
+// places of the other side, the rows, in blocks of 32. What belongs to own places and does not fit into
+// registers, the result so far, is kept where it is stored in the end.
 // Loops over a tile have constant bounds, so that they unroll and the tile stays in registers.
-// Constants: LANES: 4, 8 or 16, or 1 where an invocation is alone and `subgroupShuffle` another function.
 
 const BLOCK: u32 = 32u;
-// The fours of rows that a lane reads, and the lanes that read different ones.
-const HELD: u32 = 8u / min(LANES, 8u);
-const READERS: u32 = 8u / HELD;
 
-// tile[g][r]: row 4 g + r of a block, in the own places of this lane.
+// tile[g][r]: row 4 g + r of a block, in the own places.
 alias Four = array<vec4<f32>, 4>;
 alias Tile = array<Four, 8>;
-
-var<private> lane: u32;
 
 // The number of columns, which a compiler does not know: it would write what a tile does with four columns
 // several times where heads are narrow, which takes long to compile and is no faster.

@@ -1,13 +1,12 @@
-// Grid: x: 4 * LANES keys each; z: the pairs of sample and head.
+// Grid: x: four keys each; z: the pairs of sample and head.
 // What is between the marks of a gradient, K or V, is there if the kernel computes it.
 
-@compute @workgroup_size(LANES)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id) index: u32) {
-    lane = index;
+@compute @workgroup_size(1)
+fn main(@builtin(workgroup_id) group: vec3<u32>) {
     enter(params.first_z + group.z);
-    let own = (group.x * LANES + lane) * 4u;
+    let own = group.x * 4u;
     // Of keys that no query sees one block is computed, so that zeros are stored.
-    let start = select(0u, min(group.x * 4u * LANES, T - 1u) / BLOCK * BLOCK, CAUSAL);
+    let start = select(0u, min(own, T - 1u) / BLOCK * BLOCK, CAUSAL);
     for (var first = start; first < T; first += BLOCK) {
         let is_last = first + BLOCK >= T;
         var tile: Tile;

@@ -1,0 +1,89 @@
+//! Measures what a model of `unisono-models` takes: the memory that is promised and the memory that is taken,
+//! and the time of a step.
+
+use std::fs;
+use std::io::{Write, stdout};
+use std::path::Path;
+
+use unisono::data::{Loader, Memory, Values};
+use unisono::graph::DType;
+use unisono::{AdamW, Trainer};
+use unisono_examples::{Error, bytes, table};
+use unisono_models::{Architecture, Bert, Gpt2, Pretrained, ResNet, Vit, model_type};
+
+use super::{Flags, median, steps};
+
+/// The fits of one epoch after which the memory is measured: the first audit and one that has a trusted state
+/// behind it.
+const FITS: u32 = 2;
+
+/// Prints, for the model of a directory, the memory and the time of a step with AdamW on random data.
+pub fn measure(flags: &Flags) -> Result<(), Error> {
+    let dir =
+        flags.known.as_deref().ok_or("`known` needs --known DIR, a directory as transformers writes it")?;
+    match &*model_type(dir)? {
+        "gpt2" => of::<Gpt2>(flags, dir, true),
+        "bert" => of::<Bert>(flags, dir, false),
+        "vit" => of::<Vit>(flags, dir, false),
+        "resnet" => of::<ResNet>(flags, dir, false),
+        other => Err(format!("{other:?} is not measured: gpt2, bert, vit, resnet").into()),
+    }
+}
+
+fn of<M: Architecture>(flags: &Flags, dir: &Path, each_token: bool) -> Result<(), Error> {
+    let base = Pretrained::<M>::open(dir)?;
+    let batch = flags.batch.map_or(8, usize::from);
+    let data = noise(&base, batch, flags.length as usize, each_token)?;
+    // From here on the process takes what training takes.
+    let before = status("VmRSS:")?;
+    fs::write("/proc/self/clear_refs", "5").unwrap_or_default();
+    let builder = Trainer::builder(base.model()).optimizer(AdamW::new(1e-4)).global_batch(batch);
+    let builder = builder.shards(flags.shards as usize).replicas(1);
+    let builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
+    let mut trainer = builder.build(&data.fields()?)?;
+    base.load(&mut trainer)?;
+    let promised = trainer.summary().memory.unwrap_or_default();
+    for epochs in 1..=FITS {
+        trainer.fit(&data, None, epochs)?;
+    }
+    let taken = status("VmHWM:")?.saturating_sub(before);
+    let step = median(steps(&mut trainer, flags, &data)?);
+    let rows = [
+        ("state promised", bytes(promised.state)),
+        ("scratch promised", bytes(promised.scratch)),
+        ("audits promised", bytes(promised.audits)),
+        ("memory taken beyond the model and the data, at most", bytes(taken)),
+        ("step (median, input ready)", format!("{:.1} ms", 1e3 * step.as_secs_f64())),
+    ];
+    let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    Ok(writeln!(stdout(), "{}, batch {batch}\n\n{}", M::MODEL_TYPE, table(&rows))?)
+}
+
+/// Makes two batches of random samples. Labels are 0 or 1, for each token or for each sample.
+fn noise<M: Architecture>(
+    base: &Pretrained<M>,
+    batch: usize,
+    length: usize,
+    each_token: bool,
+) -> Result<Loader, Error> {
+    let (samples, input) = (2 * batch, base.architecture().input());
+    let number = |at: usize| at.wrapping_mul(2_654_435_761) >> 7;
+    let is_ids = input.dtype == DType::I32;
+    let shape = if is_ids { vec![length] } else { input.dims };
+    let count = samples * shape.iter().product::<usize>();
+    let x = match is_ids {
+        true => Values::I32((0..count).map(|at| (number(at) % 1000) as i32).collect()),
+        false => Values::F32((0..count).map(|at| (number(at) % 2001) as f32 / 1000.0 - 1.0).collect()),
+    };
+    let labels = if each_token { vec![length] } else { vec![] };
+    let y = (0..samples * labels.iter().product::<usize>()).map(|at| (number(at) % 2) as i32).collect();
+    Ok(Loader::new(Memory::new("x", &shape[..], x)?.with("y", &labels[..], Values::I32(y))?).batch(batch))
+}
+
+/// Returns a number of bytes of this process that Linux tells, or 0 on other systems.
+fn status(name: &str) -> Result<u64, Error> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|line| line.split_whitespace().next()).map_or(Ok(0), str::parse::<u64>);
+    Ok(1024 * number?)
+}
