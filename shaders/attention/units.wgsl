@@ -2,9 +2,9 @@
 // Operands are numbers that f16 holds. The weights of a block, and what gradients have in their place, are
 // rounded to f16. A product of a block begins with 0 and is serial over blocks of the unit's size.
 
-// The fours of halves from one place to the next where 16 steps of places lie side by side, and from one row to
-// the next where 64 places or columns do. Two more than there are, so that what is read side by side is in
-// other banks.
+// The fours of halves from one place to the next where 16 steps of places lie side by side, and from one
+// row to the next where 64 places or columns do. Two more than there are, so that what is read side by side
+// is in other banks.
 const STRIDE: u32 = 6u;
 const WIDE: u32 = 18u;
 

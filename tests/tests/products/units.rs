@@ -74,8 +74,8 @@ fn program(case: &Case, f16: bool) -> Program {
     Program::compile_with(&tape.finish().unwrap(), Layout { f16, ..Layout::default() }).unwrap()
 }
 
-/// Adds a chunk's products as lavapipe's unit does (Mesa 26.1): those of eight steps one by one, and the sum so
-/// far to that.
+/// Adds a chunk's products as lavapipe's unit does (Mesa 26.1): those of eight steps one by one, and the
+/// sum so far to that.
 fn chunk(pairs: &[(f32, f32)]) -> f32 {
     pairs.chunks(8).fold(0.0, |sum, block| sum + block.iter().fold(0.0, |sum, (a, b)| sum + a * b))
 }

@@ -192,9 +192,8 @@ impl Builder {
     /// accumulates in f32, and scales the loss ([`Builder::loss_scale`]). Parameters, norms, softmax, losses,
     /// metrics, statistics and optimizers stay f32.
     ///
-    /// `Precision::mixed().matrix_units()` multiplies by the adapter's matrix unit (tensor cores). The result
-    /// then depends on the kind of unit. An adapter without one is refused by name, and so is a unit whose
-    /// results a probe finds wrong.
+    /// `Precision::mixed().matrix_units()` multiplies by the adapter's matrix unit (tensor cores), and the
+    /// result depends on its kind. An adapter without one, or with a wrong one, is refused by name.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

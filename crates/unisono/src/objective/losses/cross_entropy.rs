@@ -10,7 +10,8 @@ use super::{Loss, mean_of_sample, other_target};
 /// Shapes: logits `[B, ..., classes]` and labels `[B, ...]` of i32 in 0..classes to `[B]`; with
 /// [`probabilities`](Self::probabilities), targets `[B, ..., classes]` of f32.
 ///
-/// Errors: logits without an axis of classes, or of a single class, a smoothing outside of [0, 1), a label that is no class.
+/// Errors: logits without an axis of classes, or of a single class, a smoothing outside of [0, 1), a label
+/// that is no class.
 ///
 /// ```
 /// use unisono::CrossEntropy;
