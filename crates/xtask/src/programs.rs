@@ -46,8 +46,9 @@ struct Ended {
 pub fn run_all(args: &[&str], all: bool, environment: &[(&str, OsString)], dir: &Path) -> Result<(), String> {
     let mut command = cargo();
     command.args(args).args(["--no-run", "--message-format=json-render-diagnostics"]);
-    let built = command.stdout(Stdio::piped()).output().map_err(|error| format!("{command:?}: {error}"))?;
-    // Cargo has written what went wrong to this process's stderr.
+    // What cargo has to say goes to this process's stderr.
+    command.stderr(Stdio::inherit());
+    let built = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     if !built.status.success() {
         return Err(format!("{command:?}: {}", built.status).replace('"', ""));
     }
