@@ -1,5 +1,8 @@
 //! Runs every reference case on every adapter, as the program `conformance` does for any directory.
 
+#[path = "conformance/spread.rs"]
+mod spread;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from . import more_layers
 from .case import Case, computes, normal, positive
 
 
@@ -578,4 +579,5 @@ CASES = [
         {"heads": 2},
         tolerance=2e-5,
     ),
+    *more_layers.CASES,
 ]

@@ -80,6 +80,32 @@ def clamp(x, *, low, high):
     return x.clamp(low, high)
 
 
+def parts(y):
+    return {"re": y.real, "im": y.imag}
+
+
+@computes("rfft")
+def rfft(x):
+    return parts(torch.fft.rfft(x))
+
+
+@computes("fft", "ifft")
+def fft(a, b, *, inverse):
+    return parts((torch.fft.ifft if inverse else torch.fft.fft)(torch.complex(a, b)))
+
+
+@computes("irfft")
+def irfft(a, b, *, n):
+    return torch.fft.irfft(torch.complex(a, b), n)
+
+
+@computes("stft")
+def stft(x, window, *, hop):
+    length = window.shape[-1]
+    y = torch.stft(x, length, hop, window=window, center=False, onesided=True, return_complex=True)
+    return parts(y.mT)
+
+
 @computes("cumulative_sum")
 def cumulative_sum(x, *, axis):
     return x.cumsum(axis)
@@ -262,4 +288,15 @@ CASES = [
         )
         for i, (equation, shapes, batched) in enumerate(EINSUM)
     ],
+    *[Case(f"rfft/{n}", "rfft", {"x": normal(3, 2, n)}) for n in (1, 8, 15, 60)],
+    *[
+        Case(f"{op}/{n}", op, {"a": normal(3, n), "b": normal(3, n)}, {"inverse": op == "ifft"})
+        for op in ("fft", "ifft")
+        for n in (7, 12)
+    ],
+    *[
+        Case(f"irfft/{n}", "irfft", {"a": normal(3, n // 2 + 1), "b": normal(3, n // 2 + 1)}, {"n": n})
+        for n in (9, 16)
+    ],
+    Case("stft", "stft", {"x": normal(3, 40), "window": normal(16)}, {"hop": 5}),
 ]

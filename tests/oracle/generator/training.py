@@ -102,6 +102,20 @@ def settings(text):
     return name, {key: v if len(v) > 1 else v[0] if v else True for key, v in attrs.items()}
 
 
+def uphill(model, rho, loss):
+    """Replaces the gradients by those at the distance `rho` along them (Foret et al. 2021)."""
+    parameters = list(model.parameters())
+    length = torch.linalg.vector_norm(torch.cat([p.grad.flatten() for p in parameters]))
+    moves = [rho * p.grad / length for p in parameters]
+    for sign in (1, -1):
+        with torch.no_grad():
+            for p, move in zip(parameters, moves):
+                p += sign * move
+        if sign == 1:
+            model.zero_grad()
+            loss().backward()
+
+
 @computes("train", takes_all=True)
 def train(tensors, attrs):
     if isinstance(attrs["model"], dict):
@@ -115,6 +129,7 @@ def train(tensors, attrs):
     model.load_state_dict(dict(zip(own, (t.detach() for t in init.values()))), strict=False)
     loss, loss_attrs = settings(attrs["loss"])
     optimizer, optimizer_attrs = settings(attrs["optimizer"])
+    rho = optimizer_attrs.pop("sharpness", None)
     step = stepper(optimizer, list(model.parameters()), optimizer_attrs)
     model.train()
     losses = []
@@ -123,6 +138,8 @@ def train(tensors, attrs):
         model.zero_grad()
         value = RULES[loss].function(model(x), y, **loss_attrs)
         value.backward()
+        if rho:
+            uphill(model, rho, lambda: RULES[loss].function(model(x), y, **loss_attrs))
         step()
         losses.append(value.detach())
     final = {role.replace("init.", "final.", 1): t for role, t in zip(init, state(model).values())}
@@ -164,6 +181,14 @@ CASES = [
         x=lambda n: normal(n, 2, 8, 8),
         y=lambda n: below(4, n),
         notes={"batch_norm": "statistics of the whole batch; running_var unbiased; momentum 0.1; eps 1e-5"},
+    ),
+    run(
+        "mlp_sam",
+        "linear(12,24) tanh linear(24,5)",
+        "cross_entropy mean",
+        "sgd lr 0.05 momentum 0.9 sharpness 0.5",
+        x=lambda n: normal(n, 12),
+        y=lambda n: below(5, n),
     ),
     run(
         "lstm_adam",

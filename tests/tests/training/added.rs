@@ -1,12 +1,13 @@
 //! Losses and metrics that a model adds by itself, without targets.
 
+use unisono::cluster::{Fault, Script};
 use unisono::data::{Field, Loader};
 use unisono::{
-    BarlowTwins, Builder, Context, ConvTranspose1d, CrossEntropy, Dense, DropPath, Dropout, Error, FromFn,
-    InBatchSoftmax, LayerScale, Lstm, MeanSquaredError, Model, NtXent, Outputs, Phase, Relu, Resize2d,
-    Sequential, Sgd, SqueezeExcite, TimeDistributed, Trainer, TripletHard, Var,
+    BarlowTwins, Builder, Cluster, Context, ConvTranspose1d, CrossEntropy, Dense, DropPath, Dropout, Error,
+    FromFn, InBatchSoftmax, LayerScale, Lstm, MeanSquaredError, Model, NtXent, Outputs, Phase, Relu,
+    Resize2d, Sequential, Sgd, SqueezeExcite, TimeDistributed, Trainer, TripletHard, Var,
 };
-use unisono_tests::{FEATURES, loader};
+use unisono_tests::{FEATURES, loader, on_ranks};
 
 use crate::sha256;
 
@@ -189,26 +190,27 @@ fn what_cannot_be_added_says_why() {
 }
 
 /// Losses over the whole batch, whose last one is ragged and has 2 samples.
+fn contrastive(rows: usize) -> Builder {
+    let encoder = Sequential::new().add(Dense::new(8)).add(Relu).add(Dense::new(4));
+    let model = Model::new(move |cx, x| {
+        let views = ["a", "b"].map(|view| {
+            cx.within(view, "view", |cx| {
+                let noise = x["x"].normal_noise(&cx.stream());
+                &x["x"] + noise * 0.1
+            })
+        });
+        let codes = views.map(|view| cx.apply("encoder", &encoder, &view).reshape(&[1, 4]));
+        Outputs::new().with("codes", &codes[0].concat(&[&codes[1]], 1)).with("code", &codes[0].flatten())
+    });
+    Trainer::builder(model)
+        .loss_between("codes", "y", NtXent::new(0.5, rows), 1.0)
+        .loss_between("codes", "x", InBatchSoftmax::new(0.25, rows), 0.5)
+        .loss_between("codes", "weight", BarlowTwins::new(0.01), 0.1)
+        .loss_between("code", "y", TripletHard::new(0.5, rows), 1.0)
+}
+
 #[test]
 fn losses_over_the_batch_are_the_same_on_any_replicas() {
-    fn contrastive(rows: usize) -> Builder {
-        let encoder = Sequential::new().add(Dense::new(8)).add(Relu).add(Dense::new(4));
-        let model = Model::new(move |cx, x| {
-            let views = ["a", "b"].map(|view| {
-                cx.within(view, "view", |cx| {
-                    let noise = x["x"].normal_noise(&cx.stream());
-                    &x["x"] + noise * 0.1
-                })
-            });
-            let codes = views.map(|view| cx.apply("encoder", &encoder, &view).reshape(&[1, 4]));
-            Outputs::new().with("codes", &codes[0].concat(&[&codes[1]], 1)).with("code", &codes[0].flatten())
-        });
-        Trainer::builder(model)
-            .loss_between("codes", "y", NtXent::new(0.5, rows), 1.0)
-            .loss_between("codes", "x", InBatchSoftmax::new(0.25, rows), 0.5)
-            .loss_between("codes", "weight", BarlowTwins::new(0.01), 0.1)
-            .loss_between("code", "y", TripletHard::new(0.5, rows), 1.0)
-    }
     let mut one = trained(contrastive(16), 1);
     assert!(one.history()[1].train.loss < one.history()[0].train.loss, "{:?}", one.history());
     for replicas in [2, 3, 7] {
@@ -221,6 +223,36 @@ fn losses_over_the_batch_are_the_same_on_any_replicas() {
     for rows in [0, 65_537] {
         let problem = built(contrastive(rows), 1).map_or_else(|error| error.to_string(), |_| String::new());
         assert!(problem.contains(&format!("{rows} rows are not in 1..=65536")), "{problem}");
+    }
+}
+
+/// A replica is lost in the middle of a step, or a machine, and those that are left make the same bytes.
+#[test]
+fn losses_over_the_batch_survive_a_lost_replica_and_a_lost_machine() {
+    let mut one = trained(contrastive(16), 1);
+    let (expected, history) = (sha256(&mut one), one.history().clone());
+    for (step, segment) in [(0, 0), (1, 1), (2, 2), (8, 1)] {
+        let scope = format!("contrastive-{step}:");
+        fail::cfg(format!("{scope}replica-1:step-{step}:segment-{segment}"), "return(lose)").unwrap();
+        let mut other = trained(contrastive(16).fault_scope(&scope), 3);
+        assert_eq!((sha256(&mut other), other.history()), (expected.clone(), &history), "step {step}");
+        assert!(other.reports()[1].left.is_some(), "replica 1 is not lost in step {step}");
+    }
+    let run = |cluster: Cluster| -> Result<_, Error> {
+        let mut trainer = built(contrastive(16).cluster(cluster), 1)?;
+        trainer.fit(&data(), Some(&data()), 2)?;
+        Ok((trainer.state_sha256()?, trainer.history().clone()))
+    };
+    for ended in on_ranks(2, Script::default(), run) {
+        assert_eq!(ended.unwrap(), (expected.clone(), history.clone()));
+    }
+    for after in [15, 30, 55] {
+        let script = Script { seed: after as u64, faults: vec![Fault::Lost { rank: 0, after }] };
+        let ended = on_ranks(3, script, run);
+        assert!(ended[0].is_err(), "rank 0 is lost after {after} messages");
+        for ended in ended.into_iter().skip(1) {
+            assert_eq!(ended.unwrap(), (expected.clone(), history.clone()), "after {after} messages");
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod added;
 mod average;
+mod given;
 mod values;
 
 use std::collections::BTreeMap;
@@ -274,11 +275,6 @@ impl Context {
         Parameter { var: given.unwrap_or_else(|| self.tape.state(&name, dims, kind)), name, initializer }
     }
 
-    /// Gives the model values for tensors by name, in place of states that would be declared.
-    pub(crate) fn give(&mut self, given: BTreeMap<String, Var>) {
-        self.given = given;
-    }
-
     /// Returns whether a statistic of this layer stays unchanged in training, because
     /// [`Builder::freeze_statistics`](crate::Builder::freeze_statistics) selects it. The layer then uses it
     /// as in evaluation.
@@ -297,7 +293,7 @@ impl Context {
 
     /// Sets the value of a statistic after the training step. It has no effect outside of training.
     pub fn replace(&mut self, statistic: &Var, value: &Var) {
-        if !self.is_training() || self.frozen > 0 {
+        if !self.is_training() || self.frozen > 0 || self.is_given(statistic) {
             return;
         }
         let state = self.states.get(&statistic.id()).unwrap_or(statistic).clone();

@@ -33,6 +33,9 @@ fn input(layer: &str) -> Type {
         | "global_max_pool1d"
         | "adaptive_avg_pool1d"
         | "adaptive_max_pool1d" => &[4, 11],
+        "conv3d" | "conv_transpose3d" | "max_pool3d" | "avg_pool3d" | "global_avg_pool3d"
+        | "global_max_pool3d" | "conv_lstm2d" => &[2, 4, 5, 6],
+        "mixture_of_experts" | "weight_norm" => &[5],
         "sequential" | "residual" => &[3],
         "branches" => &[5],
         "layer_norm" | "rms_norm" => &[4, 6, 5],

@@ -65,6 +65,19 @@ macro_rules! transforms {
             Chain::from(self).with(Transform::Custom(Box::new(transform)))
         }
 
+        /// Uses the gradients at w + rho g / |g| in place of those at the weights w, where |g| is the common
+        /// norm of all gradients g (Foret et al. 2021, sharpness-aware minimization, SAM). A step takes
+        /// twice the time, and the memory of both. Default: the gradients at the weights.
+        ///
+        /// Both passes draw the same random numbers and use the whole global batch. The losses and the
+        /// statistics of a batch norm are those of the first one. Around [`Groups`](crate::Groups), the
+        /// distance is that of all parameters together. Errors: rho is not above 0, it is there twice, it is
+        /// in a group, or the model carries state from batch to batch.
+        #[doc(alias("SAM", "sam"))]
+        $($vis)* fn sharpness_aware(self, rho: f32) -> Chain $($bounds)* {
+            Chain::from(self).with(Transform::Sharpness(rho))
+        }
+
         /// Takes the parameters whose name `exempt` accepts out of weight decay. Default: all parameters
         /// decay.
         $($vis)* fn decay_exempt(
@@ -257,6 +270,9 @@ impl Chain {
         if self.scalars_of_transforms(0).count() > 1 {
             return Err("average_weights is there twice".into());
         }
+        if self.distances().count() > 1 {
+            return Err("sharpness_aware is there twice".into());
+        }
         match &self.rule {
             Rule::One(rule) => {
                 let checked = caught(|| rule.check()).unwrap_or_else(|text| Err(format!("panicked: {text}")));
@@ -279,6 +295,19 @@ impl Chain {
         let transforms: Vec<String> =
             self.transforms.iter().map(|transform| format!("{transform:?}")).collect();
         settings.with("transforms", if transforms.is_empty() { "none".into() } else { transforms.join(", ") })
+    }
+
+    /// Returns the distances uphill at which gradients are taken: one at most, after [`Chain::check`].
+    fn distances(&self) -> impl Iterator<Item = f32> {
+        self.transforms.iter().filter_map(|transform| match transform {
+            Transform::Sharpness(rho) => Some(*rho),
+            _ => None,
+        })
+    }
+
+    /// Returns the distance uphill at which gradients are taken, if any.
+    pub(crate) fn sharpness(&self) -> Option<f32> {
+        self.distances().next()
     }
 
     /// Adds a transform around all that is there.

@@ -100,6 +100,9 @@ impl Groups {
     }
 
     pub(super) fn check(&self) -> Result<(), String> {
+        if self.optimizers.iter().any(|group| group.sharpness().is_some()) {
+            return Err("sharpness_aware is in a group: put it around the groups".into());
+        }
         self.optimizers.iter().try_for_each(Chain::check)
     }
 

@@ -51,8 +51,8 @@ pub use schedule::{Schedule, scaled_lr};
 pub use sgd::Sgd;
 pub(crate) use transform::AVERAGE;
 pub use transform::GradientTransform;
-pub(crate) use update::trace_update_of;
 pub use update::{Gradient, Scalar, Update, trace_update};
+pub(crate) use update::{norm_of_all, trace_update_of};
 
 /// An optimizer: the rule that updates a parameter from its gradient (PyTorch's `optim.Optimizer`). The rule
 /// is traced once for each parameter. Numbers that change from step to step, its scalars, are computed on the

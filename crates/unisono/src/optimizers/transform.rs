@@ -7,7 +7,7 @@ use std::fmt;
 
 use unisono_graph::{Tape, Var};
 
-use super::settings::{kept_share, limit};
+use super::settings::{above_zero, kept_share, limit};
 use super::update::norm_of_all;
 use super::{Gradient, Scalar, Update};
 
@@ -73,6 +73,8 @@ pub(super) enum Transform {
     DecayExempt(Box<NamesAndDims>),
     /// Keeps the parameters that this accepts as they are.
     Freeze(Box<Names>),
+    /// Takes the gradients at this distance uphill.
+    Sharpness(f32),
 }
 
 impl Transform {
@@ -83,7 +85,8 @@ impl Transform {
             | Self::ClipNorm(_)
             | Self::ClipValue(_)
             | Self::Custom(_)
-            | Self::DecayExempt(_) => true,
+            | Self::DecayExempt(_)
+            | Self::Sharpness(_) => true,
             Self::Freeze(frozen) => !frozen(name),
         }
     }
@@ -97,6 +100,7 @@ impl Transform {
             Self::Average(decay) => kept_share("the decay of average_weights", *decay),
             Self::ClipNorm(norm) => limit("clip_norm", *norm),
             Self::ClipValue(value) => limit("clip_value", *value),
+            Self::Sharpness(rho) => above_zero("rho of sharpness_aware", f64::from(*rho)),
             Self::Custom(_) | Self::DecayExempt(_) | Self::Freeze(_) => Ok(()),
         }
     }
@@ -110,7 +114,7 @@ impl Transform {
                 g.minimum(&bound(*value)).maximum(&bound(-value))
             }),
             Self::Custom(rule) => transformed(gradients, &**rule),
-            Self::Average(_) | Self::DecayExempt(_) | Self::Freeze(_) => gradients,
+            Self::Average(_) | Self::DecayExempt(_) | Self::Freeze(_) | Self::Sharpness(_) => gradients,
         }
     }
 
@@ -122,8 +126,12 @@ impl Transform {
                     cx.exempt();
                 }
             }
-            Self::Average(_) | Self::ClipNorm(_) | Self::ClipValue(_) | Self::Custom(_) | Self::Freeze(_) => {
-            }
+            Self::Average(_)
+            | Self::ClipNorm(_)
+            | Self::ClipValue(_)
+            | Self::Custom(_)
+            | Self::Freeze(_)
+            | Self::Sharpness(_) => {}
         }
     }
 
@@ -139,7 +147,8 @@ impl Transform {
             | Self::ClipValue(_)
             | Self::Custom(_)
             | Self::DecayExempt(_)
-            | Self::Freeze(_) => None,
+            | Self::Freeze(_)
+            | Self::Sharpness(_) => None,
         }
     }
 
@@ -155,7 +164,8 @@ impl Transform {
             | Self::ClipValue(_)
             | Self::Custom(_)
             | Self::DecayExempt(_)
-            | Self::Freeze(_) => {}
+            | Self::Freeze(_)
+            | Self::Sharpness(_) => {}
         }
     }
 }
@@ -201,6 +211,7 @@ impl fmt::Debug for Transform {
             Self::Custom(rule) => write!(f, "Custom({:?})", rule.name()),
             Self::DecayExempt(_) => write!(f, "DecayExempt"),
             Self::Freeze(_) => write!(f, "Freeze"),
+            Self::Sharpness(rho) => write!(f, "Sharpness({rho})"),
         }
     }
 }

@@ -176,7 +176,7 @@ pub(super) fn norm(x: &Var) -> Var {
 }
 
 /// Returns the common norm of all gradients, summed in their order, or `None` if there are none.
-pub(super) fn norm_of_all(gradients: &[Gradient]) -> Option<Var> {
+pub(crate) fn norm_of_all(gradients: &[Gradient]) -> Option<Var> {
     let squares = gradients.iter().map(|g| g.gradient.square().sum_all());
     Some(squares.reduce(|a, b| a + b)?.sqrt())
 }

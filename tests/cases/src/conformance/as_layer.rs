@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use unisono::{
-    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AvgPool1d, Context, Conv1d,
-    ConvTranspose1d, Cropping2d, DepthwiseConv2d, Description, GlobalAvgPool1d, GlobalMaxPool1d,
-    GlobalMaxPool2d, HardTanh, InstanceNorm, Layer, LayerScale, MaxPool1d, Mode, MultiHeadAttention, PRelu,
-    Resize2d, SeparableConv2d, SqueezeExcite, TransformerBlock, Upsample2d, ZeroPad2d,
+    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AvgPool1d, AvgPool3d,
+    Context, Conv1d, Conv2d, Conv3d, ConvLstm2d, ConvTranspose1d, ConvTranspose3d, Cropping2d, Dense,
+    DepthwiseConv2d, Description, GlobalAvgPool1d, GlobalAvgPool3d, GlobalMaxPool1d, GlobalMaxPool2d,
+    GlobalMaxPool3d, HardTanh, InstanceNorm, Layer, LayerScale, LocalResponseNorm, MaxPool1d, MaxPool3d,
+    MixtureOfExperts, Mode, MultiHeadAttention, PRelu, Resize2d, SeparableConv2d, SpectralNorm,
+    SqueezeExcite, TransformerBlock, Upsample2d, WeightNorm, ZeroPad2d,
 };
 use unisono_graph::Tape;
 
@@ -30,13 +32,18 @@ pub fn layer(case: &Case) -> Option<Recipe> {
         ],
         "transformer_block" => &BLOCK,
         "layer_scale" => &[("w", "gamma")],
+        "weight_norm" => &[("w", "weight"), ("g", "weight_g"), ("b", "bias")],
+        "spectral_norm" => &[("w", "weight"), ("u", "weight_u"), ("b", "bias")],
+        "conv_lstm2d" => &[("w_ih", "weight_ih"), ("w_hh", "weight_hh"), ("b", "bias")],
+        "mixture_of_experts" => &EXPERTS,
         "squeeze_excite" => {
             &[("w1", "fc1.weight"), ("b1", "fc1.bias"), ("w2", "fc2.weight"), ("b2", "fc2.bias")]
         }
         _ => &[("w", "weight"), ("b", "bias")],
     };
+    let mode = if case.attrs.get("training") == Some(&false.into()) { Mode::Evaluate } else { Mode::Train };
     let build = move |tape: &Tape, x: &Vars| {
-        let mut cx = Context::new(tape, Mode::Train);
+        let mut cx = Context::new(tape, mode);
         let mut vars = Vars::from([("y".into(), layer.forward(&mut cx, &x["x"]))]);
         vars.extend(cx.parameters().iter().map(|p| (p.name.clone(), p.var.clone())));
         vars
@@ -75,6 +82,19 @@ fn described(case: &Case) -> Option<Recipe> {
     let parameters = tensors.map(|name| (name.clone(), name.clone())).collect();
     Some(Recipe { batched: &["x", "mask", "context"], parameters, build: Box::new(build) })
 }
+
+/// The roles of the parameters of a mixture of four experts.
+const EXPERTS: [(&str, &str); 9] = [
+    ("router", "router.weight"),
+    ("w0", "experts.0.weight"),
+    ("b0", "experts.0.bias"),
+    ("w1", "experts.1.weight"),
+    ("b1", "experts.1.bias"),
+    ("w2", "experts.2.weight"),
+    ("b2", "experts.2.bias"),
+    ("w3", "experts.3.weight"),
+    ("b3", "experts.3.bias"),
+];
 
 /// The roles of a transformer block's parameters.
 const BLOCK: [(&str, &str); 12] = [
@@ -168,6 +188,61 @@ fn built(case: &Case) -> Option<Box<dyn Layer>> {
         "instance_norm" => {
             let layer = InstanceNorm::new().epsilon(case.number("eps")? as f32);
             Box::new(if case.inputs.contains_key("w") { layer.affine() } else { layer })
+        }
+        _ => return more(case),
+    })
+}
+
+/// Returns the layer of a case of volumes, films and weights that are computed.
+fn more(case: &Case) -> Option<Box<dyn Layer>> {
+    let number = |name: &str| case.number(name);
+    let three = |name: &str| -> Option<[usize; 3]> {
+        let numbers: [f64; 3] = case.numbers(name)?.try_into().ok()?;
+        Some(numbers.map(|n| n as usize))
+    };
+    let kernel = |role: &str| -> Option<[usize; 3]> { case.dims(role).get(2..)?.try_into().ok() };
+    Some(match case.op.as_str() {
+        "conv3d" => {
+            let layer = Conv3d::new(case.dims("w")[0], kernel("w")?).groups(number("groups")? as usize);
+            let layer = layer.stride(three("stride")?).padding(three("padding")?);
+            Box::new(layer.dilation(three("dilation")?))
+        }
+        "conv_transpose3d" => {
+            let groups = number("groups")? as usize;
+            let layer = ConvTranspose3d::new(case.dims("w")[1] * groups, kernel("w")?).groups(groups);
+            let layer = layer.stride(three("stride")?).padding(three("padding")?);
+            Box::new(layer.dilation(three("dilation")?).output_padding(three("output_padding")?))
+        }
+        "max_pool3d" => {
+            let layer = MaxPool3d::new(three("kernel")?).stride(three("stride")?);
+            Box::new(layer.padding(three("padding")?))
+        }
+        "avg_pool3d" => {
+            let layer = AvgPool3d::new(three("kernel")?).stride(three("stride")?);
+            let layer = layer.padding(three("padding")?);
+            Box::new(if case.flag("count_include_pad") { layer.count_include_pad() } else { layer })
+        }
+        "global_avg_pool3d" => Box::new(GlobalAvgPool3d),
+        "global_max_pool3d" => Box::new(GlobalMaxPool3d),
+        "local_response_norm" => {
+            let layer = LocalResponseNorm::new(number("size")? as usize).alpha(number("alpha")? as f32);
+            Box::new(layer.beta(number("beta")? as f32).k(number("k")? as f32))
+        }
+        "weight_norm" => {
+            let kernel: [usize; 2] = case.dims("w").get(2..)?.try_into().ok()?;
+            Box::new(WeightNorm::new(Conv2d::new(case.dims("w")[0], kernel)))
+        }
+        "spectral_norm" => Box::new(SpectralNorm::new(Dense::new(case.dims("w")[0]))),
+        "conv_lstm2d" => {
+            let kernel: [usize; 2] = case.dims("w_hh").get(2..)?.try_into().ok()?;
+            Box::new(ConvLstm2d::new(case.dims("w_hh")[1], kernel))
+        }
+        "mixture_of_experts" => {
+            let mut layer = MixtureOfExperts::new(number("k")? as usize);
+            for _ in 0..4 {
+                layer = layer.add(Dense::new(case.dims("b0")[0]));
+            }
+            Box::new(if case.flag("keep") { layer.keep_probabilities() } else { layer })
         }
         _ => return None,
     })

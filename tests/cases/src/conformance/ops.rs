@@ -1,5 +1,6 @@
 //! Recipes for single ops. They call the methods of values.
 
+use unisono::functional;
 use unisono_graph::{Lead, Var};
 
 use super::{Case, Recipe};
@@ -10,7 +11,27 @@ pub fn recipe(case: &Case) -> Option<Recipe> {
         .or_else(|| binary(case))
         .or_else(|| reduction(case))
         .or_else(|| shape(case))
+        .or_else(|| fourier(case))
         .or_else(|| other(case))
+}
+
+/// Returns the recipe of a Fourier transform, whose parts are `re` and `im`.
+fn fourier(case: &Case) -> Option<Recipe> {
+    let parts = |(re, im): (Var, Var)| vec![("re", re), ("im", im)];
+    Some(match case.op.as_str() {
+        "rfft" => Recipe::many(&["x"], move |x| parts(functional::rfft(&x["x"]))),
+        "fft" => Recipe::many(&["a", "b"], move |x| parts(functional::fft(&x["a"], &x["b"]))),
+        "ifft" => Recipe::many(&["a", "b"], move |x| parts(functional::ifft(&x["a"], &x["b"]))),
+        "irfft" => {
+            let n = case.number("n")? as usize;
+            Recipe::one(&["a", "b"], move |x| functional::irfft(&x["a"], &x["b"], n))
+        }
+        "stft" => {
+            let hop = case.number("hop")? as usize;
+            Recipe::many(&["x"], move |x| parts(functional::stft(&x["x"], &x["window"], hop)))
+        }
+        _ => return None,
+    })
 }
 
 fn unary(case: &Case) -> Option<Recipe> {

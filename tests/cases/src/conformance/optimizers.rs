@@ -190,6 +190,9 @@ fn clipped(case: &Case, optimizer: impl Into<Chain>) -> Chain {
     if let Some(decay) = case.number("average") {
         chain = chain.average_weights(decay);
     }
+    if let Some(rho) = case.number("sharpness") {
+        chain = chain.sharpness_aware(rho as f32);
+    }
     if case.flag("exempt") {
         chain = chain.no_decay_for_biases_and_norms();
     }

@@ -10,8 +10,11 @@ mod attention;
 mod batch_norm;
 mod border;
 mod branches;
+mod constrained;
 mod conv1d;
 mod conv2d;
+mod conv3d;
+mod conv_lstm;
 mod conv_transpose1d;
 mod conv_transpose2d;
 mod dense;
@@ -22,10 +25,13 @@ mod flatten;
 pub mod functional;
 mod gaussian_noise;
 mod layer_scale;
+mod local_response_norm;
+mod mixture;
 mod norms;
 mod p_relu;
 mod pool;
 mod pool1d;
+mod pool3d;
 mod recompute;
 mod recurrent;
 mod resample;
@@ -40,9 +46,9 @@ mod time_distributed;
 mod transformer;
 
 pub use activation::Activation;
-pub use functional::Interpolation;
+pub use functional::{Interpolation, Window3};
 pub use recompute::Recompute;
-pub use size::Size;
+pub use size::{Size, Size3};
 
 crate::model::description::layers! {
     activations::Elu = "elu": Elu::new(0.1),
@@ -72,10 +78,20 @@ crate::model::description::layers! {
     border::Cropping2d = "cropping2d": Cropping2d::sides([1, 2], [0, 3]),
     border::ZeroPad2d = "zero_pad2d": ZeroPad2d::sides([1, 2], [0, 3]),
     branches::Branches as BranchesDescription = "branches": Branches::concat(1).add(Relu).add(Dense::new(3)),
+    constrained::SpectralNorm as SpectralNormDescription = "spectral_norm":
+        SpectralNorm::new(Conv2d::new(4, 3).padding(1)).iterations(2),
+    constrained::WeightNorm as WeightNormDescription = "weight_norm":
+        WeightNorm::new(Sequential::new().add(Dense::new(3)).add(Relu)),
     conv1d::Conv1d = "conv1d":
         Conv1d::new(8, 3).stride(2).padding(1).dilation(3).causal().groups(2).no_bias(),
     conv2d::Conv2d = "conv2d":
         Conv2d::new(8, [3, 5]).stride(2).padding([1, 2]).dilation(3).groups(2).no_bias(),
+    conv3d::Conv3d = "conv3d":
+        Conv3d::new(4, [2, 3, 1]).stride([1, 2, 1]).padding(1).dilation([2, 1, 1]).groups(2).no_bias(),
+    conv3d::ConvTranspose3d = "conv_transpose3d":
+        ConvTranspose3d::new(4, [2, 3, 1]).stride(2).padding([0, 1, 0]).output_padding([1, 0, 1])
+            .dilation([1, 2, 1]).groups(2),
+    conv_lstm::ConvLstm2d = "conv_lstm2d": ConvLstm2d::new(2, [3, 1]).no_bias().last(),
     conv_transpose1d::ConvTranspose1d = "conv_transpose1d":
         ConvTranspose1d::new(4, 3).stride(3).padding(1).output_padding(1).dilation(2).groups(2).no_bias(),
     conv_transpose2d::ConvTranspose2d = "conv_transpose2d":
@@ -87,6 +103,11 @@ crate::model::description::layers! {
     flatten::Flatten = "flatten": Flatten,
     gaussian_noise::GaussianNoise = "gaussian_noise": GaussianNoise::new(0.3),
     layer_scale::LayerScale = "layer_scale": LayerScale::new(0.1).channels_first(),
+    local_response_norm::LocalResponseNorm = "local_response_norm":
+        LocalResponseNorm::new(4).alpha(0.3).beta(0.5).k(2.0),
+    mixture::MixtureOfExperts as MixtureOfExpertsDescription = "mixture_of_experts":
+        MixtureOfExperts::new(2).add(Dense::new(3)).add(Dense::new(3)).add(Dense::new(3)).keep_probabilities()
+            .balance(0.5),
     norms::GroupNorm = "group_norm": GroupNorm::new(4).epsilon(1e-3),
     norms::InstanceNorm = "instance_norm": InstanceNorm::new().affine().epsilon(1e-3),
     norms::LayerNorm = "layer_norm": LayerNorm::new().axes(2).epsilon(1e-3),
@@ -99,6 +120,10 @@ crate::model::description::layers! {
     pool1d::GlobalAvgPool1d = "global_avg_pool1d": GlobalAvgPool1d,
     pool1d::GlobalMaxPool1d = "global_max_pool1d": GlobalMaxPool1d,
     pool1d::MaxPool1d = "max_pool1d": MaxPool1d::new(3).stride(1).padding(1),
+    pool3d::AvgPool3d = "avg_pool3d": AvgPool3d::new(2).stride([1, 2, 1]).padding(1).count_include_pad(),
+    pool3d::GlobalAvgPool3d = "global_avg_pool3d": GlobalAvgPool3d,
+    pool3d::GlobalMaxPool3d = "global_max_pool3d": GlobalMaxPool3d,
+    pool3d::MaxPool3d = "max_pool3d": MaxPool3d::new([1, 2, 3]).stride(1).padding([0, 1, 1]),
     p_relu::PRelu = "p_relu": PRelu::new().slope(0.1).per_channel(),
     recurrent::Gru = "gru": Gru::new(3).layers(2).bidirectional().last().no_bias().dropout(0.1),
     recurrent::Lstm = "lstm": Lstm::new(3).layers(2).stateful().no_bias().dropout(0.1),

@@ -3,6 +3,7 @@
 
 use unisono_graph::ops::Window;
 
+use super::functional::Window3;
 use crate::model::Context;
 
 /// The problem of a setting, or `None` if it can work.
@@ -51,5 +52,14 @@ pub(super) fn window(window: &Window) -> [Problem; 3] {
     sides.map(|(setting, [height, width])| {
         let works = height > 0 && width > 0;
         (!works).then(|| format!("{setting} is {height} x {width}, and must be at least 1 x 1"))
+    })
+}
+
+/// Checks windows of volumes as [`window`] checks those of images.
+pub(super) fn window3(window: &Window3) -> [Problem; 3] {
+    let sides = [("kernel", window.kernel), ("stride", window.stride), ("dilation", window.dilation)];
+    sides.map(|(setting, [depth, height, width])| {
+        let works = depth > 0 && height > 0 && width > 0;
+        (!works).then(|| format!("{setting} is {depth} x {height} x {width}, and must be at least 1 x 1 x 1"))
     })
 }

@@ -30,6 +30,35 @@ impl From<(usize, usize)> for Size {
     }
 }
 
+/// A depth, a height and a width in voxels. One number converts to all three.
+///
+/// ```
+/// use unisono::{Conv3d, Size3};
+///
+/// assert_eq!(Size3::from(3), Size3::from([3, 3, 3]));
+/// let flat = Conv3d::new(16, [1, 3, 3]).padding([0, 1, 1]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size3(pub [usize; 3]);
+
+impl From<usize> for Size3 {
+    fn from(side: usize) -> Self {
+        Self([side; 3])
+    }
+}
+
+impl From<[usize; 3]> for Size3 {
+    fn from(size: [usize; 3]) -> Self {
+        Self(size)
+    }
+}
+
+impl From<(usize, usize, usize)> for Size3 {
+    fn from((depth, height, width): (usize, usize, usize)) -> Self {
+        Self([depth, height, width])
+    }
+}
+
 /// Returns windows of a kernel size, with stride 1, dilation 1 and no padding.
 pub(super) fn window(kernel: impl Into<Size>) -> Window {
     Window::new(kernel.into().0)

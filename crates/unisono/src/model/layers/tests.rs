@@ -5,6 +5,7 @@ mod by_hand;
 mod memory;
 mod more;
 mod settings;
+mod volumes;
 
 use unisono_graph::{Array, DType, Feed, Frame, Graph, Outcome, Tape, Type, interpret};
 

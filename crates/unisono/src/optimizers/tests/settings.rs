@@ -55,7 +55,7 @@ fn each_is_named() {
         ),
         (AdamW::new(Schedule::cosine(nan, 9).warm_up(3)).into(), "adamw: the learning rate of step 0 is NaN"),
         (Adadelta::new(0.1).epsilon(0.0).into(), "adadelta: epsilon is 0, and must be finite and above 0"),
-        (Sgd::new(0.1).momentum(-0.5).into(), "sgd: momentum is -0.5, and must be finite and not negative"),
+        (Sgd::new(0.1).momentum(-0.5).into(), "sgd: momentum is -0.5, and must be in [0, 1]"),
         (Sgd::new(0.1).weight_decay(nan).into(), "sgd: weight_decay is NaN"),
         (Adam::new(0.1).betas(-0.1, 0.9).into(), "adam: beta1 is -0.1, and must be in [0, 1)"),
         (Adam::new(0.1).betas(0.9, 1.0).into(), "adam: beta2 is 1, and must be in [0, 1)"),
@@ -106,6 +106,12 @@ fn each_is_named() {
         (
             Groups::new(Sgd::new(0.1)).group(|_| false, Adam::new(nan).clip_norm(1.0)).into(),
             "adam: the learning rate of step 0 is NaN",
+        ),
+        (Sgd::new(0.1).sharpness_aware(0.0), "rho of sharpness_aware is 0, and must be finite and above 0"),
+        (Sgd::new(0.1).sharpness_aware(0.1).sharpness_aware(0.2), "sharpness_aware is there twice"),
+        (
+            Groups::new(Sgd::new(0.1)).group(|_| true, Sgd::new(0.1).sharpness_aware(0.1)).into(),
+            "sharpness_aware is in a group: put it around the groups",
         ),
         (Own.into(), "own: the scalar \"pace\" of step 0 is NaN, and must be finite"),
         (Adam::new(3e38).betas(0.999, 0.9).into(), "adam: the scalar \"step\" of step 0 is inf"),

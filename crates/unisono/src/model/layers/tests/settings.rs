@@ -163,6 +163,15 @@ fn images() {
         (Box::new(DepthwiseConv2d::new(3).stride(0)), &stride),
         (Box::new(DepthwiseConv2d::new(3).multiplier(0)), "multiplier is 0, and must be at least 1"),
         (Box::new(DepthwiseConv2d::new(3).multiplier(MOST)), "filters for each of 4 channels"),
+        (Box::new(LocalResponseNorm::new(0)), "size is 0, and must be at least 1"),
+        (Box::new(LocalResponseNorm::new(2).k(0.0)), "k is 0, and must be finite and above 0"),
+        (Box::new(LocalResponseNorm::new(2).alpha(-1.0)), "alpha is -1"),
+        (Box::new(SpectralNorm::new(Relu).iterations(0)), "iterations is 0, and must be in 1..=100"),
+        (Box::new(MixtureOfExperts::new(1)), "k is 1, and must be from 1 to 0, the number of experts"),
+        (Box::new(MixtureOfExperts::new(0).add(Relu)), "k is 0, and must be from 1 to 1"),
+        (Box::new(MixtureOfExperts::new(1).add(Relu).add(Dense::new(3))), "expert 1 gives [B, 4, 8, 3]"),
+        (Box::new(MixtureOfExperts::new(1).add(Flatten)), "expert 0 gives [B, 256] for [B, 4, 8, 8]"),
+        (Box::new(MixtureOfExperts::new(1).add(Relu).balance(-1.0)), "balance is -1"),
         (Box::new(Upsample2d::new(0)), "factor is 0 x 0, and must be from 1 x 1 to 1024 x 1024"),
         (Box::new(Upsample2d::new([1, MOST]).bilinear()), "and must be from 1 x 1 to 1024 x 1024"),
         (Box::new(AdaptiveAvgPool2d::new([3, 0])), "size is 3 x 0, and must be from 1 x 1 to 1024 x 1024"),
@@ -171,4 +180,39 @@ fn images() {
         (Box::new(Cropping2d::new(MOST)), "nothing is left of 8 x 8"),
     ];
     check(Type::sample(&[4, 8, 8]), cases);
+}
+
+#[test]
+fn layers_of_volumes() {
+    const MOST: usize = usize::MAX;
+    let cases: Vec<(Box<dyn Layer>, &str)> = vec![
+        (Box::new(Conv3d::new(0, 3)), "channels is 0, and must be at least 1"),
+        (Box::new(Conv3d::new(4, [1, 0, 1])), "kernel is 1 x 0 x 1, and must be at least 1 x 1 x 1"),
+        (Box::new(Conv3d::new(4, 3).stride(0)), "stride is 0 x 0 x 0"),
+        (Box::new(Conv3d::new(4, 3).dilation([1, 1, 0])), "dilation is 1 x 1 x 0"),
+        (Box::new(Conv3d::new(4, 3).groups(0)), "groups is 0, and must be at least 1"),
+        (Box::new(Conv3d::new(4, 3).groups(4)), "2 channels do not fit in 4 groups"),
+        (Box::new(Conv3d::new(4, 7)), "fits a volume of [3, 4, 5]"),
+        (Box::new(Conv3d::new(4, 3).padding(MOST)), "volume of [3, 4, 5]"),
+        (Box::new(Conv3d::new(MOST, 3)), "more than 2^48 elements"),
+        (
+            Box::new(ConvTranspose3d::new(4, 3).output_padding(1)),
+            "output_padding is [1, 1, 1], and must be below the stride [1, 1, 1]",
+        ),
+        (Box::new(ConvTranspose3d::new(4, 1).padding(2)), "leaves nothing"),
+        (Box::new(ConvTranspose3d::new(4, 3).stride(MOST / 8)), "more than can be counted"),
+        (Box::new(MaxPool3d::new(0)), "kernel is 0 x 0 x 0"),
+        (Box::new(MaxPool3d::new(2).stride(0)), "stride is 0 x 0 x 0"),
+        (Box::new(MaxPool3d::new(2).padding(2)), "padding [2, 2, 2] is above half of [2, 2, 2]"),
+        (Box::new(AvgPool3d::new(9)), "fits a volume of [3, 4, 5]"),
+        (Box::new(ConvLstm2d::new(0, 3)), "channels is 0, and must be at least 1"),
+        (Box::new(ConvLstm2d::new(2, [3, 2])), "kernel is 3 x 2, and must be odd"),
+    ];
+    check(Type::sample(&[2, 3, 4, 5]), cases);
+    let cases: Vec<(Box<dyn Layer>, &str)> = vec![
+        (Box::new(Conv3d::new(4, 3)), "needs volumes [B, channels, depth, height, width], got [B, 2, 3, 4]"),
+        (Box::new(GlobalMaxPool3d), "needs volumes"),
+        (Box::new(ConvLstm2d::new(2, 3)), "needs [B, steps, channels, height, width] of 1 to 1024 steps"),
+    ];
+    check(Type::sample(&[2, 3, 4]), cases);
 }

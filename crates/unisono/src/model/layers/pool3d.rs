@@ -1,0 +1,155 @@
+//! Pooling of volumes. The layers have no parameters.
+
+use serde::{Deserialize, Serialize};
+use unisono_graph::Var;
+
+use super::conv3d::volume;
+use super::functional::{Window3, avg_pool3d, max_pool3d};
+use super::settings::{valid, window3};
+use super::size::Size3;
+use crate::model::{Context, Forward, Layer};
+
+/// Max pooling of volumes: the largest value of each window (PyTorch's `MaxPool3d`; Keras's `MaxPooling3D`
+/// with `data_format="channels_first"`). Equal largest values share the gradient, as in
+/// [`MaxPool2d`](super::MaxPool2d).
+///
+/// Shapes: `[B, C, D, H, W]` to `[B, C, D', H', W']` with D' = (D + 2 padding - kernel) / stride + 1, rounded
+/// down, and H' and W' alike. It has no parameters.
+///
+/// Errors: the kernel size or the stride is 0, the input is no batch of volumes, no window fits into it, or
+/// the padding is above half of the kernel size.
+#[doc(alias = "MaxPooling3D")]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MaxPool3d {
+    window: Window3,
+}
+
+/// Average pooling of volumes: the mean of each window, in which the padding does not count (Keras's
+/// `AveragePooling3D`; PyTorch's `AvgPool3d` with `count_include_pad=False`).
+///
+/// Shapes: `[B, C, D, H, W]` to `[B, C, D', H', W']` with D' = (D + 2 padding - kernel) / stride + 1, rounded
+/// down, and H' and W' alike. It has no parameters.
+///
+/// Errors: the kernel size or the stride is 0, the input is no batch of volumes, no window fits into it, or
+/// the padding is above half of the kernel size.
+#[doc(alias = "AveragePooling3D")]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AvgPool3d {
+    window: Window3,
+    border: bool,
+}
+
+/// Global average pooling of volumes: the mean of each channel (Keras's `GlobalAveragePooling3D` with
+/// `data_format="channels_first"`).
+///
+/// Shapes: `[B, C, D, H, W]` to `[B, C]`. It has no parameters. Errors: the input is no batch of volumes.
+#[doc(alias = "GlobalAveragePooling3D")]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct GlobalAvgPool3d;
+
+/// Global max pooling of volumes: the largest value of each channel (Keras's `GlobalMaxPooling3D` with
+/// `data_format="channels_first"`). Equal largest values share the gradient, as in
+/// [`MaxPool2d`](super::MaxPool2d).
+///
+/// Shapes: `[B, C, D, H, W]` to `[B, C]`. It has no parameters. Errors: the input is no batch of volumes.
+#[doc(alias = "GlobalMaxPooling3D")]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct GlobalMaxPool3d;
+
+macro_rules! builder {
+    ($layer:ident) => {
+        impl $layer {
+            /// Sets the distance from one window to the next, in voxels. Default: the kernel size.
+            pub fn stride(mut self, stride: impl Into<Size3>) -> Self {
+                self.window.stride = stride.into().0;
+                self
+            }
+
+            /// Sets how many voxels are added on each side of the volume. Default: 0.
+            pub fn padding(mut self, padding: impl Into<Size3>) -> Self {
+                self.window.padding = padding.into().0;
+                self
+            }
+        }
+    };
+}
+
+builder!(MaxPool3d);
+builder!(AvgPool3d);
+
+impl MaxPool3d {
+    /// Creates a layer with this kernel size in voxels. By default the stride is the kernel size, and there
+    /// is no padding.
+    pub fn new(kernel: impl Into<Size3>) -> Self {
+        Self { window: side_by_side(kernel) }
+    }
+}
+
+impl AvgPool3d {
+    /// Creates a layer with this kernel size in voxels. By default the stride is the kernel size, and there
+    /// is no padding.
+    pub fn new(kernel: impl Into<Size3>) -> Self {
+        Self { window: side_by_side(kernel), border: false }
+    }
+
+    /// Counts the padding as zeros in the mean (PyTorch's default). Default: the mean is that of the volume's
+    /// voxels only.
+    pub fn count_include_pad(mut self) -> Self {
+        self.border = true;
+        self
+    }
+}
+
+/// Returns windows that do not overlap: the stride is the kernel size.
+fn side_by_side(kernel: impl Into<Size3>) -> Window3 {
+    let window = Window3::new(kernel.into().0);
+    Window3 { stride: window.kernel, ..window }
+}
+
+/// Returns whether an operand has windows, and reports an error of the layer where it has none. Padding above
+/// half of the kernel size is refused, because a window of padding alone has no largest element.
+fn fits(layer: &str, cx: &Context, window: &Window3, x: &Var) -> bool {
+    let Some((_, volume)) = volume(layer, cx, x) else { return false };
+    if !valid(layer, cx, window3(window)) {
+        return false;
+    }
+    let half = (0..3).all(|a| window.padding[a] <= window.kernel[a] / 2);
+    if let Err(problem) = window.count(volume) {
+        cx.fail(layer, problem);
+    } else if !half {
+        cx.fail(layer, format!("padding {:?} is above half of {:?}", window.padding, window.kernel));
+    } else {
+        return true;
+    }
+    false
+}
+
+impl Forward for MaxPool3d {
+    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
+        if fits(self.name(), cx, &self.window, x) { max_pool3d(x, &self.window) } else { x.clone() }
+    }
+}
+
+impl Forward for AvgPool3d {
+    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
+        if fits(self.name(), cx, &self.window, x) {
+            avg_pool3d(x, &self.window, self.border)
+        } else {
+            x.clone()
+        }
+    }
+}
+
+impl Forward for GlobalAvgPool3d {
+    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
+        if volume(self.name(), cx, x).is_some() { x.mean(&[-3, -2, -1]) } else { x.clone() }
+    }
+}
+
+impl Forward for GlobalMaxPool3d {
+    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
+        if volume(self.name(), cx, x).is_some() { x.max(&[-3, -2, -1]) } else { x.clone() }
+    }
+}
