@@ -139,7 +139,9 @@ fn the_best_by_a_metric_is_what_the_metric_says() {
         assert_eq!((step, &notes[..]), (best.steps, &[][..]), "{name}");
     }
     let (_, _, notes) = fitted(BestBy::Highest("perplexity".into())).unwrap();
-    assert_eq!(notes, ["warning: the highest perplexity is kept as the best, and lower values are better"]);
+    let expected =
+        "warning: Saving::keep_best takes the highest perplexity to be the best, and lower values are better";
+    assert_eq!(notes, [expected]);
     let problem = fitted(named("silent")).unwrap_err();
     assert!(problem.contains("\"silent\" does not say which of its values are better"), "{problem}");
 }

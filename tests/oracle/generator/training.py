@@ -199,4 +199,12 @@ CASES = [
         y=lambda n: normal(n, 2),
         names={"0": "rnn", "1": "out"},
     ),
+    run(
+        "embedding_padding_adam",
+        "embedding(7,5,padding_idx 2) flatten linear(20,3)",
+        "cross_entropy mean",
+        "adam lr 0.05",
+        x=lambda n: below(7, n, 4),
+        y=lambda n: below(3, n),
+    ),
 ]

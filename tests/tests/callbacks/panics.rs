@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use unisono::data::{ContentHash, Coverage, DataError, FieldSpec, Sample, Source};
 use unisono::{
-    Logged, Metric, MetricState, MetricValue, Reduction, ReplicaReport, SampleValues, Schedule, Start, Var,
+    Better, Logged, Metric, MetricState, MetricValue, Reduction, ReplicaReport, SampleValues, Schedule,
+    Start, Var,
 };
 
 use super::*;
@@ -44,6 +45,11 @@ impl Callback for Mine {
         Influence::None
     }
 
+    fn watches(&self) -> Option<(&str, Better)> {
+        self.step_on("watches");
+        None
+    }
+
     fn check(&self, _: &Epoch) -> Result<(), String> {
         self.step_on("check");
         Ok(())
@@ -68,7 +74,7 @@ impl Callback for Mine {
 #[test]
 fn every_function_of_a_callback_may_panic() {
     let (train, _) = data();
-    for at in ["name", "influence", "check", "state"] {
+    for at in ["name", "influence", "watches", "check", "state"] {
         let panics = builder(1).callback(Mine::new(at, true));
         let error = kept(at, || panics.build(&train.fields().unwrap())).err().unwrap();
         let name = if at == "name" { "number 1" } else { "mine" };

@@ -11,6 +11,7 @@ mod predictor;
 mod rates;
 mod recipe;
 mod silent;
+mod situations;
 mod watched;
 
 use unisono::{Logged, Observer, Trainer};

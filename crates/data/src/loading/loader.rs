@@ -233,7 +233,8 @@ impl Loader {
         self.stage(Stage { label: REQUIRE_FINITE.into(), name: String::new(), version: None, run }, false)
     }
 
-    /// Sets whether the last batch of an epoch is dropped if it is not full. Default: false.
+    /// Sets whether the last batch of an epoch is dropped if it is not full. Default: false. An evaluation or
+    /// a prediction leaves out its samples as well, and says so.
     pub fn drop_last(mut self, drop_last: bool) -> Self {
         self.drop_last = drop_last;
         self

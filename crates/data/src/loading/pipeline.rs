@@ -196,8 +196,10 @@ impl Pipeline {
         let batch_stages = if batch.indices.is_empty() { &[][..] } else { &self.batch_stages };
         for (at, stage) in batch_stages.iter().enumerate() {
             let since = Instant::now();
-            if let Err(error) = self.apply_to_batch(stage, &mut batch) {
-                return Some(Err(error));
+            match self.apply_to_batch(stage, &mut batch) {
+                Ok(true) => clock.drew(self.stages.len() + 2 + at),
+                Ok(false) => {}
+                Err(error) => return Some(Err(error)),
             }
             clock.add(self.stages.len() + 2 + at, since);
         }
@@ -229,32 +231,37 @@ impl Pipeline {
         let mut sample = fetch_checked(&*self.source, index)?;
         let mut since = clock.add(0, since);
         for (at, (stage, expected)) in self.stages.iter().zip(specs.iter().skip(1)).enumerate() {
-            self.apply(stage, &mut sample, index, place)?;
+            if self.apply(stage, &mut sample, index, place)? {
+                clock.drew(at + 1);
+            }
             check(&sample, expected, &stage.label, || self.source.describe(index))?;
             since = clock.add(at + 1, since);
         }
         Ok(sample)
     }
 
-    /// Runs one stage with its draws, keyed by (seed, "map", the stage's name, epoch, position).
+    /// Runs one stage with its draws, keyed by (seed, "map", the stage's name, epoch, position). Returns
+    /// whether it drew.
     fn apply(
         &self,
         stage: &Stage,
         sample: &mut Sample,
         index: u64,
         (epoch, position): (u32, u64),
-    ) -> Result<(), DataError> {
+    ) -> Result<bool, DataError> {
         let mut draws = Draws::of(self.seed, "map", &stage.name, epoch, position);
-        guarded(|| self.source.describe(index), &stage.label, || (stage.run)(sample, &mut draws))
+        guarded(|| self.source.describe(index), &stage.label, || (stage.run)(sample, &mut draws))?;
+        Ok(draws.taken() > 0)
     }
 
     /// Runs one stage over a batch, with its draws keyed by (seed, "map_batch", the stage's name, epoch,
-    /// first position).
-    fn apply_to_batch(&self, stage: &Stage, batch: &mut Batch) -> Result<(), DataError> {
+    /// first position). Returns whether it drew.
+    fn apply_to_batch(&self, stage: &Stage, batch: &mut Batch) -> Result<bool, DataError> {
         let mut draws = Draws::of(self.seed, "map_batch", &stage.name, batch.epoch, batch.first);
         let name = format!("epoch {}, batch from position {}", batch.epoch, batch.first);
         let expected = batch.stacked.specs();
         guarded(|| name.clone(), &stage.label, || (stage.run)(&mut batch.stacked, &mut draws))?;
-        check(&batch.stacked, &expected, &stage.label, || name.clone())
+        check(&batch.stacked, &expected, &stage.label, || name.clone())?;
+        Ok(draws.taken() > 0)
     }
 }

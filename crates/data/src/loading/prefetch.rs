@@ -185,6 +185,11 @@ impl Batches {
         let _ = self.spares.try_send(batch.stacked);
     }
 
+    /// Returns the names of the transforms that drew at random so far, such as "map 'crop'".
+    pub fn drawn(&self) -> Vec<String> {
+        self.shared.meters.drawn()
+    }
+
     /// Returns what was done so far, and where the time went.
     pub fn seen(&self) -> Seen {
         Seen {

@@ -1,7 +1,7 @@
 //! Measurements: where the time went, and one line about it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The counters that all threads of one iterator add to.
@@ -10,6 +10,8 @@ pub(crate) struct Meters {
     names: Vec<String>,
     /// The nanoseconds in each stage.
     stages: Vec<AtomicU64>,
+    /// Whether each stage drew at random.
+    drew: Vec<AtomicBool>,
     samples: AtomicU64,
     /// The nanoseconds that threads waited for a ticket.
     pub idle: AtomicU64,
@@ -18,12 +20,19 @@ pub(crate) struct Meters {
 impl Meters {
     pub fn new(names: Vec<String>) -> Self {
         let stages = names.iter().map(|_| AtomicU64::new(0)).collect();
-        Self { names, stages, samples: AtomicU64::new(0), idle: AtomicU64::new(0) }
+        let drew = names.iter().map(|_| AtomicBool::new(false)).collect();
+        Self { names, stages, drew, samples: AtomicU64::new(0), idle: AtomicU64::new(0) }
     }
 
     /// Returns a clock for one batch, so that threads meet at the counters only once a batch.
     pub fn clock(&self) -> Clock<'_> {
         Clock { meters: self, stages: vec![0; self.stages.len()] }
+    }
+
+    /// Returns the names of the stages that drew at random so far.
+    pub fn drawn(&self) -> Vec<String> {
+        let drew = self.names.iter().zip(&self.drew).filter(|(_, drew)| drew.load(Ordering::Relaxed));
+        drew.map(|(name, _)| name.clone()).collect()
     }
 
     pub fn samples(&self) -> u64 {
@@ -50,6 +59,13 @@ impl Clock<'_> {
             *time += (now - since).as_nanos() as u64;
         }
         now
+    }
+
+    /// Notes that a stage drew at random.
+    pub fn drew(&self, stage: usize) {
+        if let Some(drew) = self.meters.drew.get(stage) {
+            drew.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Adds the batch to the counters.

@@ -1,6 +1,6 @@
 //! Ends a run that gets no better.
 
-use crate::{Callback, Control, Epoch, Error, Influence};
+use crate::{Better, Callback, Control, Epoch, Error, Influence};
 
 /// Ends a run that does not improve (Keras's and Lightning's `EarlyStopping`): after `patience` epochs in a
 /// row in which the monitored value was not better than the best so far.
@@ -133,6 +133,10 @@ impl Callback for EarlyStopping {
              restores the best: {restore_best}",
             self.direction()
         ))
+    }
+
+    fn watches(&self) -> Option<(&str, Better)> {
+        Some((&self.watched, if self.highest { Better::Higher } else { Better::Lower }))
     }
 
     fn check(&self, example: &Epoch) -> Result<(), String> {

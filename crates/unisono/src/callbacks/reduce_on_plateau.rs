@@ -1,6 +1,6 @@
 //! Lowers learning rates where a run gets no better.
 
-use crate::{Callback, Control, Epoch, Error, Influence, Plateau};
+use crate::{Better, Callback, Control, Epoch, Error, Influence, Plateau};
 
 /// Lowers the learning rate when a monitored value has stopped improving (Keras's `ReduceLROnPlateau`; it
 /// counts epochs as PyTorch's, see [`Plateau`]). The lower rate takes effect in the next epoch, on top of the
@@ -57,6 +57,10 @@ impl Callback for ReduceOnPlateau {
 
     fn influence(&self) -> Influence {
         Influence::By(self.plateau.describe())
+    }
+
+    fn watches(&self) -> Option<(&str, Better)> {
+        Some(self.plateau.watches())
     }
 
     fn check(&self, example: &Epoch) -> Result<(), String> {

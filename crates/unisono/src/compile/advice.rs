@@ -2,11 +2,13 @@
 
 use unisono_graph::StateKind;
 
+use crate::Chain;
 use crate::compile::objective::LossOn;
 use crate::compile::parts::Parts;
 use crate::compile::programs::Programs;
 use crate::model::context::{FrozenNames, SummaryLine};
 use crate::model::functional::OUTPUT;
+use crate::objective::metrics::wrong_way;
 
 /// The most channels that a picture has.
 const CHANNELS: usize = 4;
@@ -28,6 +30,7 @@ pub(crate) fn advice(parts: &Parts, programs: &Programs) -> Vec<String> {
     notes.extend(parts.optimizer_notes());
     notes.extend(out_of_reach(parts, programs, names.is_empty()));
     notes.extend(moving_statistics(parts, programs));
+    notes.extend(plateaus(parts));
     let statistics = programs.states_of(&[StateKind::Statistic]);
     let accepts = |accepts: &FrozenNames| statistics.iter().any(|&index| accepts(&states[index].name));
     if parts.frozen_statistics.as_ref().is_some_and(|names| !accepts(&**names)) {
@@ -49,6 +52,15 @@ fn out_of_reach(parts: &Parts, programs: &Programs, has_none: bool) -> Option<St
     let named = names[..names.len() - more].join(", ");
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     (!names.is_empty()).then(|| format!("no loss depends on {named}{more}: training does not change them"))
+}
+
+/// A schedule that is lowered where a metric improves lowers it too early.
+fn plateaus(parts: &Parts) -> Vec<String> {
+    let phases = parts.phases.iter().map(|phase| &phase.optimizer);
+    let all = std::iter::once(&parts.optimizer).filter(|_| parts.phases.is_empty()).chain(phases);
+    let metrics = &parts.objective().metrics;
+    let who = "the schedule of the learning rate";
+    all.flat_map(Chain::plateaus).filter_map(|plateau| wrong_way(metrics, who, plateau.watches())).collect()
 }
 
 /// A loss that takes logits computes softmax or sigmoid itself.

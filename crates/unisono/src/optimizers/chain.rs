@@ -5,7 +5,7 @@ use std::fmt;
 use unisono_graph::Var;
 
 use super::transform::Transform;
-use super::{Gradient, Groups, Optimizer, OptimizerSettings, RateChange, Scalar, Schedule, Update};
+use super::{Gradient, Groups, Optimizer, OptimizerSettings, Plateau, RateChange, Scalar, Schedule, Update};
 use crate::error::caught;
 use crate::objective::Epoch;
 
@@ -200,6 +200,17 @@ impl Chain {
                 caught(at).unwrap_or(Some(f64::NAN))
             }
             Rule::Groups(groups) => groups.learning_rate(step),
+        }
+    }
+
+    /// Returns the plateaus that lower schedules.
+    pub(crate) fn plateaus(&self) -> Vec<Plateau> {
+        match &self.rule {
+            Rule::One(rule) => {
+                let plateau = || rule.schedule().and_then(Schedule::plateau).cloned();
+                caught(plateau).unwrap_or_default().into_iter().collect()
+            }
+            Rule::Groups(groups) => groups.plateaus(),
         }
     }
 

@@ -2,7 +2,7 @@ use unisono_graph::Var;
 
 use super::chain::transforms;
 use super::transform::{Names, Transform};
-use super::{Chain, Gradient, OptimizerSettings, RateChange, Scalar, Update};
+use super::{Chain, Gradient, OptimizerSettings, Plateau, RateChange, Scalar, Update};
 use crate::objective::Epoch;
 
 /// Parameter groups (PyTorch's parameter groups): one optimizer for most parameters, and others for
@@ -83,6 +83,10 @@ impl Groups {
 
     pub(super) fn learning_rate(&self, step: u64) -> Option<f64> {
         self.optimizers.iter().find_map(|optimizer| optimizer.learning_rate(step))
+    }
+
+    pub(super) fn plateaus(&self) -> Vec<Plateau> {
+        self.optimizers.iter().flat_map(Chain::plateaus).collect()
     }
 
     pub(super) fn set_changes(&mut self, changes: &[RateChange]) -> Result<(), String> {

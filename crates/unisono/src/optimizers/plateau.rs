@@ -2,6 +2,7 @@
 
 use super::settings::not_negative;
 use crate::objective::Epoch;
+use crate::objective::metrics::Better;
 
 /// When a schedule lowers the learning rate: after epochs in which a monitored value did not improve
 /// (PyTorch's `ReduceLROnPlateau`, with its defaults). Keras counts one epoch of patience less, and its
@@ -123,6 +124,11 @@ impl Plateau {
             }
         }
         Ok(reductions)
+    }
+
+    /// Returns what is watched, and which of its values count as better.
+    pub(crate) fn watches(&self) -> (&str, Better) {
+        (&self.watched, if self.highest { Better::Higher } else { Better::Lower })
     }
 
     /// Returns the plateau as text, with all its numbers.

@@ -154,6 +154,11 @@ impl Schedule {
         self
     }
 
+    /// Returns the plateau that lowers the schedule.
+    pub(crate) fn plateau(&self) -> Option<&Plateau> {
+        self.plateau.as_ref()
+    }
+
     /// Tells the plateau, if there is one, the epochs so far. Optimizers call it in
     /// [`Optimizer::observe`](super::Optimizer::observe).
     ///

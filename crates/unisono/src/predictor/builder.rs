@@ -1,6 +1,6 @@
 //! The settings of a predictor, and how one is opened.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -251,7 +251,7 @@ impl PredictorBuilder {
             inputs: crate::compile::feed::InputMemory::default(),
             clock: Clock::default(),
             attached: BTreeMap::new(),
-            is_reordered: false,
+            notes: BTreeSet::new(),
         })
     }
 }

@@ -6,7 +6,7 @@ pub(crate) mod rows;
 pub(crate) mod server;
 pub(crate) mod signature;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Instant;
 
@@ -26,7 +26,8 @@ use crate::predictor::report::Clock;
 use crate::predictor::signature::Signature;
 use crate::run::carries::Carries;
 use crate::saving::tensors::info;
-use crate::trainer::evaluate::all_predicted;
+use crate::trainer::evaluate::{OTHER_ORDER, all_predicted};
+use crate::trainer::held_out::{drawn, dropped};
 use crate::{Error, MemoryEstimate, Prediction, Predictions};
 
 /// A model for prediction on all replicas (Keras's `load_model` and `predict`). It holds only parameters and
@@ -66,8 +67,8 @@ pub struct Predictor {
     clock: Clock,
     /// The texts that were attached to the model.
     attached: BTreeMap<String, String>,
-    /// Whether a loader was predicted whose order is not the source's.
-    is_reordered: bool,
+    /// What a user should know of the loaders that were predicted.
+    notes: BTreeSet<String>,
 }
 
 impl Predictor {
@@ -127,13 +128,16 @@ impl Predictor {
 
     fn predict_of(&mut self, loader: &Loader, outputs: Option<&[&str]>) -> Result<Predictions, Error> {
         self.carries.reset();
-        self.is_reordered |= !loader.keeps_order();
+        self.notes.extend((!loader.keeps_order()).then(|| OTHER_ORDER.to_owned()));
         let mut all = Predictions::default();
-        let mut batches = loader.clone().batch(self.batch).epoch(0)?;
+        let loader = loader.clone().batch(self.batch);
+        self.notes.extend(dropped(&loader, "a prediction"));
+        let mut batches = loader.epoch(0)?;
         for batch in &mut batches {
             all.extend(self.predict_batch_of(&batch?, outputs)?)?;
         }
         all_predicted(&batches)?;
+        self.notes.extend(drawn(&batches, "a prediction"));
         Ok(all)
     }
 

@@ -7,7 +7,6 @@ use unisono_replica::ReplicaReport;
 
 use crate::MemoryEstimate;
 use crate::predictor::Predictor;
-use crate::trainer::evaluate::OTHER_ORDER;
 
 /// The number of the last answers whose latency is kept.
 const KEPT: usize = 10_000;
@@ -76,7 +75,9 @@ pub struct PredictorReport {
     pub memory: MemoryEstimate,
     /// The replicas, those that left too.
     pub replicas: Vec<ReplicaReport>,
-    /// What a user should know: that rows are not in the order of the source, where a loader shuffles.
+    /// What a user should know of the loaders: that rows are not in the order of the source, where one
+    /// shuffles, that some are missing, where it drops the last batch, or that transforms changed samples at
+    /// random.
     pub notes: Vec<String>,
 }
 
@@ -101,7 +102,7 @@ impl Predictor {
             lengths: self.programs.len(),
             memory: self.memory.clone(),
             replicas: self.replicas.reports(),
-            notes: self.is_reordered.then(|| OTHER_ORDER.to_owned()).into_iter().collect(),
+            notes: self.notes.iter().cloned().collect(),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use unisono_checkpoint::{Best, Disk, Metric, Options, StdDisk};
 
 use crate::objective::history::names_of_numbers;
+use crate::objective::metrics::{better, wrong_way};
 use crate::{Better, Epoch, Error, Evaluation, History};
 
 /// Where checkpoints are written, how often, and which of them are kept (Keras's `ModelCheckpoint`).
@@ -154,17 +155,8 @@ impl Saving {
             let known: Vec<&str> = std::iter::once("loss").chain(names.iter().map(String::as_str)).collect();
             return wrong(format!("nothing is called {name:?}; there is {}", known.join(", ")));
         }
-        let metric = metrics.iter().find(|metric| metric.name() == name);
-        let own = metric.map_or(Some(Better::Lower), |metric| metric.better());
-        match (best.better(), own) {
-            (Some(asked), Some(own)) if asked != own => {
-                let (asked, other) =
-                    if own == Better::Lower { ("highest", "lower") } else { ("lowest", "higher") };
-                Ok(Some(format!(
-                    "warning: the {asked} {name} is kept as the best, and {other} values are better"
-                )))
-            }
-            (Some(_), _) => Ok(None),
+        match (best.better(), better(metrics, &name)) {
+            (Some(asked), _) => Ok(wrong_way(metrics, "Saving::keep_best", (&name, asked))),
             (None, Some(Better::Lower)) => {
                 self.best = Some(BestBy::Lowest(name));
                 Ok(None)

@@ -192,8 +192,8 @@ impl Builder {
         let is_mixed = settings.precision.is_mixed();
         let loss_scale = is_mixed.then(|| Scaling::new(self.loss_scale));
         let mut notes = self.notes(&programs, &settings, weights.iter().sum());
-        notes.extend(unoptimized_note(&chosen));
-        notes.extend(slow_fma_note(&chosen));
+        notes.extend(unoptimized_note(&chosen).into_iter().chain(slow_fma_note(&chosen)));
+        notes.extend(self.callbacks.wrong_ways(&self.parts.objective().metrics)?);
         let budget = self.budget(adapters, &weights, &programs);
         self.check_owners(mixed)?;
         let mut identity = identity(&self.parts, &programs, &settings, loss_scale.as_ref());

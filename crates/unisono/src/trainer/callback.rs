@@ -1,12 +1,15 @@
 //! Callbacks: a user's code that is called as a run proceeds, and that may change how it goes on.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use crate::error::caught;
+use crate::objective::metrics::wrong_way;
 use crate::run::control::Kept;
 use crate::trainer::Trainer;
 use crate::trainer::control::Control;
-use crate::{Epoch, Error, Step};
+use crate::{Better, Epoch, Error, Metric, Step};
 
 /// A callback of a run (Keras's and Lightning's `Callback`). It is called on the trainer's thread at steps
 /// and epochs, with a [`Control`] that can change how the run continues. An [`Observer`](crate::Observer)
@@ -52,6 +55,13 @@ pub trait Callback: Send {
     /// A setting cannot work, or a value that the callback needs is not measured. The error is the message.
     fn check(&self, _example: &Epoch) -> Result<(), String> {
         Ok(())
+    }
+
+    /// Returns the value that the callback decides by, `"loss"` or a metric, and which values it takes to be
+    /// better. If the metric itself says the opposite ([`Metric::better`](crate::Metric::better)), building
+    /// the trainer notes it. Default: `None`.
+    fn watches(&self) -> Option<(&str, Better)> {
+        None
     }
 
     /// Returns the state that the callback has between its calls, for checkpoints. It is called after each
@@ -160,6 +170,20 @@ impl Callbacks {
             kept.push(Kept { name, settings, value });
         }
         Ok(kept)
+    }
+
+    /// Returns a note for each callback that takes the worse values of a metric to be the better ones.
+    ///
+    /// # Errors
+    /// One panics.
+    pub fn wrong_ways(&self, metrics: &[Arc<dyn Metric>]) -> Result<Vec<String>, Error> {
+        let mut notes = Vec::new();
+        for (at, callback) in self.all.iter().enumerate() {
+            let name = asked(&format!("number {}", at + 1), "name", || callback.name())?;
+            let watched = asked(name, "watches", || callback.watches())?;
+            notes.extend(watched.and_then(|watched| wrong_way(metrics, name, watched)));
+        }
+        Ok(notes)
     }
 
     /// Returns whether the next step waits for one of the callbacks. It does for one that panics when asked,

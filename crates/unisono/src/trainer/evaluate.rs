@@ -108,6 +108,7 @@ impl Trainer {
     fn evaluate_here(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
         let mut running = Running::default();
         self.note_data(loader)?;
+        self.note_dropped(loader, "an evaluation");
         self.same_classes(loader, "evaluated")?;
         self.same_held_out(loader, "evaluated")?;
         self.prepare(ProgramId::Evaluate, self.samples_of(loader))?;
@@ -126,6 +127,7 @@ impl Trainer {
             let parts = &self.plan.parts;
             running.add(&parts.objective().metrics, &reading.measured(parts, given, 0.0));
         }
+        self.note_drawn(&batches, "an evaluation");
         if let [first, others @ ..] = batches.skip_reasons() {
             let others =
                 if others.is_empty() { String::new() } else { format!(", and {} others", others.len()) };
@@ -177,6 +179,7 @@ impl Trainer {
     fn predict_here(&mut self, loader: &Loader, outputs: Option<&[&str]>) -> Result<Predictions, Error> {
         let mut all = Predictions::default();
         self.note_data(loader)?;
+        self.note_dropped(loader, "a prediction");
         if !loader.keeps_order() && !std::mem::replace(&mut self.monitor.told_order, true) {
             self.monitor.note(&format!("note: {OTHER_ORDER}"));
         }
@@ -189,6 +192,7 @@ impl Trainer {
             all.extend(self.predict_batch_of(&batch?, outputs)?)?;
         }
         all_predicted(&batches)?;
+        self.note_drawn(&batches, "a prediction");
         self.check_after_use()?;
         Ok(all)
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use unisono_cluster::ClusterError;
-use unisono_data::{Coverage, DataError, Field, FieldDType, Fingerprint, Hashing, Loader, Source};
+use unisono_data::{Batches, Coverage, DataError, Field, FieldDType, Fingerprint, Hashing, Loader, Source};
 
 use crate::compile::programs::ProgramId;
 use crate::trainer::agree_on_data::{Blocks, is_hashed_by, joined, read, record_of};
@@ -160,6 +160,23 @@ impl Trainer {
         Ok(())
     }
 
+    /// Tells observers once that an evaluation or a prediction leaves out the last batch of a loader.
+    pub(super) fn note_dropped(&mut self, loader: &Loader, what: &str) {
+        let reader = self.reader(loader);
+        self.note_once(dropped(&reader, what));
+    }
+
+    /// Tells observers once that what was evaluated or predicted was drawn at random.
+    pub(super) fn note_drawn(&mut self, batches: &Batches, what: &str) {
+        self.note_once(drawn(batches, what));
+    }
+
+    fn note_once(&mut self, note: Option<String>) {
+        if let Some(note) = note.filter(|note| self.known_data.told.insert(note.clone())) {
+            self.monitor.note(&format!("note: {note}"));
+        }
+    }
+
     /// Compares data that are evaluated or predicted, and how they are read, between machines, once for each
     /// loader.
     ///
@@ -288,6 +305,29 @@ impl Trainer {
 
 fn settings_of(loader: &Loader) -> String {
     format!("{:?}", loader.settings())
+}
+
+/// Returns a note if samples that are not trained on were changed at random.
+pub(crate) fn drawn(batches: &Batches, what: &str) -> Option<String> {
+    let drawn = batches.drawn().join(", ");
+    (!drawn.is_empty()).then(|| {
+        format!(
+            "{what} is of samples that {drawn} changed at random: add augmentation to the loader that trains alone, after \
+             Loader::validation_split"
+        )
+    })
+}
+
+/// Returns a note if a loader leaves samples out because they do not fill a batch.
+pub(crate) fn dropped(loader: &Loader, what: &str) -> Option<String> {
+    let (read, all) = (loader.samples_per_epoch(), loader.clone().drop_last(false).samples_per_epoch());
+    (read < all).then(|| {
+        let left = all - read;
+        format!(
+            "{what} has {read} of {all} samples: drop_last leaves out {left} that fill no batch, though smaller batches are \
+             allowed"
+        )
+    })
 }
 
 #[cfg(test)]

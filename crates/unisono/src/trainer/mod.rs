@@ -26,7 +26,7 @@ mod dry_run;
 pub(crate) mod evaluate;
 pub(crate) mod export;
 mod fit;
-mod held_out;
+pub(crate) mod held_out;
 pub(crate) mod identity;
 mod inspect;
 mod join;

@@ -22,7 +22,7 @@ impl Trainer {
     /// replay.push(&sample(0.0))?;
     /// let mut trainer = builder.build(replay.fields())?;
     /// trainer.keep_replay(replay);
-    /// trainer.checkpoints("run", 0)?;
+    /// trainer.checkpoints("run".as_ref(), 0)?;
     /// trainer.resume()?;
     /// while trainer.steps() < 1000 {
     ///     let played = sample(trainer.steps() as f32 / 1000.0);

@@ -250,7 +250,13 @@ fn sequential(text: &str) -> Result<Sequential, String> {
             "layer_norm" => model.add(LayerNorm::new()),
             "rms_norm" => model.add(RmsNorm::new()),
             "group_norm" => model.add(GroupNorm::new(word.number(0)?)),
-            "embedding" => model.add(Embedding::new(word.number(0)?, word.number(1)?)),
+            "embedding" => {
+                let layer = Embedding::new(word.number(0)?, word.number(1)?);
+                model.add(match word.named("padding_idx", usize::MAX) {
+                    usize::MAX => layer,
+                    row => layer.padding_idx(row),
+                })
+            }
             "lstm" if last => model.add(Lstm::new(word.number(1)?).last()),
             "lstm" => model.add(Lstm::new(word.number(1)?)),
             "gru" if last => model.add(Gru::new(word.number(1)?).last()),

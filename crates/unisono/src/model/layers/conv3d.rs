@@ -13,8 +13,8 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// `data_format="channels_first"`), for volumes such as scans and for films.
 ///
 /// Shapes: `[B, C, D, H, W]` to `[B, out, D', H', W']` with D' = (D + 2 padding - dilation (kernel - 1) - 1)
-/// / stride + 1, rounded down, and H' and W' alike. It takes memory for the windows along the depth, `kd` times
-/// that of the input.
+/// / stride + 1, rounded down, and H' and W' alike. It takes memory for the windows along the depth, `kd`
+/// times that of the input.
 ///
 /// Parameters: `weight` `[out, C / groups, kd, kh, kw]` (Default: Glorot uniform), `bias` `[out]` (Default:
 /// zeros).

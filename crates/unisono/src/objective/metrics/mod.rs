@@ -13,6 +13,8 @@ mod regression;
 mod similarity;
 mod top_k;
 
+use std::sync::Arc;
+
 use unisono_graph::{Type, Var};
 
 pub use accuracy::{Accuracy, BinaryAccuracy};
@@ -96,6 +98,23 @@ pub enum Better {
     Lower,
     /// More is better, as of an accuracy.
     Higher,
+}
+
+/// Returns which values of a metric are better, by its name. Those of `"loss"` and of anything unknown are
+/// those of a loss.
+pub(crate) fn better(metrics: &[Arc<dyn Metric>], name: &str) -> Option<Better> {
+    metrics.iter().find(|metric| metric.name() == name).map_or(Some(Better::Lower), |metric| metric.better())
+}
+
+/// Returns a note where the values of a metric that `who` takes to be better are the worse ones.
+pub(crate) fn wrong_way(
+    metrics: &[Arc<dyn Metric>],
+    who: &str,
+    (name, asked): (&str, Better),
+) -> Option<String> {
+    let own = better(metrics, name).filter(|own| *own != asked)?;
+    let (asked, other) = if own == Better::Lower { ("highest", "lower") } else { ("lowest", "higher") };
+    Some(format!("warning: {who} takes the {asked} {name} to be the best, and {other} values are better"))
 }
 
 /// Returns how a metric's values are reduced.
