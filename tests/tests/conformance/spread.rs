@@ -153,7 +153,8 @@ fn every_case_gives_the_same_bytes_on_any_replicas_and_machines() {
         for count in [2, 3, 7] {
             failed.extend(differ(group, &one, &on(count), &format!("on {count} replicas")));
         }
-        let run = |cluster| all(group, &[cpu.clone()], (cluster, vec![1; 2]), options(group[0].rows));
+        let run =
+            |cluster| all(group, std::slice::from_ref(&cpu), (cluster, vec![1; 2]), options(group[0].rows));
         for (rank, other) in on_ranks(2, Script::default(), run).into_iter().enumerate() {
             failed.extend(differ(group, &one, &other, &format!("on rank {rank} of 2")));
         }
@@ -171,7 +172,7 @@ fn what_compares_all_samples_survives_a_lost_replica_and_a_lost_machine() {
         names.push(work.name.clone());
         let (rows, segments) = (work.rows, work.program.segments());
         let group = [work];
-        let one = all(&group, &[cpu.clone()], (Cluster::alone(), vec![]), options(rows));
+        let one = all(&group, std::slice::from_ref(&cpu), (Cluster::alone(), vec![]), options(rows));
         assert!(one[0].is_ok(), "{}", group[0].name);
         for segment in 0..segments {
             let scope = format!("spread-{}-{segment}:", group[0].name);

@@ -332,7 +332,7 @@ fn data_and_runs() -> Vec<Mistake> {
             &["momentum is 99"],
         ),
         ("no accumulation", with(|b| b.gradient_accumulation(0)), &["accumulation", "0"]),
-        ("no threads", format!("{}", failed_epoch(good().threads(1 << 20))), &["threads"]),
+        ("no threads", failed_epoch(good().threads(1 << 20)), &["threads"]),
         ("rows in another order", shuffled_predictions(good().shuffle(1)), &["order"]),
     ]
 }
@@ -347,8 +347,7 @@ fn shuffled_predictions(loader: Loader) -> String {
     let notes = Notes::default();
     let build = classes().replicas(1).adapter("cpu").observer(notes.clone()).build(&loader.fields().unwrap());
     build.unwrap().predict(&loader).unwrap();
-    let said = notes.0.lock().unwrap().join("\n");
-    said
+    notes.0.lock().unwrap().join("\n")
 }
 
 pub fn all() -> Vec<Mistake> {

@@ -220,7 +220,7 @@ mod tests {
             let tiles = super::super::super::marks::chosen(unisono_shaders::attention::TILES, "SLABS", false);
             let module = tiles + &shared(unit) + unisono_shaders::attention::TILES_FORWARD;
             assert_eq!(Workgroup::of(&module), Some(TAKEN));
-            assert!(TAKEN.bytes <= MatrixUnit::WORKGROUP_BYTES);
+            const { assert!(TAKEN.bytes <= MatrixUnit::WORKGROUP_BYTES) };
         }
     }
 }
