@@ -36,11 +36,13 @@ impl Plant {
     /// Returns a kernel's text as the driver would take it.
     pub fn spoil(self, wgsl: &str) -> String {
         match self {
-            // Only maps have the param `zero` and results that are single numbers.
-            Self::Contraction if wgsl.contains(" = flush(fma(") => {
-                wgsl.replace(" = flush(fma(", " = flush(exact_fma(") + ONE_ROUNDING
-            }
-            Self::Contraction => wgsl.to_owned(),
+            Self::Contraction => match zero(wgsl).filter(|_| wgsl.contains(" = flush(fma(")) {
+                Some(zero) => {
+                    let one_rounding = ONE_ROUNDING.replace("params.zero", &zero);
+                    wgsl.replace(" = flush(fma(", " = flush(exact_fma(") + &one_rounding
+                }
+                None => wgsl.to_owned(),
+            },
             Self::Reassociation => reassociated(wgsl),
             Self::Division if wgsl.contains("fn quotient(") => {
                 wgsl.replace("fn quotient(", "fn right_quotient(")
@@ -52,6 +54,19 @@ impl Plant {
             Self::Unguarded => unguarded(wgsl),
         }
     }
+}
+
+/// Returns the param `zero` as the text names it, in the first of several kernels side by side that has it.
+fn zero(wgsl: &str) -> Option<String> {
+    let has_zero = |name: &str| {
+        let (_, fields) = wgsl.split_once(&format!("struct {name} {{"))?;
+        fields.split_once('}').filter(|(fields, _)| fields.contains("zero:"))
+    };
+    let part = || (0..).map_while(|at| wgsl.contains(&format!("struct Params_{at} ")).then_some(at));
+    has_zero("Params").map(|_| "params.zero".to_owned()).or_else(|| {
+        let at = part().find(|at| has_zero(&format!("Params_{at}")).is_some())?;
+        Some(format!("params.part{at}.zero"))
+    })
 }
 
 fn unguarded(wgsl: &str) -> String {
@@ -69,6 +84,10 @@ fn reassociated(wgsl: &str) -> String {
     let mut sums: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
     let mut text = String::new();
     for line in wgsl.lines() {
+        // Each function has names of its own.
+        if line.starts_with("fn ") {
+            sums.clear();
+        }
         let sum = line.trim().strip_prefix("let ").and_then(|rest| rest.split_once(" = flush("));
         let sum = sum.and_then(|(name, rest)| Some((name, rest.strip_suffix(");")?.split_once(" + ")?)));
         let is_name = |text: &str| text.starts_with('v') && text[1..].bytes().all(|b| b.is_ascii_digit());
