@@ -59,8 +59,10 @@ pub fn run_all(args: &[&str], all: bool, environment: &[(&str, OsString)], dir: 
     found.sort_by_key(|(name, ..)| LONGEST.iter().position(|long| long == name).unwrap_or(LONGEST.len()));
     programs.extend(found.into_iter().map(|(name, executable, package)| {
         let mut command = Command::new(executable);
-        command.current_dir(package);
-        Program { name, command }
+        command.current_dir(&package);
+        // Programs of two packages may have one name.
+        let package = package.file_name().unwrap_or_default().display();
+        Program { name: format!("{package}/{name}"), command }
     }));
     for program in &mut programs {
         program.command.envs(environment.iter().cloned());
