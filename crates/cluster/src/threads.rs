@@ -31,7 +31,7 @@ pub enum Fault {
         /// The number of messages.
         after: usize,
     },
-    /// From so many sent messages on, each message of the rank takes this long.
+    /// Once the rank has sent `after` messages, each further message takes this long.
     Slow {
         /// The rank.
         rank: usize,
@@ -40,7 +40,8 @@ pub enum Fault {
         /// The time that a message takes.
         by: Duration,
     },
-    /// From so many sent messages on, each message of the rank takes longer by its own bytes at this rate.
+    /// Once the rank has sent `after` messages, its link is slow: each further message also takes the time
+    /// that its bytes need at this rate.
     Narrow {
         /// The rank.
         rank: usize,

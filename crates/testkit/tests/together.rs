@@ -124,8 +124,8 @@ fn plans(device: &Device, program: &Program) -> [Plan; 2] {
     })
 }
 
-/// Returns the launches of a step on the CPU, none of which does what several do, and the bits that they
-/// give.
+/// Runs a step on the CPU, whose launches each compute one unit. Returns their number and the bits of the
+/// results.
 fn alone(device: &mut Device, program: &Program, feed: &Feed, options: &Options) -> (usize, Vec<Vec<u32>>) {
     let mut cpu = Device::open_with(&cpu_like(device), options.clone()).unwrap();
     let plan = program.plan(&Run::whole(&SHARDS), &cpu.target()).unwrap();

@@ -37,8 +37,9 @@ struct Ended {
     passed: bool,
 }
 
-/// Builds and runs all test programs and doc tests that `cargo ARGS` runs. Unless `all`, no other program
-/// starts after one has failed. Their output lies in `dir` meanwhile.
+/// Builds and runs all test programs and doc tests that `cargo ARGS` runs. With `all` it goes on after a
+/// failed program; otherwise it starts no further one. While a program runs, its output goes to a file in
+/// `dir`.
 ///
 /// # Errors
 ///

@@ -171,7 +171,8 @@ unsafe fn one_column(task: &FewProduct, column: usize, cpu: impl Cpu) {
     }
 }
 
-/// Computes eight columns whose steps lie in order. Columns behind the last one are copies of it.
+/// Computes eight columns of a right operand that stores each column's steps side by side. Where fewer than
+/// eight columns are left, the last one is computed again in place of the missing ones.
 ///
 /// # Safety
 /// As for [`run`].

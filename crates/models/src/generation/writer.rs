@@ -43,8 +43,8 @@ pub struct Writer<M> {
 enum Program {
     /// Reads a text or a sound of up to this number of positions.
     Encode(usize),
-    /// Reads one token, with the keys and values of so many positions of the encoder and of up to so many
-    /// tokens before it.
+    /// Reads one token, with the keys and values of the encoder's positions and of the tokens before it. The
+    /// numbers are the number of positions and the most tokens.
     Next([usize; 2]),
 }
 

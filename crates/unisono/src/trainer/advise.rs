@@ -25,7 +25,7 @@ impl Trainer {
         notes.iter().for_each(|note| self.monitor.note(&format!("note: {note}")));
     }
 
-    /// Returns the number of steps of the run after so many epochs, if no step is left out.
+    /// Returns how many steps the run will have made after `epochs` epochs, if it skips none.
     fn steps_until(&self, reader: &Loader, epochs: u32) -> u64 {
         let position = self.position();
         let left = u64::from(epochs.saturating_sub(position.epoch));

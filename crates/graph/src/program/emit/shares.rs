@@ -18,7 +18,8 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Divides a tile of so many rows and columns among as many subgroups as a workgroup has at least.
+    /// Divides a tile, given its rows and columns, among the subgroups of a workgroup. Subgroups may be
+    /// smaller than the unit's largest, so this counts the fewest that a workgroup can have.
     pub fn of([rows, columns]: [usize; 2], invocations: usize, unit: MatrixUnit) -> Self {
         let size = unit.size as usize;
         let least = (invocations / unit.lanes.max(1) as usize).max(1);
@@ -36,8 +37,8 @@ impl Shares {
         Self { subgroups, may_be_more, across, rows: rows / down / size, columns: columns / across / size }
     }
 
-    /// Returns the start of what only the subgroups do that compute. A branch that all subgroups take would
-    /// cost moves of all sums on some compilers.
+    /// Returns the beginning of the block that only computing subgroups run. Where all of them compute it
+    /// has no condition, since some compilers would copy all sums for one.
     pub fn of_computing(self) -> String {
         if self.may_be_more { format!("if subgroup < {}u {{", self.subgroups) } else { "{".to_owned() }
     }

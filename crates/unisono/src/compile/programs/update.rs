@@ -207,7 +207,7 @@ impl Trace {
     }
 }
 
-/// Adds gradients of the same parameters, of which any may have none.
+/// Adds two gradients for each parameter. `None` stands for a gradient that a parameter does not have.
 fn added(gradients: Vec<Option<Var>>, more: Vec<Option<Var>>) -> Vec<Option<Var>> {
     let both = |(g, p): (Option<Var>, Option<Var>)| match (g, p) {
         (Some(g), Some(p)) => Some(g + p),

@@ -6,7 +6,7 @@ use crate::model::{Context, Forward, Layer};
 
 /// Local response normalization across channels (Krizhevsky et al. 2012, AlexNet; PyTorch's
 /// `LocalResponseNorm`): y = x / (k + alpha mean(x^2))^beta, where the mean is over `size` neighbouring
-/// channels, of which those that are not there count as 0.
+/// channels. Beyond the first and the last channel, zeros are counted.
 ///
 /// Shapes: `[B, C, ...]` to the same. It has no parameters.
 ///

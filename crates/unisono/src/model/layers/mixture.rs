@@ -53,7 +53,7 @@ pub struct MixtureOfExpertsDescription {
 }
 
 impl MixtureOfExperts {
-    /// Creates a mixture without experts yet, `k` of which each place will have.
+    /// Creates a mixture that sends each place to `k` experts. It has no experts yet.
     pub fn new(k: usize) -> Self {
         Self { experts: vec![], k, all: false, balance: 0.0 }
     }

@@ -18,7 +18,7 @@ pub(super) enum Family {
     Registers,
     /// The file is `matmul_panels.wgsl`, with so many rows an invocation.
     Panels(usize),
-    /// The file is `matmul_few.wgsl`, with so many rows at most and columns an invocation.
+    /// The file is `matmul_few.wgsl`. An invocation computes at most `rows` rows and `columns` columns.
     Few { rows: usize, columns: usize },
     /// The file is `matmul_tiles.wgsl`, with tiles of so many rows and columns.
     Tiles(usize),

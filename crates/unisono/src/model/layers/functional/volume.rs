@@ -1,5 +1,5 @@
-//! Functions of volumes: what lies in windows of three axes, convolutions and pools. They are written with
-//! windows of two axes: along the depth first, then in the plane.
+//! Convolutions and pools of volumes, and the windows that they read. Each window of three axes is computed
+//! as two windows of fewer axes: first along the depth, then in the plane.
 
 use serde::{Deserialize, Serialize};
 use unisono_graph::ops::Window;
