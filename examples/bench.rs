@@ -24,6 +24,8 @@ mod known;
 mod peers;
 #[path = "bench/scaling.rs"]
 mod scaling;
+#[path = "bench/taken.rs"]
+mod taken;
 #[path = "bench/torch.rs"]
 mod torch;
 #[path = "bench/trust.rs"]
@@ -42,7 +44,7 @@ use serde::{Deserialize, Serialize};
 use unisono::data::{Loader, Position};
 use unisono::gpu::{Adapter, Kind, select};
 use unisono::graph::{MAX_SHARDS, Run};
-use unisono::{AdamW, ProgramId, Trainer};
+use unisono::{AdamW, Precision, ProgramId, Trainer};
 use unisono_examples::{Error, Model, bytes, program, table};
 
 /// The number of processes that are started to measure how long the first step takes.
@@ -112,6 +114,10 @@ struct Flags {
     /// Tokens of each sample of `known`, if it is a model of texts
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..))]
     length: u16,
+    /// Numeric precision of matrix products in `--alone`: f32, mixed, or mixed+units, by the adapter's matrix
+    /// unit
+    #[arg(long, value_name = "PRECISION", hide = true, default_value = "f32")]
+    precision: Precision,
     /// Train here and now: one step, then so many to take the median of; print a line of JSON
     #[arg(long, value_name = "N", hide = true)]
     alone: Option<u32>,
@@ -136,6 +142,10 @@ struct Alone {
     first_step_s: f64,
     /// The median time of a step after the warm-up, in milliseconds.
     step_ms: f64,
+    /// The bytes of device memory that a step was estimated to take, before it ran.
+    promised_bytes: u64,
+    /// The bytes of device memory that training took, and who says so.
+    taken: Option<taken::Taken>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -242,6 +252,8 @@ fn heading(flags: &Flags, adapters: &[Adapter]) -> Result<(), Error> {
 
 fn alone(flags: &Flags, started: Instant) -> Result<(), Error> {
     let data = flags.noise()?;
+    let adapter = select(&flags.adapter)?.swap_remove(0);
+    let memory = taken::Watch::begin(&adapter);
     let mut trainer = trainer(flags, flags.replicas.first().copied().unwrap_or(1), &data)?;
     if let Some(batch) = data.epoch(0)?.next() {
         trainer.step(&batch?)?;
@@ -252,8 +264,10 @@ fn alone(flags: &Flags, started: Instant) -> Result<(), Error> {
         let flags = Flags { steps: count, ..flags.clone() };
         step_ms = 1e3 * median(steps(&mut trainer, &flags, &data)?).as_secs_f64();
     }
-    let adapter = select(&flags.adapter)?.swap_remove(0).name;
-    Ok(writeln!(stdout(), "{}", serde_json::to_string(&Alone { adapter, first_step_s, step_ms })?)?)
+    let promised_bytes = trainer.summary().memory.map_or(0, |memory| memory.total());
+    let (taken, adapter) = (memory.end(), adapter.name);
+    let alone = Alone { adapter, first_step_s, step_ms, promised_bytes, taken };
+    Ok(writeln!(stdout(), "{}", serde_json::to_string(&alone)?)?)
 }
 
 /// Returns the command of a process that trains alone.
@@ -289,7 +303,8 @@ fn start(flags: &Flags, replicas: u16, cache: bool) -> Result<Duration, Error> {
 
 fn trainer(flags: &Flags, replicas: u16, data: &Loader) -> Result<Trainer, Error> {
     let builder = Trainer::builder(flags.model.layers()).optimizer(AdamW::new(1e-3));
-    let builder = builder.global_batch(flags.batch()).shards(flags.shards as usize);
+    let builder =
+        builder.global_batch(flags.batch()).shards(flags.shards as usize).precision(flags.precision);
     let builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
     let builder = if flags.trace.is_some() { builder.timeline() } else { builder };
     let builder = flags.shards_at_once.into_iter().fold(builder, |b, n| b.shards_at_once(n as usize));

@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         Ok("speed") => report::speed::main(),
         Ok("steady") => report::steady::main(),
         Ok("text_lstm") => text_lstm::main(),
+        Ok("units") => report::units::main(),
         Ok("tiny_gpt") => tiny_gpt::main(),
         Ok("vendors") => unisono_cases::vendors::main(),
         _ => report::main(),

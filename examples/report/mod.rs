@@ -8,6 +8,7 @@ mod parts;
 mod process;
 pub mod speed;
 pub mod steady;
+pub mod units;
 mod verdict;
 
 use std::path::PathBuf;
@@ -98,11 +99,41 @@ fn every_part(report: &mut Report, name: &str, inputs: &Inputs) -> Result<(), Er
         _ => "cpu:split".to_owned(),
     });
     report.facts.insert("cpu".into(), cpu.clone().into());
+    units(report, name)?;
     right(report, name, &cpu, inputs)?;
     states(report, name, &cpu, inputs)?;
     trouble(report, name, inputs)?;
     fast(report, name)?;
     torch(report, inputs)
+}
+
+/// What the matrix unit does, beside the same work without it. It comes first, because it is what most users
+/// of mixed precision want to know.
+fn units(report: &mut Report, name: &str) -> Result<(), Error> {
+    let adapter = ["--adapter", name];
+    let most = match (report.short, report.is_cpu()) {
+        (false, false) => "8192",
+        (true, false) => "2048",
+        (_, true) => "128",
+    };
+    let part = Part::new("matrix units", Group::Fast, "units").args(adapter).args(["--most", most]).limit(60);
+    if let Some(ran) = report.run(part.says("products by the matrix unit, beside mixed precision without"))? {
+        report.take("matrix units", &ran);
+    }
+    let has_unit = report.facts.get("matrix units").is_some_and(|units| units["class"].is_string());
+    if report.short || report.is_cpu() || !has_unit {
+        return Ok(());
+    }
+    for precision in ["mixed", "mixed+units"] {
+        let name = format!("step gpt100m {precision}");
+        let step = Part::new(&name, Group::Fast, "bench").args(adapter).limit(45);
+        let step = step.args(["--alone", "10", "--warmup", "3", "--replicas", "1", "--model", "gpt100m"]);
+        let step = step.args(["--precision", precision]);
+        if let Some(ran) = report.run(step.says("a training step in mixed precision"))? {
+            report.take(&name, &ran);
+        }
+    }
+    Ok(())
 }
 
 /// Numbers of PyTorch, and bytes of the CPU.

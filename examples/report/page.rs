@@ -20,6 +20,7 @@ pub fn write(report: &Report) -> Result<String, Error> {
     let sections = [
         format!("# {}\n\n{verdict}", report.label),
         machine(report),
+        units(report),
         states(report),
         ceilings(report),
         products(report),
@@ -133,12 +134,41 @@ fn states(report: &Report) -> String {
     format!("## States\n\n\"CPU\" is `--adapter {cpu}`.\n\n{}", rows(&["program", "how", "state"], all))
 }
 
+/// Returns what the matrix unit does beside the same products without it.
+fn units(report: &Report) -> String {
+    let Some(units) = report.facts.get("matrix units").filter(|units| units.is_object()) else {
+        return String::new();
+    };
+    let head = "## Matrix units\n\n";
+    if let Some(why) = units["lacks"].as_str() {
+        return format!("{head}{why}\n");
+    }
+    let row = |line: &Value| {
+        let numbers = ["mixed_ms", "units_ms", "times"].map(|key| number(&line[key]));
+        [vec![text(&line["what"])], numbers.to_vec()].concat()
+    };
+    let steps = ["step gpt100m mixed", "step gpt100m mixed+units"].map(|name| report.facts.get(name));
+    let step = steps[0].zip(steps[1]).and_then(|(plain, unit)| {
+        let [plain, unit] = [plain, unit].map(|step| step["step_ms"].as_f64());
+        Some(serde_json::json!({ "what": "gpt100m, a step", "mixed_ms": plain?, "units_ms": unit?,
+            "times": plain? / unit? }))
+    });
+    let lines = units["products"].as_array().into_iter().flatten().chain(step.as_ref());
+    let columns = ["what", "mixed (ms)", "mixed with units (ms)", "times as fast"];
+    let class = text(&units["class"]);
+    format!("{head}The unit's numeric class is `{class}`.\n\n{}", rows(&columns, lines.map(row)))
+}
+
 fn ceilings(report: &Report) -> String {
     let Some(speed) = report.facts.get("speed").filter(|speed| speed.is_object()) else {
         return String::new();
     };
     let all = [
         ("from one launch to the next that waits for it, recording included (us)", &speed["launch_us"]),
+        (
+            "from one launch to the next that waits for it, by the device's clock (us)",
+            &speed["launch_us_by_its_clock"],
+        ),
         ("copy by a kernel, read and written (GB/s)", &speed["copy_gb_per_s"]["kernel"]),
         ("copy by commands, read and written (GB/s)", &speed["copy_gb_per_s"]["command"]),
         ("multiply-adds in registers (TFLOP/s)", &speed["fma_tflop_per_s"]),
@@ -174,7 +204,8 @@ fn products(report: &Report) -> String {
 fn steps(report: &Report) -> String {
     let ways: Vec<(&String, &Value)> =
         report.facts.iter().filter(|(name, lines)| name.starts_with("torch ") && lines.is_array()).collect();
-    let mut head = vec!["model", "first step (s)", "step (ms)"];
+    let mut head =
+        vec!["model", "first step (s)", "step (ms)", "memory promised (MB)", "taken (MB)", "taken, by"];
     head.extend(ways.iter().map(|(name, _)| name.as_str()));
     let row = |model: &Model| {
         let own = report.facts.get(&format!("step {}", model.flag()))?;
@@ -183,6 +214,10 @@ fn steps(report: &Report) -> String {
             Some(number(&line["step_ms"]))
         };
         let mut cells = vec![model.flag(), number(&own["first_step_s"]), number(&own["step_ms"])];
+        let mega =
+            |bytes: &Value| bytes.as_f64().map_or_else(|| "-".into(), |bytes| number(&(bytes / 1e6).into()));
+        let taken = &own["taken"];
+        cells.extend([mega(&own["promised_bytes"]), mega(&taken["bytes"]), text(&taken["by"])]);
         cells.extend(ways.iter().map(|(_, lines)| of(lines).unwrap_or_else(|| "-".into())));
         Some(cells)
     };

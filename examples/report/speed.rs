@@ -30,7 +30,7 @@ const RUNS: usize = 5;
 /// The number of launches that wait for each other.
 const LAUNCHES: usize = 1000;
 /// A product that takes longer is the last one.
-const LONG: Duration = Duration::from_millis(700);
+pub const LONG: Duration = Duration::from_millis(700);
 const MIB: u64 = 1 << 20;
 
 /// One invocation adds one to a number.
@@ -77,8 +77,9 @@ fn measure(flags: Flags) -> Result<(), Error> {
         Device::open_with(&adapter, Options::default().with(|options| options.f16 = adapter.features.f16))?;
     let most = adapter.limits.storage_binding_bytes.min(adapter.limits.buffer_bytes);
     let bytes = most.min(if flags.short { 16 * MIB } else { 256 * MIB });
+    let (launch_us, launch_us_by_its_clock) = launches(&mut device)?;
     let facts = json!({
-        "launch_us": launches(&mut device)?,
+        "launch_us": launch_us, "launch_us_by_its_clock": launch_us_by_its_clock,
         "copy_gb_per_s": copies(&mut device, bytes)?,
         "fma_tflop_per_s": multiply_adds(&mut device)?,
         "transfer_bytes": bytes.min(64 * MIB),
@@ -120,10 +121,13 @@ fn plan(kernel: &str, buffers: &[u64], params: [u32; 4], grid: [u32; 3], times: 
     }
 }
 
-/// Returns the microseconds from one launch to the next that waits for it, with those for recording both.
-fn launches(device: &mut Device) -> Result<f64, Error> {
+/// Returns the microseconds from one launch to the next that waits for it: by the host, with those for
+/// recording both, and by the device's clock, if it has one. The launches compute next to nothing, so that the
+/// latter is the gap between launches.
+fn launches(device: &mut Device) -> Result<(f64, Option<f64>), Error> {
     let timing = fastest(device, &plan(COUNT, &[256], [0; 4], [1, 1, 1], LAUNCHES), &[])?;
-    Ok(1e6 * timing.total().as_secs_f64() / LAUNCHES as f64)
+    let each = |time: Duration| 1e6 * time.as_secs_f64() / LAUNCHES as f64;
+    Ok((each(timing.total()), timing.device.map(|stretch| each(stretch.to - stretch.from))))
 }
 
 /// Returns the rates of copies by a kernel and by commands: bytes read and written.
@@ -205,7 +209,8 @@ fn products(device: &mut Device, most: usize) -> Result<Vec<Value>, Error> {
     Ok(all)
 }
 
-fn product(device: &mut Device, n: usize, halves: bool) -> Result<Duration, Error> {
+/// Returns the time of a product of two n x n matrices, of numbers that f16 holds if `halves`.
+pub fn product(device: &mut Device, n: usize, halves: bool) -> Result<Duration, Error> {
     let tape = Tape::new();
     let [a, b] = ["a", "b"].map(|name| tape.input(name, Type::global(&[n, n])));
     let [a, b] = if halves { [a.round_half(), b.round_half()] } else { [a, b] };

@@ -3,10 +3,11 @@
 //! It writes the plan for a discrete GPU to DIR (`index.txt`, a `.wgsl` file a kernel) with the machine code
 //! of its kernels on an AMD GPU (`isa.txt`), and prints tables. No device computes anything; the machine code
 //! is that of Mesa's RADV, where it is installed. With `--chip NAME`, `cargo xtask isa` runs it where newer
-//! drivers of several makers compile for chips.
+//! drivers of several makers compile for chips. With `--everything` it compiles all kernels of all models and
+//! reference cases for a chip and counts them.
 
 use std::io::{Write, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs};
 
@@ -16,15 +17,20 @@ use unisono::gpu;
 use unisono::graph::plan::Kernel;
 use unisono::graph::{MAX_SHARDS, Plan};
 use unisono_examples::{Error, Model, program, table};
-use unisono_tests::isa::{Step, arithmetic, driver, index, slab, steps, target};
+use unisono_tests::isa::everything::{Everything, Spill};
+use unisono_tests::isa::{Step, arithmetic, columns, driver, everything, index, steps, target};
 use unisono_tests::vendors::Plant;
 
 #[derive(Parser)]
 #[command(about = "Counts what a training step is on a GPU, without one")]
 struct Flags {
     /// Model, trained with AdamW
-    #[arg(long, value_enum)]
-    model: Model,
+    #[arg(long, value_enum, required_unless_present = "everything")]
+    model: Option<Model>,
+    /// Compile the kernels of all models, and of the reference cases of ops, layers, losses, metrics and
+    /// optimizers, which are in this directory. Print how many there are
+    #[arg(long, value_name = "DIR", conflicts_with = "model", requires = "chip")]
+    everything: Option<PathBuf>,
     /// Samples in a step [default: depends on the model]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     batch: Option<u16>,
@@ -55,6 +61,9 @@ struct Flags {
 
 fn main() -> ExitCode {
     program(|flags: Flags| {
+        if let Some((chip, oracle)) = flags.chip.as_ref().zip(flags.everything.as_ref()) {
+            return count(chip, oracle);
+        }
         if flags.chip.is_some() {
             return show(&flags, true);
         }
@@ -79,20 +88,24 @@ fn main() -> ExitCode {
     })
 }
 
+/// Returns the adapter of a chip, whose driver is there.
+fn adapter_of(chip: &str) -> Result<gpu::Adapter, Error> {
+    let found = gpu::adapters(&[gpu::Backend::Vulkan]).into_iter().find(|own| own.kind != gpu::Kind::Cpu);
+    found.ok_or_else(|| format!("{chip}: no driver lists it here: start this by cargo xtask isa").into())
+}
+
 fn show(flags: &Flags, compiles: bool) -> Result<(), Error> {
+    let model = flags.model.ok_or("--model names the model")?;
     let step = Step {
-        model: flags.model,
-        batch: flags.batch.map_or(flags.model.batch(), usize::from),
+        model,
+        batch: flags.batch.map_or(model.batch(), usize::from),
         shards: flags.shards as usize,
         replicas: flags.replicas.into(),
         precision: flags.precision,
     };
     let target = match &flags.chip {
         Some(chip) => {
-            let found =
-                gpu::adapters(&[gpu::Backend::Vulkan]).into_iter().find(|own| own.kind != gpu::Kind::Cpu);
-            let found = found
-                .ok_or_else(|| format!("{chip}: no driver lists it here: start this by cargo xtask isa"))?;
+            let found = adapter_of(chip)?;
             match flags.precision {
                 Precision::MatrixUnits => found.with_matrix_units()?.target(),
                 Precision::F32 | Precision::Mixed => found.target(),
@@ -137,8 +150,8 @@ fn show(flags: &Flags, compiles: bool) -> Result<(), Error> {
 fn kernels(flags: &Flags, plan: &Plan) -> Result<(), Error> {
     let compiler = driver::Compiler::open()?;
     let dir = flags.out.to_string_lossy().replace(char::is_whitespace, "_");
-    let (mut amd, mut others) = (vec![AMD.map(str::to_owned).to_vec()], vec![head_of_others()]);
-    let mut text = String::new();
+    let mut lines = vec![columns::HEAD.map(str::to_owned).to_vec()];
+    let (mut text, mut shapes_are, mut spills) = (String::new(), String::new(), Vec::new());
     let shapes = arithmetic::shapes();
     for (number, kernel) in plan.kernels.iter().chain([&shapes]).enumerate() {
         let named = |error: String| format!("kernel {number} {}: {error}", kernel.name);
@@ -154,98 +167,56 @@ fn kernels(flags: &Flags, plan: &Plan) -> Result<(), Error> {
         if let Some(counts) = counts {
             machine.stats.push(("text_fused".into(), counts.fused.into()));
             machine.stats.push(("text_separate".into(), counts.separate.into()));
+            if number == plan.kernels.len() {
+                shapes_are = columns::shapes(counts, &machine);
+            }
         }
         text += &machine.text(&dir, number, &kernel.name);
-        let name = [number.to_string(), shortened(&index::one_word(&kernel.name))];
-        if machine.tells("VGPRs") {
-            amd.push(line_of_amd(name, kernel, &machine));
-        } else {
-            others.push(line_of_others(name, &machine));
+        lines.push(columns::line(number, kernel, &machine));
+        if machine.spilled() > 0 {
+            let is_product = everything::is_product(plan, number);
+            let (what, kernel) = (flags_name(flags), kernel.name.clone());
+            spills.push(Spill { what, kernel, spilled: machine.spilled(), is_product });
         }
     }
     fs::write(flags.out.join(format!("k{:03}.wgsl", plan.kernels.len())), &shapes.wgsl)?;
     fs::write(flags.out.join("isa.txt"), text + "@@@ end\n")?;
-    if amd.len() > 1 {
-        writeln!(
-            stdout(),
-            "Machine code for {}: the instructions of one turn of the main loop, the part that\n\
-             are multiply-adds of f32, and the bytes that a lane loads for each of these (without any: a turn).\n\
-             m: products of a matrix unit, and the part that are these or loads of 16 bytes.\n",
-            compiler.name
-        )?;
-        writeln!(stdout(), "{}\n", table(&amd))?;
+    writeln!(stdout(), "{}", columns::heading(&compiler.name, &lines))?;
+    writeln!(stdout(), "{}\n{shapes_are}\n", table(&lines))?;
+    everything::check(flags.chip.as_deref().unwrap_or_default(), &spills).map_err(Error::from)
+}
+
+/// Returns the model and the precision.
+fn flags_name(flags: &Flags) -> String {
+    format!("{} {}", flags.model.map_or_else(String::new, Model::flag), flags.precision)
+}
+
+/// Compiles the kernels of all models and of the reference cases for a chip, and prints how many there are.
+fn count(chip: &str, oracle: &Path) -> Result<(), Error> {
+    let compiler = driver::Compiler::open()?;
+    let adapter = adapter_of(chip)?;
+    let mut all = Everything::new(&compiler, &adapter);
+    all.models()?;
+    all.cases(oracle)?;
+    let mut lines = vec![["", "plans", "no plan", "new pipelines"].map(str::to_owned).to_vec()];
+    lines.extend(all.counts.iter().map(|count| {
+        let numbers = [count.plans, count.refused, count.pipelines].map(|number| number.to_string());
+        [vec![count.what.clone()], numbers.to_vec()].concat()
+    }));
+    writeln!(stdout(), "{chip}: {}\n\n{}", compiler.name, table(&lines))?;
+    for count in &all.counts {
+        if let Some(why) = &count.why {
+            writeln!(stdout(), "no plan: {}: {why}", count.what)?;
+        }
     }
-    if others.len() > 1 {
-        writeln!(stdout(), "Machine code for {}, as its driver counts it.\n", compiler.name)?;
-        writeln!(stdout(), "{}\n", table(&others))?;
+    for Spill { what, kernel, spilled, is_product } in &all.spills {
+        let kind = if *is_product { " (a product)" } else { "" };
+        writeln!(stdout(), "spills {spilled}: {what}: {kernel}{kind}")?;
     }
-    Ok(())
-}
-
-/// The columns for an AMD GPU, whose machine code is read.
-const AMD: [&str; 11] = [
-    "",
-    "kernel",
-    "steps",
-    "FMA",
-    "LDS B/FMA",
-    "global B/FMA",
-    "VGPRs",
-    "spilled",
-    "scratch",
-    "LDS",
-    "waves",
-];
-
-fn line_of_amd([number, name]: [String; 2], kernel: &Kernel, machine: &driver::Machine) -> Vec<String> {
-    let mix = slab::turn(slab::Tile::of(kernel), &machine.assembly);
-    let ratio =
-        |bytes: u32| if mix.fmas == 0 { format!("({bytes})") } else { format!("{:.3}", mix.per_fma(bytes)) };
-    vec![
-        number,
-        name,
-        mix.instructions.to_string(),
-        match mix.matrices {
-            0 => format!("{:.0} %", 100.0 * mix.fma_part()),
-            count => format!("{count} m, {:.0} %", 100.0 * mix.matrix_part()),
-        },
-        ratio(mix.workgroup_bytes),
-        ratio(mix.global_bytes),
-        machine.stat("VGPRs").to_string(),
-        (machine.stat("Spilled_VGPRs") + machine.stat("Spilled_SGPRs")).to_string(),
-        machine.stat("Scratch_size").to_string(),
-        machine.stat("LDS_size").to_string(),
-        machine.stat("Subgroups_per_SIMD").to_string(),
-    ]
-}
-
-/// The columns for GPUs of other makers, each with what the drivers NVK, Turnip and Honeykrisp call it.
-const OTHERS: [(&str, [&str; 3]); 4] = [
-    ("instructions", ["Instruction_count", "Instruction_Count", "Instructions"]),
-    ("registers", ["Number_of_GPRs", "Registers_used", "GPRs"]),
-    ("spills", ["Spills_to_memory", "STP_Count", "Spills"]),
-    ("scratch", ["SLM_size", "", "Scratch"]),
-];
-
-fn head_of_others() -> Vec<String> {
-    ["", "kernel"].into_iter().chain(OTHERS.map(|(column, _)| column)).map(str::to_owned).collect()
-}
-
-fn line_of_others(name: [String; 2], machine: &driver::Machine) -> Vec<String> {
-    let value = |(_, names): (&str, [&str; 3])| {
-        let told = names.into_iter().find(|name| machine.tells(name));
-        told.map_or_else(|| "-".to_owned(), |name| machine.stat(name).to_string())
-    };
-    name.into_iter().chain(OTHERS.map(value)).collect()
-}
-
-fn shortened(name: &str) -> String {
-    const LONGEST: usize = 44;
-    if name.chars().count() <= LONGEST {
-        name.to_owned()
-    } else {
-        name.chars().take(LONGEST - 2).chain("..".chars()).collect()
-    }
+    let plans: usize = all.counts.iter().map(|count| count.plans).sum();
+    let (pipelines, spills) = (all.pipelines(), all.spills.len());
+    writeln!(stdout(), "{chip}: {plans} plans, {pipelines} pipelines compiled, {spills} spill")?;
+    everything::check(chip, &all.spills).map_err(Error::from)
 }
 
 /// Returns the table of the step by kind.

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use unisono_gpu::spirv;
 use unisono_graph::plan::{Access, Kernel};
 
+use super::assembly::Maker;
+
 /// The number of words in front of a module's first instruction.
 const HEADER: usize = 5;
 const NO_CONTRACTION: u32 = 42;
@@ -64,23 +66,46 @@ pub fn undecorated(words: &[u32]) -> Vec<u32> {
     plain
 }
 
-/// Returns the operations of machine code, anywhere in it. `v_mad_f32` and `v_mac_f32` round the product and
-/// then the sum. For GPUs before gfx10.3 Mesa makes these of `fma` as well.
+/// Returns the operations of machine code, anywhere in it. `v_mad_f32` and `v_mac_f32` of AMD round the product
+/// and then the sum. For GPUs before gfx10.3 Mesa makes these of `fma` as well. So does `mad.f32` of Adreno.
 pub fn of_machine(assembly: &str) -> Arithmetic {
+    let of_line: fn(&str) -> Arithmetic = match Maker::of(assembly) {
+        Some(Maker::Nvidia) => |line| by_name(line, &["ffma"], &[], &["fmul", "fadd"]),
+        Some(Maker::Adreno) => |line| by_name(line, &[], &["mad.f32"], &["mul.f", "add.f"]),
+        Some(Maker::Amd) | None => of_amd,
+    };
+    assembly.lines().map(of_line).fold(Arithmetic::default(), Arithmetic::plus)
+}
+
+/// Counts the instruction of a line by what its name begins with: fused, a product and a sum, and one of
+/// both.
+fn by_name(line: &str, fused: &[&str], both: &[&str], one: &[&str]) -> Arithmetic {
+    let text = line.split_once(" = ").map_or(line, |(_, behind)| behind).trim();
+    let repeats = text.split_once("(rpt").and_then(|(_, rest)| rest.split(')').next()?.parse::<u32>().ok());
+    let times = 1 + repeats.unwrap_or(0);
+    let op = text.split_whitespace().find(|word| !word.starts_with('@') && !word.ends_with(')'));
+    let op = op.map_or("", |op| op.rsplit(')').next().unwrap_or_default());
+    let is_any = |names: &[&str]| names.iter().any(|name| op.starts_with(name));
+    let (fused, both, one) = (is_any(fused), is_any(both), is_any(one));
+    Arithmetic {
+        fused: times * u32::from(fused),
+        separate: times * (2 * u32::from(both) + u32::from(one && !fused && !both)),
+    }
+}
+
+fn of_amd(line: &str) -> Arithmetic {
     let mut found = Arithmetic::default();
-    for line in assembly.lines() {
-        for half in line.split("::") {
-            let op = half.split_whitespace().next().unwrap_or_default();
-            let name = op.strip_prefix("v_dual_").or_else(|| op.strip_prefix("v_")).unwrap_or_default();
-            let (name, lanes) = name.strip_prefix("pk_").map_or((name, 1), |name| (name, 2));
-            let is_any = |names: &[&str]| names.iter().any(|own| name.starts_with(own));
-            if is_any(&["fma_f32", "fmac_f32", "fmaak_f32", "fmamk_f32"]) {
-                found.fused += lanes;
-            } else if is_any(&["mad_f32", "mac_f32", "madak_f32", "madmk_f32"]) {
-                found.separate += 2 * lanes;
-            } else if is_any(&["mul_f32", "add_f32", "sub_f32", "subrev_f32", "mul_legacy_f32"]) {
-                found.separate += lanes;
-            }
+    for half in line.split("::") {
+        let op = half.split_whitespace().next().unwrap_or_default();
+        let name = op.strip_prefix("v_dual_").or_else(|| op.strip_prefix("v_")).unwrap_or_default();
+        let (name, lanes) = name.strip_prefix("pk_").map_or((name, 1), |name| (name, 2));
+        let is_any = |names: &[&str]| names.iter().any(|own| name.starts_with(own));
+        if is_any(&["fma_f32", "fmac_f32", "fmaak_f32", "fmamk_f32"]) {
+            found.fused += lanes;
+        } else if is_any(&["mad_f32", "mac_f32", "madak_f32", "madmk_f32"]) {
+            found.separate += 2 * lanes;
+        } else if is_any(&["mul_f32", "add_f32", "sub_f32", "subrev_f32", "mul_legacy_f32"]) {
+            found.separate += lanes;
         }
     }
     found
@@ -166,5 +191,11 @@ mod tests {
         let earlier =
             "\tv_mac_f32_e32 v2, v7, v4\n\tv_mad_f32 v1, v4, v5, v6\n\tv_madak_f32 v1, v2, v3, 1.0\n";
         assert_eq!(of_machine(earlier), Arithmetic { fused: 0, separate: 6 });
+        let nvidia = "block.u 0 L2 [] -> {\n  r0 = ffma.ftz r1 r2 r3 // delay=1\n  r0 = fmul.ftz r1 r2 // delay=1\n\
+                      @!p0  r0 = fadd.ftz r1 r2 // delay=1\n  r1 = iadd3 r1 r2 rZ // delay=1\n} -> []\n";
+        assert_eq!(of_machine(nvidia), Arithmetic { fused: 1, separate: 2 });
+        let adreno = "Native code for a shader:\n(ss)mad.f32 r4.z, r15.x, r16.x, r4.z\n\
+                      (rpt1)mul.f r4.x, (r)r4.x, r5.x\n(nop1) add.f r5.z, r4.z, r1.x\nadd.u r0.x, r0.x, r1.x\n";
+        assert_eq!(of_machine(adreno), Arithmetic { fused: 0, separate: 2 + 2 + 1 });
     }
 }

@@ -37,6 +37,15 @@ impl Machine {
         self.stats.iter().any(|(own, _)| own == name)
     }
 
+    /// Returns what the driver counts of registers that are spilled: registers on AMD GPUs, instructions that
+    /// store them on others.
+    pub fn spilled(&self) -> u64 {
+        ["Spilled_VGPRs", "Spilled_SGPRs", "Spills_to_memory", "STP_Count", "Spills"]
+            .map(|name| self.stat(name))
+            .iter()
+            .sum()
+    }
+
     /// Returns the text of the kernel in `isa.txt`.
     pub fn text(&self, dir: &str, number: usize, name: &str) -> String {
         let mut text = format!("@@@ {dir} {number} {}\n", one_word(name));

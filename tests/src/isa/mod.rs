@@ -7,7 +7,9 @@
 
 pub mod arithmetic;
 pub mod assembly;
+pub mod columns;
 pub mod driver;
+pub mod everything;
 pub mod index;
 pub mod reduction;
 pub mod slab;
