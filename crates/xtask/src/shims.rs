@@ -18,6 +18,19 @@ const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
 /// The directory that a program writes to, in the folder of packages.
 pub const OUT: &str = "/out";
 
+/// The directory of PyTorch's cases, in the folder of packages.
+pub const ORACLE: &str = "/oracle";
+
+/// The directories of a run.
+pub struct Folders<'a> {
+    /// Where the folder of packages is, or is made.
+    pub target: &'a Path,
+    /// PyTorch's cases.
+    pub oracle: &'a Path,
+    /// Where the program's files are copied to.
+    pub out: &'a Path,
+}
+
 /// A GPU that is not there.
 struct Chip {
     /// The name on the command line.
@@ -64,17 +77,22 @@ const CHIPS: [Chip; 18] = [
     Chip { name: "m1", kernel: "asahi", driver: "asahi", chosen_by: None },
 ];
 
-/// Runs a program with arguments on a chip, in the folder of packages, which is made if it is not there. What
-/// the program writes to [`OUT`] is copied to `out`.
+/// Returns the names of all chips.
+pub fn names() -> Vec<OsString> {
+    CHIPS.iter().map(|chip| chip.name.into()).collect()
+}
+
+/// Runs a program with arguments on a chip, in the folder of packages, which is made if it is not there. The
+/// program finds PyTorch's cases in [`ORACLE`]. What it writes to [`OUT`] is copied to the folder `out`.
 ///
 /// # Errors
 /// There is no such chip, the packages cannot be had, or the program fails.
 pub fn run_on(
-    target: &Path,
+    folders: &Folders<'_>,
     (chip, program): (&OsStr, &Path),
     args: &[OsString],
-    out: &Path,
 ) -> Result<(), String> {
+    let Folders { target, oracle, out } = *folders;
     let names: Vec<&str> = CHIPS.iter().map(|chip| chip.name).collect();
     let known = CHIPS.iter().find(|own| chip == own.name);
     let chip = known.ok_or_else(|| format!("--chip {}: one of {}", chip.display(), names.join(", ")))?;
@@ -83,8 +101,8 @@ pub fn run_on(
         let shown = path.display().to_string();
         move |error: std::io::Error| format!("{shown}: {error}")
     };
-    let written = root.join(OUT.trim_start_matches('/'));
-    for dir in [root.join("dev"), root.join("sys"), root.join("proc"), written.clone()] {
+    let [written, cases] = [OUT, ORACLE].map(|dir| root.join(dir.trim_start_matches('/')));
+    for dir in [root.join("dev"), root.join("sys"), root.join("proc"), written.clone(), cases.clone()] {
         fs::create_dir_all(&dir).map_err(failed(&dir))?;
     }
     let null = root.join("dev/null");
@@ -97,6 +115,10 @@ pub fn run_on(
     fs::write(&memory, text).map_err(failed(&memory))?;
     let inside = root.join("program");
     fs::copy(program, &inside).map_err(failed(&inside))?;
+    for file in fs::read_dir(oracle).map_err(failed(oracle))?.flatten().filter(|file| file.path().is_file()) {
+        let to = cases.join(file.file_name());
+        fs::copy(file.path(), &to).map_err(failed(&to))?;
+    }
     for file in fs::read_dir(&written).map_err(failed(&written))?.flatten() {
         fs::remove_file(file.path()).map_err(failed(&file.path()))?;
     }

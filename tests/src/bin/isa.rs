@@ -6,6 +6,7 @@
 //! drivers of several makers compile for chips. With `--everything` it compiles all kernels of all models and
 //! reference cases for a chip and counts them.
 
+use std::fmt::Write as _;
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -25,12 +26,15 @@ use unisono_tests::vendors::Plant;
 #[command(about = "Counts what a training step is on a GPU, without one")]
 struct Flags {
     /// Model, trained with AdamW
-    #[arg(long, value_enum, required_unless_present = "everything")]
+    #[arg(long, value_enum, required_unless_present_any = ["everything", "compile"])]
     model: Option<Model>,
     /// Compile the kernels of all models, and of the reference cases of ops, layers, losses, metrics and
     /// optimizers, which are in this directory. Print how many there are
     #[arg(long, value_name = "DIR", conflicts_with = "model", requires = "chip")]
     everything: Option<PathBuf>,
+    /// Only compile the kernels of a file, as a process of `--everything` does
+    #[arg(long, value_name = "FILE", hide = true)]
+    compile: Option<PathBuf>,
     /// Samples in a step [default: depends on the model]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     batch: Option<u16>,
@@ -61,8 +65,11 @@ struct Flags {
 
 fn main() -> ExitCode {
     program(|flags: Flags| {
+        if let Some(file) = &flags.compile {
+            return compile(file);
+        }
         if let Some((chip, oracle)) = flags.chip.as_ref().zip(flags.everything.as_ref()) {
-            return count(chip, oracle);
+            return count(chip, oracle, &flags.out);
         }
         if flags.chip.is_some() {
             return show(&flags, true);
@@ -186,36 +193,66 @@ fn kernels(flags: &Flags, plan: &Plan) -> Result<(), Error> {
     everything::check(flags.chip.as_deref().unwrap_or_default(), &spills).map_err(Error::from)
 }
 
+/// Compiles the kernels of a file. Prints what is spilled of each, as JSON.
+fn compile(file: &Path) -> Result<(), Error> {
+    let compiler = driver::Compiler::open()?;
+    let kernels = everything::from_json(&serde_json::from_slice(&fs::read(file)?)?).ok_or("no kernels")?;
+    let one = |kernel: &Kernel| {
+        let machine = compiler.compile(kernel).map_err(|error| format!("{}: {error}", kernel.name))?;
+        Ok(machine.spilled())
+    };
+    let spilled = kernels.iter().map(one).collect::<Result<Vec<u64>, String>>()?;
+    Ok(writeln!(stdout(), "{}", serde_json::to_string(&spilled)?)?)
+}
+
 /// Returns the model and the precision.
 fn flags_name(flags: &Flags) -> String {
     format!("{} {}", flags.model.map_or_else(String::new, Model::flag), flags.precision)
 }
 
-/// Compiles the kernels of all models and of the reference cases for a chip, and prints how many there are.
-fn count(chip: &str, oracle: &Path) -> Result<(), Error> {
-    let compiler = driver::Compiler::open()?;
-    let adapter = adapter_of(chip)?;
-    let mut all = Everything::new(&compiler, &adapter);
+/// Compiles the kernels of all models and of the reference cases for a chip. Prints how many there are, and
+/// writes the same to `everything.txt`.
+fn count(chip: &str, oracle: &Path, out: &Path) -> Result<(), Error> {
+    fs::create_dir_all(out)?;
+    let file = out.join("kernels.json");
+    // A process has a few hundred of the kernels: the libraries that stand in for the kernel's driver do not
+    // use memory again.
+    let compile = |kernels: &[Kernel]| {
+        fs::write(&file, everything::to_json(kernels).to_string())?;
+        // There is no /proc where this runs, so that the system does not tell which program this is.
+        let mut command = Command::new(env::args_os().next().unwrap_or_default());
+        let output = command.args(["--chip", chip, "--out"]).arg(out).arg("--compile").arg(&file).output()?;
+        match output.status.success() {
+            true => Ok(serde_json::from_slice(&output.stdout)?),
+            false => Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr)).into()),
+        }
+    };
+    let gpu = adapter_of(chip)?;
+    let mut all = Everything::new(gpu.target(), Box::new(compile));
     all.models()?;
     all.cases(oracle)?;
+    all.finish()?;
     let mut lines = vec![["", "plans", "no plan", "new pipelines"].map(str::to_owned).to_vec()];
     lines.extend(all.counts.iter().map(|count| {
         let numbers = [count.plans, count.refused, count.pipelines].map(|number| number.to_string());
         [vec![count.what.clone()], numbers.to_vec()].concat()
     }));
-    writeln!(stdout(), "{chip}: {}\n\n{}", compiler.name, table(&lines))?;
+    let mut text = format!("{chip}: {}\n\n{}\n", gpu.name, table(&lines));
     for count in &all.counts {
         if let Some(why) = &count.why {
-            writeln!(stdout(), "no plan: {}: {why}", count.what)?;
+            writeln!(text, "no plan: {}: {why}", count.what)?;
         }
     }
     for Spill { what, kernel, spilled, is_product } in &all.spills {
         let kind = if *is_product { " (a product)" } else { "" };
-        writeln!(stdout(), "spills {spilled}: {what}: {kernel}{kind}")?;
+        writeln!(text, "spills {spilled}: {what}: {kernel}{kind}")?;
     }
     let plans: usize = all.counts.iter().map(|count| count.plans).sum();
     let (pipelines, spills) = (all.pipelines(), all.spills.len());
-    writeln!(stdout(), "{chip}: {plans} plans, {pipelines} pipelines compiled, {spills} spill")?;
+    writeln!(text, "{chip}: {plans} plans, {pipelines} pipelines compiled, {spills} spill")?;
+    write!(stdout(), "{text}")?;
+    fs::write(out.join("everything.txt"), text)?;
+    fs::remove_file(&file)?;
     everything::check(chip, &all.spills).map_err(Error::from)
 }
 

@@ -2,17 +2,17 @@
 //! of a training step of each model, and those of each op, layer, loss, metric and optimizer of the reference
 //! cases, with their gradients.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use clap::ValueEnum;
-use unisono::graph::plan::{Command, Kernel, Plan, WorkKind};
+use serde_json::{Value, json};
+use unisono::Precision;
+use unisono::graph::plan::{Access, Command, Kernel, Plan, WorkKind};
 use unisono::graph::{GraphError, Program, Run, Target};
-use unisono::{Precision, gpu::Adapter};
 use unisono_examples::{Error, Model};
 
 use super::Step;
-use super::driver::Compiler;
 use crate::vendors::{Subject, ops, suites};
 
 /// The chips whose products must not spill a register. On others a spill is only reported.
@@ -46,28 +46,36 @@ pub struct Spill {
     pub is_product: bool,
 }
 
+/// Compiles kernels. Returns what is spilled of each.
+pub type Compile<'a> = dyn FnMut(&[Kernel]) -> Result<Vec<u64>, Error> + 'a;
+
 /// All that was compiled for a GPU.
 pub struct Everything<'a> {
-    compiler: &'a Compiler,
+    compile: Box<Compile<'a>>,
     target: Target,
-    /// The spilled registers of each pipeline, by the kernel's text and the number of its bindings.
-    pipelines: BTreeMap<(String, usize), u64>,
+    /// The kernels so far, by their text and the number of their bindings.
+    known: BTreeSet<(String, usize)>,
+    /// The kernels that are not compiled yet, each with where it was found and whether it is a product.
+    waiting: Vec<(String, bool, Kernel)>,
     /// The models and suites.
     pub counts: Vec<Count>,
     /// The kernels that spill.
     pub spills: Vec<Spill>,
 }
 
+/// The number of kernels that are compiled at once.
+const AT_ONCE: usize = 100;
+
 impl<'a> Everything<'a> {
-    /// Returns an empty count for the target of an adapter.
-    pub fn new(compiler: &'a Compiler, adapter: &Adapter) -> Self {
-        let (pipelines, counts, spills) = Default::default();
-        Self { compiler, target: adapter.target(), pipelines, counts, spills }
+    /// Returns an empty count for a target.
+    pub fn new(target: Target, compile: Box<Compile<'a>>) -> Self {
+        let (known, waiting, counts, spills) = Default::default();
+        Self { compile, target, known, waiting, counts, spills }
     }
 
     /// Returns the number of distinct pipelines.
     pub fn pipelines(&self) -> usize {
-        self.pipelines.len()
+        self.known.len()
     }
 
     /// Compiles the kernels of a training step of every model with AdamW, in f32 and in mixed precision.
@@ -125,25 +133,52 @@ impl<'a> Everything<'a> {
         };
         count.plans += 1;
         for (index, kernel) in plan.kernels.iter().enumerate() {
-            let key = (kernel.wgsl.clone(), kernel.bindings.len());
-            if self.pipelines.contains_key(&key) {
-                continue;
+            if self.known.insert((kernel.wgsl.clone(), kernel.bindings.len())) {
+                count.pipelines += 1;
+                self.waiting.push((count.what.clone(), is_product(&plan, index), kernel.clone()));
             }
-            let spilled = self.compile(kernel).map_err(|error| format!("{}: {error}", count.what))?;
-            count.pipelines += 1;
-            self.pipelines.insert(key, spilled);
+        }
+        if self.waiting.len() >= AT_ONCE { self.finish() } else { Ok(()) }
+    }
+
+    /// Compiles what is not compiled yet.
+    ///
+    /// # Errors
+    /// The driver refuses a kernel.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let kernels: Vec<Kernel> = waiting.iter().map(|(.., kernel)| kernel.clone()).collect();
+        let spilled = (self.compile)(&kernels)?;
+        for ((what, is_product, kernel), spilled) in waiting.into_iter().zip(spilled) {
             if spilled > 0 {
-                let (what, kernel) = (count.what.clone(), kernel.name.clone());
-                self.spills.push(Spill { what, kernel, spilled, is_product: is_product(&plan, index) });
+                self.spills.push(Spill { what, kernel: kernel.name, spilled, is_product });
             }
         }
         Ok(())
     }
+}
 
-    fn compile(&self, kernel: &Kernel) -> Result<u64, String> {
-        let machine = self.compiler.compile(kernel).map_err(|error| format!("{}: {error}", kernel.name))?;
-        Ok(machine.spilled())
-    }
+/// Returns kernels as JSON, for a process that compiles them.
+pub fn to_json(kernels: &[Kernel]) -> Value {
+    let one = |kernel: &Kernel| {
+        let reads: Vec<bool> = kernel.bindings.iter().map(|own| *own == Access::Read).collect();
+        json!({ "name": kernel.name, "wgsl": kernel.wgsl, "reads": reads })
+    };
+    kernels.iter().map(one).collect()
+}
+
+/// Returns the kernels of [`to_json`], or `None` if it is something else.
+pub fn from_json(kernels: &Value) -> Option<Vec<Kernel>> {
+    let one = |kernel: &Value| {
+        let access = |reads: &Value| Some(if reads.as_bool()? { Access::Read } else { Access::ReadWrite });
+        let bindings = kernel["reads"].as_array()?.iter().map(access).collect::<Option<_>>()?;
+        Some(Kernel {
+            name: kernel["name"].as_str()?.into(),
+            wgsl: kernel["wgsl"].as_str()?.into(),
+            bindings,
+        })
+    };
+    kernels.as_array()?.iter().map(one).collect()
 }
 
 /// Returns whether a plan's kernel computes a matrix product.
@@ -184,6 +219,40 @@ pub fn check(chip: &str, spills: &[Spill]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernels_come_back_from_json() {
+        let kernel = Kernel {
+            name: "sum".into(),
+            wgsl: "fn main() {}".into(),
+            bindings: vec![Access::Read, Access::ReadWrite],
+        };
+        assert_eq!(from_json(&to_json(&[kernel.clone()])).unwrap(), [kernel]);
+        assert!(from_json(&json!([{ "name": 3 }])).is_none());
+    }
+
+    /// The same kernels of another program are not compiled again.
+    #[test]
+    fn each_kernel_is_compiled_once() {
+        let mut compiled = Vec::new();
+        let compile = |kernels: &[Kernel]| {
+            compiled.extend(kernels.iter().map(|kernel| kernel.name.clone()));
+            Ok(kernels.iter().map(|kernel| u64::from(kernel.name.starts_with("matmul"))).collect())
+        };
+        let step = Step { model: Model::Mlp, batch: 16, shards: 2, replicas: 1, precision: Precision::F32 };
+        let mut all = Everything::new(super::super::target(), Box::new(compile));
+        let (mut first, mut second) = (Count::default(), Count::default());
+        for count in [&mut first, &mut second] {
+            all.program(count, &step.program().unwrap(), &step.run()).unwrap();
+        }
+        all.finish().unwrap();
+        assert_eq!((first.plans, second.plans, second.pipelines), (1, 1, 0));
+        assert_eq!(first.pipelines, all.pipelines());
+        assert!(all.spills.iter().all(|spill| spill.is_product) && !all.spills.is_empty());
+        let pipelines = all.pipelines();
+        drop(all);
+        assert_eq!(compiled.len(), pipelines);
+    }
 
     #[test]
     fn a_product_that_spills_fails_on_the_chips_that_are_held() {
