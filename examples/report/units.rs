@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde_json::{Value, json};
-use unisono::gpu::{Adapter, Device, Options, select};
+use unisono::gpu::{Adapter, Backend, Device, Options, select};
 use unisono_examples::{Error, program};
 
 use super::speed::{LONG, product};
@@ -28,6 +28,10 @@ pub fn main() -> ExitCode {
 
 fn measure(flags: Flags) -> Result<(), Error> {
     let adapter = select(&[flags.adapter])?.swap_remove(0);
+    if adapter.backend == Backend::Cpu {
+        let lacks = "the CPU has no matrix unit: it computes what a unit does as a plain function, to check one";
+        return Ok(writeln!(stdout(), "{}", json!({ "lacks": lacks }))?);
+    }
     let facts = match adapter.with_matrix_units() {
         // The probe compares the unit's results with exact ones before anything is timed.
         Ok(by_unit) => json!({
