@@ -29,7 +29,8 @@ pub fn main() -> ExitCode {
 fn measure(flags: Flags) -> Result<(), Error> {
     let adapter = select(&[flags.adapter])?.swap_remove(0);
     if adapter.backend == Backend::Cpu {
-        let lacks = "the CPU has no matrix unit: it computes what a unit does as a plain function, to check one";
+        let lacks =
+            "the CPU has no matrix unit: it computes what a unit does as a plain function, to check one";
         return Ok(writeln!(stdout(), "{}", json!({ "lacks": lacks }))?);
     }
     let facts = match adapter.with_matrix_units() {

@@ -22,7 +22,8 @@ const LAYER: &str = "VK_LAYER_KHRONOS_validation";
 /// Set in the process that breaks a rule.
 const PLANTED: &str = "UNISONO_PLANTED";
 
-/// Runs a command under the layer, with its checks of races. Returns what the layer says, or none where it or
+/// Runs a command under the layer, with its checks of races, and in long tests with those that run as part of
+/// kernels. Returns what the layer says, or none where it or
 /// a driver of Vulkan is not there.
 fn said(command: &mut Command, dir: &Path) -> Option<String> {
     let found = ["/usr/share/vulkan", "/usr/local/share/vulkan", "/etc/vulkan"]
@@ -32,10 +33,13 @@ fn said(command: &mut Command, dir: &Path) -> Option<String> {
         return None;
     }
     let (log, settings) = (dir.join("log.txt"), dir.join("vk_layer_settings.txt"));
+    // Checks that the layer writes into kernels take long.
+    let assisted =
+        std::env::var_os("UNISONO_LONG").map_or("", |_| ",VK_VALIDATION_FEATURE_ENABLE_GPU_ASSISTED_EXT");
     let lines = [
         "debug_action = VK_DBG_LAYER_ACTION_LOG_MSG".to_owned(),
         "report_flags = error,warn".to_owned(),
-        "enables = VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT".to_owned(),
+        format!("enables = VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT{assisted}"),
         format!("log_filename = {}", log.display()),
     ];
     fs::write(&settings, lines.map(|line| format!("khronos_validation.{line}\n")).concat()).unwrap();
@@ -176,6 +180,7 @@ fn every_module_is_valid_spirv() {
             valid(&words, environment).unwrap_or_else(|said| panic!("{}: {said}", kernel.name));
         }
     }
+    println!("{} kernels are valid for Vulkan 1.1 and 1.3", kernels.len());
     // A module without its last word, which is part of OpFunctionEnd.
     let words = spirv(&kernels[0], (1, 3)).unwrap();
     assert!(valid(&words[..words.len() - 1], "vulkan1.1").is_err());

@@ -143,24 +143,33 @@ pub fn loops(assembly: &str) -> Vec<Loop> {
 }
 
 /// Returns the blocks of each loop: those from which the jump back to its first block is reached without
-/// passing that.
+/// passing that. A jump leads back if its end is passed on every way to its beginning.
 fn natural_loops(blocks: &[Block], jumps: &[(usize, usize)]) -> Vec<BTreeSet<usize>> {
     let falls = blocks.iter().enumerate().filter(|(_, block)| block.falls).map(|(at, _)| (at, at + 1));
     let edges: Vec<(usize, usize)> = jumps.iter().copied().chain(falls).collect();
+    let reversed: Vec<(usize, usize)> = edges.iter().map(|&(from, to)| (to, from)).collect();
     let mut loops: Vec<BTreeSet<usize>> = Vec::new();
-    let first: BTreeSet<usize> = jumps.iter().filter(|(from, to)| to <= from).map(|(_, to)| *to).collect();
-    for first in first {
-        let mut members = BTreeSet::from([first]);
-        let mut open: Vec<usize> =
-            jumps.iter().filter(|(from, to)| *to == first && first <= *from).map(|(from, _)| *from).collect();
-        while let Some(at) = open.pop() {
-            if members.insert(at) {
-                open.extend(edges.iter().filter(|(_, to)| *to == at).map(|(from, _)| *from));
-            }
+    for first in jumps.iter().map(|(_, to)| *to).collect::<BTreeSet<_>>() {
+        let passed_by = if first == 0 { BTreeSet::new() } else { reached(&edges, &[0], first) };
+        let leads_back = |&&(from, to): &&(usize, usize)| to == first && !passed_by.contains(&from);
+        let ends: Vec<usize> = jumps.iter().filter(leads_back).map(|(from, _)| *from).collect();
+        if !ends.is_empty() {
+            loops.push(reached(&reversed, &ends, first));
         }
-        loops.push(members);
     }
     loops
+}
+
+/// Returns what is reached along edges without passing `end`, and `end` itself if it is reached.
+fn reached(edges: &[(usize, usize)], from: &[usize], end: usize) -> BTreeSet<usize> {
+    let mut found = BTreeSet::new();
+    let mut open = from.to_vec();
+    while let Some(at) = open.pop() {
+        if found.insert(at) && at != end {
+            open.extend(edges.iter().filter(|(from, _)| *from == at).map(|(_, to)| *to));
+        }
+    }
+    found
 }
 
 /// Returns the mix of one turn of a kernel's main loop: of the smallest loop with barriers, or else of the
