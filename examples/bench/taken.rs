@@ -117,8 +117,8 @@ fn bytes_of(text: &str) -> Option<u64> {
     )
 }
 
-/// Returns the bytes of the line of a PCI bus in `00000000:65:00.0, 1234`, in MiB. With one line alone the bus
-/// does not matter: some drivers tell none.
+/// Returns the bytes of the line of a PCI bus in `00000000:65:00.0, 1234`, in MiB. If there is one line, the
+/// bus does not matter, because some drivers tell none.
 fn of_bus(csv: &str, bus: &str) -> Option<u64> {
     let lines: Vec<(&str, &str)> = csv.lines().filter_map(|line| line.split_once(',')).collect();
     let ends = |own: &str| own.to_lowercase().trim_start_matches('0').to_owned();

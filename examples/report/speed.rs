@@ -122,7 +122,7 @@ fn plan(kernel: &str, buffers: &[u64], params: [u32; 4], grid: [u32; 3], times: 
 }
 
 /// Returns the microseconds from one launch to the next that waits for it: by the host, with those for
-/// recording both, and by the device's clock, if it has one. The launches compute next to nothing, so that the
+/// recording both, and by the device's clock, if it has one. The launches compute next to nothing, so the
 /// latter is the gap between launches.
 fn launches(device: &mut Device) -> Result<(f64, Option<f64>), Error> {
     let timing = fastest(device, &plan(COUNT, &[256], [0; 4], [1, 1, 1], LAUNCHES), &[])?;

@@ -1,4 +1,4 @@
-//! The part `units`: products by the adapter's matrix unit beside the same products without it, as JSON. Where
+//! The part `units`: products by the adapter's matrix unit beside the same products without it, as JSON. If
 //! there is no unit that kernels can use, it says why.
 
 use std::io::{Write, stdout};

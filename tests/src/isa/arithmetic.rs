@@ -66,8 +66,9 @@ pub fn undecorated(words: &[u32]) -> Vec<u32> {
     plain
 }
 
-/// Returns the operations of machine code, anywhere in it. `v_mad_f32` and `v_mac_f32` of AMD round the product
-/// and then the sum. For GPUs before gfx10.3 Mesa makes these of `fma` as well. So does `mad.f32` of Adreno.
+/// Returns the operations of machine code, anywhere in it. AMD's `v_mad_f32` and `v_mac_f32` round a product
+/// and then the sum. For GPUs before gfx10.3 Mesa makes these of `fma` as well. Adreno's `mad.f32` counts as
+/// such.
 pub fn of_machine(assembly: &str) -> Arithmetic {
     let of_line: fn(&str) -> Arithmetic = match Maker::of(assembly) {
         Some(Maker::Nvidia) => |line| by_name(line, &["ffma"], &[], &["fmul", "fadd"]),

@@ -75,7 +75,7 @@ fn loaded_bytes(op: &str) -> u32 {
     twice * digits("_b") / 8
 }
 
-/// Returns the blocks of each loop, given the jumps between blocks: all between a block and a jump back to it.
+/// Returns the blocks of each loop, given the jumps between blocks: all from a block to a jump back to it.
 pub fn loops(jumps: &[(usize, usize)]) -> Vec<BTreeSet<usize>> {
     let back = jumps.iter().filter(|(from, to)| to <= from);
     let mut ranges: Vec<(usize, usize)> = back.map(|&(from, to)| (to, from)).collect();
