@@ -227,7 +227,7 @@ mod tests {
             wgsl: "fn main() {}".into(),
             bindings: vec![Access::Read, Access::ReadWrite],
         };
-        assert_eq!(from_json(&to_json(&[kernel.clone()])).unwrap(), [kernel]);
+        assert_eq!(from_json(&to_json(std::slice::from_ref(&kernel))).unwrap(), [kernel]);
         assert!(from_json(&json!([{ "name": 3 }])).is_none());
     }
 
