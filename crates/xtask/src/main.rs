@@ -63,7 +63,7 @@ const FEATURES: [&[&str]; 3] = [
 
 /// The arguments that run the tests of runs on several machines: over threads, and over MPI on this machine.
 /// All packages are built with the features of [`TEST`] and one more, so that little is built twice.
-const CLUSTER: [&str; 18] = [
+const CLUSTER: [&str; 14] = [
     "test",
     "--workspace",
     "--profile",
@@ -74,10 +74,6 @@ const CLUSTER: [&str; 18] = [
     "schedules",
     "--test",
     "machines",
-    "--test",
-    "shared_data",
-    "--test",
-    "sharded_optimizer",
     "--test",
     "cluster",
     "--test",

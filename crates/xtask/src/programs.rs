@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::cargo;
 
 /// The programs that take longest, by name. They start first, so that none of them runs alone at the end.
-const LONGEST: [&str; 6] = ["programs", "conformance", "products", "together", "machines", "golden"];
+const LONGEST: [&str; 6] = ["programs", "numbers", "replicas", "together", "machines", "training"];
 
 /// The number of programs whose time is printed at the end.
 const SHOWN: usize = 10;

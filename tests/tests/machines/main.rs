@@ -4,8 +4,11 @@
 mod classes;
 mod ending;
 mod held_out;
+mod mixed;
 mod network;
 mod saving;
+mod sharded_optimizer;
+mod shared_data;
 
 use std::sync::{Arc, Mutex};
 

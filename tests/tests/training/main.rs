@@ -2,16 +2,31 @@
 //! number of replicas.
 
 mod added;
+mod advice;
 mod averages;
+mod best;
+mod breadth;
 mod built;
+mod callbacks;
+mod counted;
+mod errors;
+mod evaluation;
 mod finder;
+mod held_out;
+mod input;
 mod lengths;
+mod metrics;
+mod own_loop;
+mod own_optimizers;
 mod phases;
+mod plateau;
 mod predictor;
 mod rates;
 mod recipe;
 mod silent;
 mod situations;
+mod trace;
+mod unmeasured;
 mod watched;
 
 use unisono::{Logged, Observer, Trainer};

@@ -1,5 +1,5 @@
 //! What is most likely a mistake is never accepted in silence. What models and freezes are noted for is in
-//! `advice.rs`, fits that have nothing to do are in `tests/tests/callbacks`.
+//! `advice.rs`, fits that have nothing to do are in `tests/tests/training/callbacks`.
 
 use unisono::data::{Loader, Memory, Values};
 use unisono::{Dense, MeanSquaredError, Trainer};

@@ -25,14 +25,32 @@ pub(super) struct Started {
     before: Option<RunState>,
     /// The weights of all samples, if other machines have a part of them.
     weights: Option<Vec<f32>>,
-    /// What the replicas made of it; `None` if it is in flight.
-    made: Option<Result<Outcome, ReplicaError>>,
+    submission: Submission,
+}
+
+/// How far the replicas are with a step.
+enum Submission {
+    /// The step was submitted; the device decides by itself whether it commits.
+    InFlight,
+    /// The replicas have answered.
+    Done(Result<Outcome, ReplicaError>),
+}
+
+/// What a step did to the state.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StepOutcome {
+    /// The update is in the state.
+    Committed,
+    /// All weights of its samples were 0, so there was no update.
+    Skipped,
+    /// A sum overflowed at this loss scale. There was no update, and the next step has a smaller scale.
+    Overflowed,
 }
 
 impl Started {
     /// Returns whether the step is in flight.
     pub fn is_in_flight(&self) -> bool {
-        self.made.is_none()
+        matches!(self.submission, Submission::InFlight)
     }
 }
 
@@ -92,16 +110,16 @@ impl Trainer {
         let feed = self.with_rest(feed, traced, &carried, &scalars, (false, &Asked::default()));
         let program = self.plan.train_index(batch, number);
         let begun = self.replica_set.replicas.begin(program, &feed);
-        let made = match self.check_result(begun)? {
-            true => None,
+        let submission = match self.check_result(begun)? {
+            true => Submission::InFlight,
             false => {
                 let _span = events::step_span(self.state.position.step);
                 let trained = self.plan.programs_of(batch).train_in(number).clone();
                 let verdict = &mut |outputs: &_| Reading::new(&trained, outputs).verdict();
-                Some(self.replica_set.replicas.step(program, &feed, verdict))
+                Submission::Done(self.replica_set.replicas.step(program, &feed, verdict))
             }
         };
-        Ok(Started { phase, learning_rate, before, weights, made })
+        Ok(Started { phase, learning_rate, before, weights, submission })
     }
 
     /// Starts the step after one that is in flight. Returns `None`, and nothing has happened, if it has to
@@ -122,7 +140,7 @@ impl Trainer {
             learning_rate,
             before: None,
             weights: None,
-            made: None,
+            submission: Submission::InFlight,
         })
     }
 
@@ -152,18 +170,21 @@ impl Trainer {
         names: Names<'_>,
         after: Position,
     ) -> Result<Step, Error> {
-        let Started { phase, learning_rate, before, weights, made } = started;
+        let Started { phase, learning_rate, before, weights, submission } = started;
         let number = phase.unwrap_or(0);
-        let made = made.unwrap_or_else(|| {
-            let _span = events::step_span(self.state.position.step);
-            self.replica_set.replicas.finish()
-        });
-        let (mut outcome, overflowed) = self.decide_outcome(batch, number, made, names)?;
+        let made = match submission {
+            Submission::Done(made) => made,
+            Submission::InFlight => {
+                let _span = events::step_span(self.state.position.step);
+                self.replica_set.replicas.finish()
+            }
+        };
+        let (did, mut outcome) = self.decide_outcome(batch, number, made, names)?;
         if let Some(phase) = phase.and_then(|at| self.plan.parts.phases.get(at)) {
-            self.state.phases.stepped(phase, batch.epoch, outcome.committed);
+            self.state.phases.stepped(phase, batch.epoch, did == StepOutcome::Committed);
         }
         let given = self.weights_of(batch, weights.as_deref());
-        let step = Step { learning_rate, ..self.record(batch, number, (&outcome, overflowed), given, after) };
+        let step = Step { learning_rate, ..self.record(batch, number, did, &outcome, given, after) };
         if let (Some(before), Some(audit)) = (before, outcome.audit.take()) {
             self.passed(before, audit);
         }
@@ -225,8 +246,7 @@ impl Trainer {
         Ok(scalars)
     }
 
-    /// Judges the numbers of a step that the replicas made. Returns the outcome of a step that was committed,
-    /// or that was skipped for its weights or for the loss scale, and whether it was skipped for the latter.
+    /// Judges the numbers of a step that the replicas made. Returns what the step did, and its outputs.
     ///
     /// # Errors
     /// A number that is not finite, and that a smaller loss scale cannot help; an error of the replicas.
@@ -236,17 +256,18 @@ impl Trainer {
         phase: usize,
         outcome: Result<Outcome, ReplicaError>,
         names: Names<'_>,
-    ) -> Result<(Outcome, bool), Error> {
+    ) -> Result<(StepOutcome, Outcome), Error> {
         let program = self.plan.programs_of(batch).train_in(phase).clone();
         self.notify_left();
-        let (outcome, overflowed) = match outcome {
-            Ok(outcome) => (outcome, false),
+        let (did, outcome) = match outcome {
+            Ok(outcome) if outcome.committed => (StepOutcome::Committed, outcome),
+            Ok(outcome) => (StepOutcome::Skipped, outcome),
             Err(ReplicaError::NotFinite { what, outputs, sum, .. }) => {
                 let bad = Reading::new(&program, &outputs).bad_sample();
                 if bad.is_some() || !self.may_back_off(&program, sum) {
                     return Err(self.not_finite(batch, bad, what, names));
                 }
-                (Outcome { outputs: *outputs, ..Outcome::default() }, true)
+                (StepOutcome::Overflowed, Outcome { outputs: *outputs, ..Outcome::default() })
             }
             Err(ReplicaError::StateNotFinite { tensor, more, .. }) => {
                 // What was handed over before is the newest that can be resumed.
@@ -266,7 +287,7 @@ impl Trainer {
         }
         if let Some(carry) = reading.bad_carry() {
             let what = format!("the carry {carry}");
-            if outcome.committed {
+            if did == StepOutcome::Committed {
                 // What was handed over before is the newest that can be resumed.
                 self.durable();
                 let step = self.steps();
@@ -274,7 +295,7 @@ impl Trainer {
             }
             return Err(self.not_finite(batch, None, what, names));
         }
-        Ok((outcome, overflowed))
+        Ok((did, outcome))
     }
 
     /// Returns whether a smaller loss scale may make a sum finite.
@@ -283,13 +304,13 @@ impl Trainer {
         is_scaled && self.state.loss_scale.as_ref().is_some_and(Scaling::can_back_off)
     }
 
-    /// Records a step in the run's state and returns what it did. After one that overflowed, the next has a
-    /// smaller loss scale.
+    /// Records a step in the run's state, and returns what is told of it.
     fn record(
         &mut self,
         batch: &Batch,
         phase: usize,
-        (outcome, overflowed): (&Outcome, bool),
+        did: StepOutcome,
+        outcome: &Outcome,
         given: Option<&[f32]>,
         after: Position,
     ) -> Step {
@@ -298,13 +319,13 @@ impl Trainer {
         let metrics = &self.plan.parts.objective().metrics;
         let measured = reading.measured(&self.plan.parts, given, reading.penalty());
         let state = &mut self.state;
-        match (outcome.committed, overflowed) {
-            (true, _) => {
+        match did {
+            StepOutcome::Committed => {
                 state.carries.take(program, &outcome.outputs);
                 state.loss_scale.iter_mut().for_each(Scaling::went_well);
             }
-            (false, true) => state.loss_scale.iter_mut().for_each(Scaling::overflowed),
-            (false, false) => state.position.weightless += 1,
+            StepOutcome::Skipped => state.position.weightless += 1,
+            StepOutcome::Overflowed => state.loss_scale.iter_mut().for_each(Scaling::overflowed),
         }
         // Only a user's own loop may go from any batch to any other.
         if batch.epoch != state.position.data.position.epoch {
@@ -322,7 +343,7 @@ impl Trainer {
             learning_rate: None,
             now: Running::of_step(metrics, &measured),
             so_far: state.running.so_far(metrics),
-            committed: outcome.committed,
+            committed: did == StepOutcome::Committed,
         };
         state.position.step += 1;
         state.position.data.position = after;

@@ -6,7 +6,7 @@ use unisono::checkpoint::list;
 use unisono::{Audits, Error, Saving};
 use unisono_tests::perceptron;
 
-use crate::{Drill, EPOCHS, EVERY, Hears, data, undisturbed};
+use super::{Drill, EPOCHS, EVERY, Hears, data, undisturbed};
 
 #[test]
 fn checkpoints_after_the_trusted_state_are_set_aside_and_a_resume_ends_in_the_right_bytes() {

@@ -40,21 +40,21 @@ fn replicas_of_several_drivers_lose_some_and_a_third_one_goes_on() {
     let other = vulkan.iter().find(|other| other.driver != first.driver).unwrap_or(last);
     println!("{first} and {other}, then {last}");
     let data = loader(80, 5).unwrap();
-    let mut alone = trainer(&[name(first)], 1, "alone:");
+    let mut alone = trainer(&[name(first)], 1, "one class, alone:");
     alone.fit(&data, None, 3).unwrap();
     let expected = alone.state_sha256().unwrap();
 
     let dir = tempfile::tempdir().unwrap();
-    let mut together = trainer(&[name(first), name(other)], 4, "together:");
+    let mut together = trainer(&[name(first), name(other)], 4, "one class, together:");
     together.checkpoints(dir.path(), 0).unwrap();
-    fail::cfg("together:replica-0:step-3", "return(lose)").unwrap();
-    fail::cfg("together:replica-1:step-6", "return(lose)").unwrap();
+    fail::cfg("one class, together:replica-0:step-3", "return(lose)").unwrap();
+    fail::cfg("one class, together:replica-1:step-6", "return(lose)").unwrap();
     together.fit(&data, None, 2).unwrap();
     let left = together.reports().iter().filter(|report| report.left.is_some()).count();
     assert_eq!(left, 2, "{:?}", together.reports());
     drop(together);
 
-    let mut resumed = trainer(&[name(last)], 1, "resumed:");
+    let mut resumed = trainer(&[name(last)], 1, "one class, resumed:");
     resumed.checkpoints(dir.path(), 0).unwrap();
     assert_eq!(resumed.resume().unwrap().unwrap().step, 10);
     resumed.fit(&data, None, 3).unwrap();

@@ -71,7 +71,7 @@ fn the_validation_layer_finds_a_missing_barrier() {
     }
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "the_validation_layer_finds_a_missing_barrier"]).env(PLANTED, "1");
+    command.args(["--exact", "validation::the_validation_layer_finds_a_missing_barrier"]).env(PLANTED, "1");
     let Some(said) = said(&mut command, dir.path()) else { return };
     assert!(
         said.contains("SYNC-HAZARD-READ-AFTER-WRITE") || said.contains("SYNC-HAZARD-WRITE_AFTER"),

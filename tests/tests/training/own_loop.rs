@@ -195,7 +195,7 @@ fn a_run_with_a_replay_buffer_that_is_killed_ends_in_the_same_state() {
     let dir = tempfile::tempdir().unwrap();
     for (at, replicas) in ["2", "1", "7", "3"].into_iter().enumerate() {
         let mut program = Command::new(std::env::current_exe().unwrap());
-        program.args(["--exact", "a_player_to_be_killed", "--nocapture"]);
+        program.args(["--exact", "own_loop::a_player_to_be_killed", "--nocapture"]);
         program.env(KILLED, dir.path()).env("UNISONO_TEST_REPLICAS", replicas);
         let mut program = program.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(program.stdout.take().unwrap()).lines();

@@ -1,19 +1,12 @@
 //! Every kernel that can compute a matrix product gives the bytes of a plain loop on the host, on every
 //! adapter.
 
-#[path = "products/attention.rs"]
 mod attention;
-#[path = "products/convolution.rs"]
 mod convolution;
-#[path = "products/faults.rs"]
 mod faults;
-#[path = "products/reduction.rs"]
 mod reduction;
-#[path = "products/row_sums.rs"]
 mod row_sums;
-#[path = "products/shards.rs"]
 mod shards;
-#[path = "products/units.rs"]
 mod units;
 
 use std::collections::BTreeSet;

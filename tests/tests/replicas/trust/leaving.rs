@@ -6,7 +6,7 @@ use unisono::checkpoint::WeightPrecision;
 use unisono::{Audits, Error, Trainer};
 use unisono_tests::perceptron;
 
-use crate::{Drill, Watching, data};
+use super::{Drill, Watching, data};
 
 #[test]
 fn what_leaves_a_trainer_is_compared_first() {

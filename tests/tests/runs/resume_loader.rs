@@ -231,7 +231,7 @@ fn a_run_on_ten_shards_that_is_killed_at_thirty_moments_ends_in_the_same_state()
     let mut moments = BTreeSet::new();
     for moment in 0..30 {
         let mut program = Command::new(std::env::current_exe().unwrap());
-        program.args(["--exact", "a_program_to_be_killed", "--nocapture"]);
+        program.args(["--exact", "resume_loader::a_program_to_be_killed", "--nocapture"]);
         program.env(KILLED, dir.path()).env("UNISONO_TEST_REPLICAS", ["1", "2", "3", "7"][moment % 4]);
         let mut program = program.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(program.stdout.take().unwrap()).lines();

@@ -10,8 +10,8 @@ use unisono::{
 use unisono_random::Draws;
 use unisono_tests::on_ranks;
 
+use super::reference::{CLASSES, Samples, log_softmax};
 use super::{SAMPLES, drawn, told};
-use crate::reference::{CLASSES, Samples, log_softmax};
 
 /// The learning rate of the steps that a gradient is read from.
 const RATE: f32 = 0.125;

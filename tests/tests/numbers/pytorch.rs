@@ -1,6 +1,5 @@
 //! Files of weights that PyTorch and Keras wrote load, and the models predict what PyTorch and Keras predict.
 
-#[path = "pytorch/keras.rs"]
 mod keras;
 
 use std::path::Path;

@@ -1,6 +1,5 @@
 //! Runs every reference case on every adapter, as the program `conformance` does for any directory.
 
-#[path = "conformance/spread.rs"]
 mod spread;
 
 use std::collections::BTreeSet;
@@ -62,7 +61,7 @@ fn layers(source: &str) -> Vec<String> {
 fn everything_that_computes_has_a_case() {
     macro_rules! facade {
         ($path:literal) => {
-            include_str!(concat!("../../crates/unisono/src/", $path, "/mod.rs"))
+            include_str!(concat!("../../../crates/unisono/src/", $path, "/mod.rs"))
         };
     }
     let plain = |name: &str| name.replace('_', "").to_lowercase();

@@ -1,6 +1,5 @@
 //! Bad input is an error that names its cause before work is lost.
 
-#[path = "errors/mistakes.rs"]
 mod mistakes;
 
 use unisono::data::{Batch, Field, Loader, Memory, Position, Values};

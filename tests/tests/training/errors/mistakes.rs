@@ -8,7 +8,6 @@ use unisono::{
 
 use super::*;
 
-#[path = "mistakes/runs.rs"]
 mod runs;
 
 /// What the mistake is, what the library says, and the words that must be in it.

@@ -1,0 +1,11 @@
+//! What a run is and what it writes: its identity, resumes of it and of others, and files that leave it.
+
+mod another_model;
+mod another_run;
+mod export;
+mod forged;
+mod identity;
+mod identity_data;
+mod resume_loader;
+mod resume_other;
+mod resume_time;
