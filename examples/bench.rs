@@ -114,8 +114,8 @@ struct Flags {
     /// Tokens of each sample of `known`, if it is a model of texts
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..))]
     length: u16,
-    /// Numeric precision of matrix products in `--alone`: f32, mixed, or mixed+units, by the adapter's matrix
-    /// unit
+    /// Numeric precision of matrix products in `--alone`: f32, mixed, or mixed+units, which uses the
+    /// adapter's matrix unit
     #[arg(long, value_name = "PRECISION", hide = true, default_value = "f32")]
     precision: Precision,
     /// Train here and now: one step, then so many to take the median of; print a line of JSON
@@ -251,9 +251,11 @@ fn heading(flags: &Flags, adapters: &[Adapter]) -> Result<(), Error> {
 }
 
 fn alone(flags: &Flags, started: Instant) -> Result<(), Error> {
+    let began = Instant::now();
+    let memory = taken::Watch::begin();
+    // Looking at the memory is no part of the first step.
+    let started = started + began.elapsed();
     let data = flags.noise()?;
-    let adapter = select(&flags.adapter)?.swap_remove(0);
-    let memory = taken::Watch::begin(&adapter);
     let mut trainer = trainer(flags, flags.replicas.first().copied().unwrap_or(1), &data)?;
     if let Some(batch) = data.epoch(0)?.next() {
         trainer.step(&batch?)?;
@@ -265,7 +267,8 @@ fn alone(flags: &Flags, started: Instant) -> Result<(), Error> {
         step_ms = 1e3 * median(steps(&mut trainer, &flags, &data)?).as_secs_f64();
     }
     let promised_bytes = trainer.summary().memory.map_or(0, |memory| memory.total());
-    let (taken, adapter) = (memory.end(), adapter.name);
+    let adapter = select(&flags.adapter)?.swap_remove(0);
+    let (taken, adapter) = (memory.end(&adapter), adapter.name);
     let alone = Alone { adapter, first_step_s, step_ms, promised_bytes, taken };
     Ok(writeln!(stdout(), "{}", serde_json::to_string(&alone)?)?)
 }

@@ -1,16 +1,17 @@
 //! Measures what a model of `unisono-models` takes: the memory that is promised and the memory that is taken,
 //! and the time of a step.
 
-use std::fs;
 use std::io::{Write, stdout};
 use std::path::Path;
 
 use unisono::data::{Loader, Memory, Values};
+use unisono::gpu::select;
 use unisono::graph::DType;
 use unisono::{AdamW, Trainer};
 use unisono_examples::{Error, bytes, table};
 use unisono_models::{Architecture, Bert, Gpt2, Pretrained, ResNet, Vit, model_type};
 
+use super::taken::Watch;
 use super::{Flags, median, steps};
 
 /// The fits of one epoch after which the memory is measured: the first audit and one that has a trusted state
@@ -35,8 +36,7 @@ fn of<M: Architecture>(flags: &Flags, dir: &Path, each_token: bool) -> Result<()
     let batch = flags.batch.map_or(8, usize::from);
     let data = noise(&base, batch, flags.length as usize, each_token)?;
     // From here on the process takes what training takes.
-    let before = status("VmRSS:")?;
-    fs::write("/proc/self/clear_refs", "5").unwrap_or_default();
+    let memory = Watch::begin();
     let builder = Trainer::builder(base.model()).optimizer(AdamW::new(1e-4)).global_batch(batch);
     let builder = builder.shards(flags.shards as usize).replicas(1);
     let builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
@@ -46,13 +46,14 @@ fn of<M: Architecture>(flags: &Flags, dir: &Path, each_token: bool) -> Result<()
     for epochs in 1..=FITS {
         trainer.fit(&data, None, epochs)?;
     }
-    let taken = status("VmHWM:")?.saturating_sub(before);
+    let taken = memory.end(&select(&flags.adapter)?.swap_remove(0));
+    let taken = taken.map_or_else(|| "not told".to_owned(), |taken| bytes(taken.bytes));
     let step = median(steps(&mut trainer, flags, &data)?);
     let rows = [
         ("state promised", bytes(promised.state)),
         ("scratch promised", bytes(promised.scratch)),
         ("audits promised", bytes(promised.audits)),
-        ("memory taken beyond the model and the data, at most", bytes(taken)),
+        ("memory taken beyond the model and the data, at most", taken),
         ("step (median, input ready)", format!("{:.1} ms", 1e3 * step.as_secs_f64())),
     ];
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
@@ -78,12 +79,4 @@ fn noise<M: Architecture>(
     let labels = if each_token { vec![length] } else { vec![] };
     let y = (0..samples * labels.iter().product::<usize>()).map(|at| (number(at) % 2) as i32).collect();
     Ok(Loader::new(Memory::new("x", &shape[..], x)?.with("y", &labels[..], Values::I32(y))?).batch(batch))
-}
-
-/// Returns a number of bytes of this process that Linux tells, or 0 on other systems.
-fn status(name: &str) -> Result<u64, Error> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    let number = line.and_then(|line| line.split_whitespace().next()).map_or(Ok(0), str::parse::<u64>);
-    Ok(1024 * number?)
 }

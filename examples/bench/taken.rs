@@ -6,6 +6,9 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 use unisono::gpu::{Adapter, Kind};
 
+/// The vendor number of NVIDIA.
+const NVIDIA: u32 = 0x10de;
+
 /// Memory that was taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
@@ -15,71 +18,58 @@ pub struct Taken {
     pub by: String,
 }
 
-/// Memory that was taken before what is measured began.
+/// The memory that was taken before a measurement, by each source that tells.
 pub struct Watch {
-    source: Option<(Source, u64)>,
-}
-
-/// Where a number of bytes is read.
-enum Source {
-    /// What Linux tells of the process's open GPUs, for drivers that are part of the kernel.
-    Kernel,
-    /// What NVIDIA's tool tells of a GPU, by its PCI bus id. It counts other processes too.
-    Nvidia(String),
-    /// The most memory of the host that the process had, where the adapter is a CPU.
-    Host,
-}
-
-impl Source {
-    fn read(&self) -> Option<u64> {
-        match self {
-            Self::Kernel => {
-                let files = fs::read_dir("/proc/self/fdinfo").ok()?;
-                of_clients(files.flatten().filter_map(|file| fs::read_to_string(file.path()).ok()))
-            }
-            Self::Nvidia(bus) => {
-                let query = ["--query-gpu=pci.bus_id,memory.used", "--format=csv,noheader,nounits"];
-                let output = Command::new("nvidia-smi").args(query).output().ok()?;
-                of_bus(&String::from_utf8_lossy(&output.stdout), bus)
-            }
-            Self::Host => {
-                let status = fs::read_to_string("/proc/self/status").ok()?;
-                let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-                Some(1024 * line.split_whitespace().next()?.parse::<u64>().ok()?)
-            }
-        }
-    }
-
-    fn says(&self) -> &'static str {
-        match self {
-            Self::Kernel => "Linux, of this process",
-            Self::Nvidia(_) => "nvidia-smi, of the GPU",
-            Self::Host => "Linux, most host memory of this process",
-        }
-    }
+    /// The host's memory of this process, in bytes.
+    host: Option<u64>,
+    /// The output of `nvidia-smi`.
+    nvidia: Option<String>,
+    /// The GPU memory of this process, in bytes, from drivers that are part of the kernel.
+    kernel: Option<u64>,
 }
 
 impl Watch {
-    /// Reads what is taken now, from the first source that knows the adapter's memory.
-    pub fn begin(adapter: &Adapter) -> Self {
-        if adapter.kind == Kind::Cpu {
-            // From here on the most is that of what is measured.
-            fs::write("/proc/self/clear_refs", "5").unwrap_or_default();
-            return Self { source: Source::Host.read().map(|bytes| (Source::Host, bytes)) };
-        }
-        let nvidia = Source::Nvidia(adapter.pci_bus.clone());
-        match nvidia.read() {
-            Some(bytes) => Self { source: Some((nvidia, bytes)) },
-            // A driver of the kernel's tells nothing before the process has the GPU open.
-            None => Self { source: Some((Source::Kernel, Source::Kernel.read().unwrap_or(0))) },
-        }
+    /// Reads what is taken now. Starts `nvidia-smi` if it is installed.
+    pub fn begin() -> Self {
+        // Linux counts the largest amount from here on.
+        fs::write("/proc/self/clear_refs", "5").unwrap_or_default();
+        Self { host: of_host(), nvidia: nvidia_smi(), kernel: of_kernel() }
     }
 
-    /// Returns the bytes that were taken since, or `None` if the system does not tell.
-    pub fn end(&self) -> Option<Taken> {
-        let (source, before) = self.source.as_ref()?;
-        Some(Taken { bytes: source.read()?.saturating_sub(*before), by: source.says().to_owned() })
+    /// Returns the bytes of the adapter's memory that were taken since, or `None` if the system does not
+    /// tell.
+    pub fn end(&self, adapter: &Adapter) -> Option<Taken> {
+        let (now, before, by) = if adapter.kind == Kind::Cpu {
+            (of_host()?, self.host?, "Linux, most host memory of this process")
+        } else if adapter.vendor == NVIDIA
+            && let Some(before) = self.nvidia.as_deref().and_then(|csv| of_bus(csv, &adapter.pci_bus))
+        {
+            (of_bus(&nvidia_smi()?, &adapter.pci_bus)?, before, "nvidia-smi, of the GPU")
+        } else {
+            // Such a driver tells nothing until the process has the GPU open.
+            (of_kernel()?, self.kernel.unwrap_or(0), "Linux, of this process")
+        };
+        Some(Taken { bytes: now.saturating_sub(before), by: by.to_owned() })
     }
+}
+
+/// Returns the largest amount of host memory that this process had.
+fn of_host() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(1024 * line.split_whitespace().next()?.parse::<u64>().ok()?)
+}
+
+/// Returns the used memory of each NVIDIA GPU by its PCI bus id. It includes that of other processes.
+fn nvidia_smi() -> Option<String> {
+    let query = ["--query-gpu=pci.bus_id,memory.used", "--format=csv,noheader,nounits"];
+    let output = Command::new("nvidia-smi").args(query).output().ok()?;
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn of_kernel() -> Option<u64> {
+    let files = fs::read_dir("/proc/self/fdinfo").ok()?;
+    of_clients(files.flatten().filter_map(|file| fs::read_to_string(file.path()).ok()))
 }
 
 /// Returns the bytes of GPU memory in texts of `/proc/PID/fdinfo` (the kernel's `drm-usage-stats`), each
@@ -107,24 +97,24 @@ fn of_clients(texts: impl Iterator<Item = String>) -> Option<u64> {
 fn bytes_of(text: &str) -> Option<u64> {
     let mut words = text.split_whitespace();
     let number: u64 = words.next()?.parse().ok()?;
-    Some(
-        number
-            << match words.next() {
-                Some("KiB") => 10,
-                Some("MiB") => 20,
-                _ => 0,
-            },
-    )
+    let power = match words.next() {
+        Some("KiB") => 10,
+        Some("MiB") => 20,
+        _ => 0,
+    };
+    Some(number << power)
 }
 
-/// Returns the bytes of the line of a PCI bus in `00000000:65:00.0, 1234`, in MiB. If there is one line, the
-/// bus does not matter, because some drivers tell none.
+/// Returns the bytes of the GPU at a PCI bus. A line is `00000000:65:00.0, 1234`: the bus, and MiB. Some
+/// drivers do not tell the bus (it is empty); then a single line is taken.
 fn of_bus(csv: &str, bus: &str) -> Option<u64> {
     let lines: Vec<(&str, &str)> = csv.lines().filter_map(|line| line.split_once(',')).collect();
     let ends = |own: &str| own.to_lowercase().trim_start_matches('0').to_owned();
-    let is_own = |own: &str| !bus.is_empty() && ends(own.trim()) == ends(bus);
-    let (_, mib) =
-        lines.iter().find(|(own, _)| is_own(own)).or(lines.first().filter(|_| lines.len() == 1))?;
+    let is_own = |own: &str| match bus.is_empty() {
+        true => lines.len() == 1,
+        false => ends(own.trim()) == ends(bus),
+    };
+    let (_, mib) = lines.iter().find(|(own, _)| is_own(own))?;
     Some(mib.trim().parse::<u64>().ok()? << 20)
 }
 
@@ -148,6 +138,7 @@ mod tests {
         assert_eq!(of_bus(two, "0000:b3:00.0"), Some(7 << 20));
         assert_eq!(of_bus(two, ""), None);
         assert_eq!(of_bus("00000000:65:00.0, 1234\n", ""), Some(1234 << 20));
+        assert_eq!(of_bus("00000000:65:00.0, 1234\n", "0000:b3:00.0"), None);
         assert_eq!(of_bus("", "0000:b3:00.0"), None);
     }
 }

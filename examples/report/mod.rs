@@ -107,8 +107,8 @@ fn every_part(report: &mut Report, name: &str, inputs: &Inputs) -> Result<(), Er
     torch(report, inputs)
 }
 
-/// What the matrix unit does, beside the same work without it. It comes first, because it is what most users
-/// of mixed precision want to know.
+/// Measures products and steps with and without the matrix unit. This runs first, because users of mixed
+/// precision ask for it most.
 fn units(report: &mut Report, name: &str) -> Result<(), Error> {
     let adapter = ["--adapter", name];
     let most = match (report.short, report.is_cpu()) {
@@ -117,7 +117,9 @@ fn units(report: &mut Report, name: &str) -> Result<(), Error> {
         (_, true) => "128",
     };
     let part = Part::new("matrix units", Group::Fast, "units").args(adapter).args(["--most", most]).limit(60);
-    if let Some(ran) = report.run(part.says("products by the matrix unit, beside mixed precision without"))? {
+    if let Some(ran) =
+        report.run(part.says("products in mixed precision, with and without the matrix unit"))?
+    {
         report.take("matrix units", &ran);
     }
     let has_unit = report.facts.get("matrix units").is_some_and(|units| units["class"].is_string());

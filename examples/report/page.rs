@@ -134,7 +134,7 @@ fn states(report: &Report) -> String {
     format!("## States\n\n\"CPU\" is `--adapter {cpu}`.\n\n{}", rows(&["program", "how", "state"], all))
 }
 
-/// Returns what the matrix unit does beside the same products without it.
+/// Returns the section that compares products in mixed precision with and without the matrix unit.
 fn units(report: &Report) -> String {
     let Some(units) = report.facts.get("matrix units").filter(|units| units.is_object()) else {
         return String::new();

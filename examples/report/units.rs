@@ -1,5 +1,5 @@
-//! The part `units`: products by the adapter's matrix unit beside the same products without it, as JSON. If
-//! there is no unit that kernels can use, it says why.
+//! The part `units`: times matrix products in mixed precision with and without the adapter's matrix unit, and
+//! prints JSON. If kernels can use no unit, it prints the reason.
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ pub struct Flags {
     /// The adapter
     #[arg(long, value_name = "NAME")]
     adapter: String,
-    /// The most rows of a product. The least are an eighth of them
+    /// The rows of the largest product. The smallest has an eighth of them
     #[arg(long, value_name = "N", default_value_t = 8192)]
     most: usize,
 }
@@ -30,7 +30,7 @@ fn measure(flags: Flags) -> Result<(), Error> {
     let adapter = select(&[flags.adapter])?.swap_remove(0);
     if adapter.backend == Backend::Cpu {
         let lacks =
-            "the CPU has no matrix unit: it computes what a unit does as a plain function, to check one";
+            "the CPU has no matrix unit; it only computes a unit's results in software, to check them";
         return Ok(writeln!(stdout(), "{}", json!({ "lacks": lacks }))?);
     }
     let facts = match adapter.with_matrix_units() {

@@ -215,11 +215,11 @@ fn flags_name(flags: &Flags) -> String {
 fn count(chip: &str, oracle: &Path, out: &Path) -> Result<(), Error> {
     fs::create_dir_all(out)?;
     let file = out.join("kernels.json");
-    // A process has a few hundred of the kernels: the libraries that stand in for the kernel's driver do not
-    // use memory again.
+    // A process compiles about a hundred kernels, because the libraries that stand in for the kernel's driver
+    // never reuse memory.
     let compile = |kernels: &[Kernel]| {
         fs::write(&file, everything::to_json(kernels).to_string())?;
-        // There is no /proc where this runs, so that the system does not tell which program this is.
+        // Without /proc, which is missing here, `current_exe` fails.
         let mut command = Command::new(env::args_os().next().unwrap_or_default());
         let output = command.args(["--chip", chip, "--out"]).arg(out).arg("--compile").arg(&file).output()?;
         match output.status.success() {

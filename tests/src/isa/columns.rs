@@ -78,8 +78,8 @@ pub fn heading(gpu: &str, lines: &[Vec<String>]) -> String {
     format!("Machine code for {gpu}{compiler}.\n{columns}\n")
 }
 
-/// Says what the compiler made of the float operations of the kernel `shapes`, which has some that compilers
-/// change where they may. Returns nothing if there is no machine code.
+/// Compares the float operations of the kernel `shapes` with those of its machine code. The kernel has shapes
+/// that compilers like to contract or factor. Returns an empty text if there is no machine code.
 pub fn shapes(text: Arithmetic, machine: &Machine) -> String {
     if Maker::of(&machine.assembly).is_none() {
         return String::new();

@@ -22,9 +22,9 @@ const LAYER: &str = "VK_LAYER_KHRONOS_validation";
 /// Set in the process that breaks a rule.
 const PLANTED: &str = "UNISONO_PLANTED";
 
-/// Runs a command under the layer, with its checks of races, and in long tests with those that run as part of
-/// kernels. Returns what the layer says, or none where it or
-/// a driver of Vulkan is not there.
+/// Runs a command under the layer with its checks of races. Long tests also have its GPU-assisted checks,
+/// which run as a part of each kernel. Returns what the layer says, or `None` if the layer or a Vulkan driver
+/// is not there.
 fn said(command: &mut Command, dir: &Path) -> Option<String> {
     let found = ["/usr/share/vulkan", "/usr/local/share/vulkan", "/etc/vulkan"]
         .map(|dir| Path::new(dir).join("explicit_layer.d/VkLayer_khronos_validation.json"));
@@ -33,7 +33,7 @@ fn said(command: &mut Command, dir: &Path) -> Option<String> {
         return None;
     }
     let (log, settings) = (dir.join("log.txt"), dir.join("vk_layer_settings.txt"));
-    // Checks that the layer writes into kernels take long.
+    // These checks take long.
     let assisted =
         std::env::var_os("UNISONO_LONG").map_or("", |_| ",VK_VALIDATION_FEATURE_ENABLE_GPU_ASSISTED_EXT");
     let lines = [

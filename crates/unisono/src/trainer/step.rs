@@ -246,7 +246,8 @@ impl Trainer {
         Ok(scalars)
     }
 
-    /// Judges the numbers of a step that the replicas made. Returns what the step did, and its outputs.
+    /// Checks the numbers of a step that the replicas made. Returns what the step did to the state, and the
+    /// replicas' outcome.
     ///
     /// # Errors
     /// A number that is not finite, and that a smaller loss scale cannot help; an error of the replicas.
@@ -304,7 +305,7 @@ impl Trainer {
         is_scaled && self.state.loss_scale.as_ref().is_some_and(Scaling::can_back_off)
     }
 
-    /// Records a step in the run's state, and returns what is told of it.
+    /// Records a step in the run's state. Returns the [`Step`] for the caller, callbacks and observers.
     fn record(
         &mut self,
         batch: &Batch,

@@ -1,4 +1,5 @@
-//! Machine code as text: its loops, and what each of them executes. Each maker's driver writes another text.
+//! Machine code as text: its loops, and what each of them executes. The driver of each maker writes the text
+//! in a form of its own.
 
 mod adreno;
 mod amd;
@@ -43,7 +44,7 @@ impl Mix {
         f64::from(bytes) / f64::from(self.fmas.max(1))
     }
 
-    /// Returns this with so many turns more of a loop.
+    /// Adds the instructions of `turns` more turns of an inner loop.
     pub fn with_more(self, inner: Self, turns: u32) -> Self {
         Self {
             instructions: self.instructions + turns * inner.instructions,
@@ -142,8 +143,9 @@ pub fn loops(assembly: &str) -> Vec<Loop> {
     members.iter().map(one).collect()
 }
 
-/// Returns the blocks of each loop: those from which the jump back to its first block is reached without
-/// passing that. A jump leads back if its end is passed on every way to its beginning.
+/// Returns the natural loops of the control flow graph. A loop begins at a block that dominates the source of
+/// a jump to it (every path to the source passes that block). The loop is that block, and all blocks that
+/// reach the jump without passing it.
 fn natural_loops(blocks: &[Block], jumps: &[(usize, usize)]) -> Vec<BTreeSet<usize>> {
     let falls = blocks.iter().enumerate().filter(|(_, block)| block.falls).map(|(at, _)| (at, at + 1));
     let edges: Vec<(usize, usize)> = jumps.iter().copied().chain(falls).collect();
@@ -160,7 +162,7 @@ fn natural_loops(blocks: &[Block], jumps: &[(usize, usize)]) -> Vec<BTreeSet<usi
     loops
 }
 
-/// Returns what is reached along edges without passing `end`, and `end` itself if it is reached.
+/// Returns the blocks that can be reached from `from` along edges. The search does not go on behind `end`.
 fn reached(edges: &[(usize, usize)], from: &[usize], end: usize) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
     let mut open = from.to_vec();
