@@ -48,6 +48,18 @@ several would be c: \"c\", \"module.c\"";
     assert_eq!((report.missing.len(), report.unexpected), (3, vec!["module.x".to_owned()]));
 }
 
+/// A model is loaded without a copy of it in memory.
+#[test]
+fn tensors_that_stay_as_they_are_share_their_bytes() {
+    let memory = tensors(&[("a.w", &[2, 3]), ("b.w", &[3, 2])]);
+    let plan = Plan::new().transpose("b.w");
+    let (taken, _) = plan.take(&memory, &model(&[("a.w", &[2, 3]), ("b.w", &[2, 3])])).unwrap();
+    for made in [taken, plan.arrange(&memory).unwrap()] {
+        assert_eq!(made["a.w"].bytes().as_ptr(), memory["a.w"].bytes().as_ptr());
+        assert_eq!(made["b.w"], Tensor::f32(&[2, 3], &[0.0, 2.0, 4.0, 1.0, 3.0, 5.0]).unwrap());
+    }
+}
+
 #[test]
 fn several_tensors_for_a_name_that_the_model_lacks_are_unexpected() {
     let file = tensors(&[("b.weight", &[2]), ("a.gamma", &[2]), ("a.kernel", &[2])]);

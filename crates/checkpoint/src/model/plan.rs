@@ -181,22 +181,25 @@ impl Plan {
     /// [`Plan::except`] fits no tensor.
     pub fn read(&self, file: &TensorFile, model: &BTreeMap<String, Info>) -> Result<(Tensors, LoadReport)> {
         let found = file.infos().filter_map(|(name, info)| Some((name, (info, file.bytes(name)?))));
-        self.apply(file.path(), found.collect(), model)
+        self.apply(file.path(), found.collect(), &Tensors::new(), model)
     }
 
-    /// Takes tensors in memory as [`Plan::read`] takes those of a file.
+    /// Takes tensors in memory as [`Plan::read`] takes those of a file. Tensors that stay as they are share
+    /// their bytes with the given ones.
     ///
     /// # Errors
     /// Those of [`Plan::read`].
     pub fn take(&self, tensors: &Tensors, model: &BTreeMap<String, Info>) -> Result<(Tensors, LoadReport)> {
         let found = tensors.iter().map(|(name, tensor)| (name.as_str(), (tensor.info(), tensor.bytes())));
-        self.apply(Path::new("tensors"), found.collect(), model)
+        self.apply(Path::new("tensors"), found.collect(), tensors, model)
     }
 
+    /// Takes what was found. `memory` has those of the tensors that are in memory.
     fn apply(
         &self,
         path: &Path,
         found: Found<'_>,
+        memory: &Tensors,
         model: &BTreeMap<String, Info>,
     ) -> Result<(Tensors, LoadReport)> {
         self.check(path, model)?;
@@ -219,7 +222,7 @@ impl Plan {
                 report.ambiguous.push((name, names.collect()));
                 continue;
             };
-            match fit(source, &found, model)? {
+            match fit(source, &found, memory, model)? {
                 Some(tensor) => {
                     if source.dtype != model.dtype {
                         report.converted.push(name.clone());
@@ -295,9 +298,12 @@ impl Plan {
 pub(super) type Found<'a> = BTreeMap<&'a str, (&'a Info, &'a [u8])>;
 
 /// Returns the tensor as the model wants it, or `None` if it cannot be that.
-fn fit(source: &Arranged, found: &Found<'_>, model: &Info) -> Result<Option<Tensor>> {
+fn fit(source: &Arranged, found: &Found<'_>, memory: &Tensors, model: &Info) -> Result<Option<Tensor>> {
     if source.shape != model.shape {
         return Ok(None);
+    }
+    if let Some(tensor) = unchanged(source, memory).filter(|tensor| tensor.dtype() == model.dtype) {
+        return Ok(Some(tensor.clone()));
     }
     let bytes = gather(source, found);
     if source.dtype == model.dtype {
@@ -307,6 +313,11 @@ fn fit(source: &Arranged, found: &Found<'_>, model: &Info) -> Result<Option<Tens
         Some(values) => Tensor::f32(&source.shape, &values).map(Some),
         None => Ok(None),
     }
+}
+
+/// Returns the tensor in memory that this is, if it is one without any change.
+pub(super) fn unchanged<'a>(source: &Arranged, memory: &'a Tensors) -> Option<&'a Tensor> {
+    source.plain().and_then(|name| memory.get(name))
 }
 
 /// Returns the elements of a tensor that is made of a file's.

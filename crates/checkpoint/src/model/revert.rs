@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::model::arranged::Arranged;
-use crate::model::plan::{Plan, gather};
+use crate::model::plan::{Plan, gather, unchanged};
 use crate::model::rules::Item;
 use crate::tensors::error::{Error, Result, broken};
 use crate::tensors::info::{Info, TensorDType};
@@ -34,8 +34,13 @@ impl Plan {
         let mut all = Tensors::new();
         let mut ambiguous: BTreeSet<String> = BTreeSet::new();
         for Item { name, tensor } in self.items(path, infos)? {
-            let bytes = gather(&tensor, &found).into_owned();
-            let tensor = Tensor::new(tensor.dtype, tensor.shape, bytes)?;
+            let tensor = match unchanged(&tensor, tensors) {
+                Some(unchanged) => unchanged.clone(),
+                None => {
+                    let bytes = gather(&tensor, &found).into_owned();
+                    Tensor::new(tensor.dtype, tensor.shape, bytes)?
+                }
+            };
             if all.insert(name.clone(), tensor).is_some() {
                 ambiguous.insert(name);
             }

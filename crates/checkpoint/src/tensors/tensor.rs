@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::tensors::error::{Error, Result};
 use crate::tensors::info::{Info, TensorDType};
@@ -9,11 +10,11 @@ use crate::tensors::info::{Info, TensorDType};
 /// Tensors by name. All that is derived from them has the order of their names.
 pub type Tensors = BTreeMap<String, Tensor>;
 
-/// A dense tensor: row-major, little endian, with as many bytes as its shape takes.
+/// A dense tensor: row-major, little endian, with as many bytes as its shape takes. Clones share their bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Tensor {
     info: Info,
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
 }
 
 impl Tensor {
@@ -26,7 +27,7 @@ impl Tensor {
         if info.bytes() != Some(bytes.len()) {
             return Err(Error::Shape { dtype, shape: info.shape, bytes: bytes.len() });
         }
-        Ok(Self { info, bytes })
+        Ok(Self { info, bytes: Arc::new(bytes) })
     }
 
     /// Makes a tensor of f32 values.
@@ -73,9 +74,9 @@ impl Tensor {
         &self.bytes
     }
 
-    /// Returns the elements, little endian, without a copy.
+    /// Returns the elements, little endian, without a copy unless a clone of the tensor is still there.
     pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+        Arc::unwrap_or_clone(self.bytes)
     }
 
     /// Returns the elements as f32 values, or `None` if they are of another type.

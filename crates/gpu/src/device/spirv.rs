@@ -113,6 +113,9 @@ fn options(version: (u8, u8)) -> spv::Options<'static> {
         force_loop_bounding: false,
         ray_query_initialization_tracking: false,
         emit_int_div_checks: false,
+        // Devices without that feature may not be given a module that asks for it, and kernels have no such
+        // inputs and outputs.
+        use_storage_input_output_16: false,
         // wgpu-hal numbers the bindings of the only group in their order, which are the numbers in the WGSL.
         fake_missing_bindings: true,
         ..spv::Options::default()

@@ -20,26 +20,38 @@ pub struct Outcome {
     adapter: String,
     cases: usize,
     worst: f64,
+    ran: Ran,
     /// The cases that failed, and why.
     pub failures: Vec<String>,
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { suite, adapter, cases, worst, failures } = self;
+        let Self { suite, adapter, cases, worst, ran: Ran { plans, pipelines }, failures } = self;
         let passed = cases - failures.len();
         write!(
             f,
-            "{suite} on {adapter}: {cases} cases, {passed} passed, worst error {worst:.2} of its tolerance"
+            "{suite} on {adapter}: {cases} cases, {passed} passed, worst error {worst:.2} of its tolerance, \
+             {plans} plans with {pipelines} pipelines"
         )?;
         failures.iter().try_for_each(|failure| write!(f, "\n  FAILED {failure}"))
     }
+}
+
+/// What devices were given.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ran {
+    plans: u64,
+    /// The compiled kernels. Each device compiles its own.
+    pipelines: u64,
 }
 
 /// Runs cases on one adapter.
 pub struct Runner {
     adapter: Adapter,
     device: Device,
+    /// What the devices before this one were given.
+    before: Ran,
     /// The sizes of the states that the device has, in elements.
     states: Vec<usize>,
 }
@@ -56,7 +68,7 @@ impl Runner {
     /// It does not open.
     pub fn open_with(adapter: &Adapter, options: Options) -> Result<Self, String> {
         let device = Device::open_with(adapter, options).map_err(|e| e.to_string())?;
-        Ok(Self { adapter: adapter.clone(), device, states: vec![] })
+        Ok(Self { adapter: adapter.clone(), device, before: Ran::default(), states: vec![] })
     }
 
     /// Runs every case of a suite.
@@ -71,7 +83,7 @@ impl Runner {
             }
         }
         let (suite, cases) = (suite.name.clone(), suite.cases.len());
-        Outcome { suite, adapter: self.adapter.label(), cases, worst, failures }
+        Outcome { suite, adapter: self.adapter.label(), cases, worst, ran: self.ran(), failures }
     }
 
     /// Runs a case with every number of shards, or of replicas, that applies. Returns the worst result.
@@ -156,11 +168,18 @@ impl Runner {
         Ok(worst)
     }
 
+    /// Returns what all devices so far were given. Short runs open devices of their own, which are not
+    /// counted.
+    fn ran(&self) -> Ran {
+        let device = self.device.counters();
+        Ran { plans: self.before.plans + device.loads, pipelines: self.before.pipelines + device.kernels }
+    }
+
     fn step(&mut self, program: &Program, feed: &Feed) -> Result<(Values, Values), String> {
         // A device keeps the states that it was first given, so that other ones need a new device.
         let states: Vec<usize> = program.states().iter().map(|state| state.ty.count()).collect();
         if states != self.states {
-            *self = Self { states, ..Self::open(&self.adapter)? };
+            *self = Self { states, before: self.ran(), ..Self::open(&self.adapter)? };
         }
         let ran = unisono_testkit::run(&mut self.device, program, feed).map_err(|e| e.to_string())?;
         Ok((ran.outputs, ran.states))
