@@ -115,8 +115,13 @@ enum Task {
     Arm(arm::Arm),
     /// Check the house rules
     Tidy,
-    /// Print the lines of the example programs beside those of the same programs in Keras
-    Lines,
+    /// Print the lines of the example programs beside those of the same programs in Keras, and of ten of them
+    /// beside those of keras.io's own examples
+    Lines {
+        /// Checkout of keras-team/keras-io whose examples are counted [default: the numbers that were recorded]
+        #[arg(long, value_name = "DIR")]
+        keras_io: Option<PathBuf>,
+    },
     /// Print each crate's modules, the latest first, and which modules each imports from
     #[command(alias = "rooms")]
     Modules,
@@ -140,7 +145,9 @@ fn main() -> ExitCode {
         Task::Vendors(rest) => vendors(&rest.args),
         Task::Arm(flags) => arm::arm(&flags),
         Task::Tidy => tidy::run(&root()),
-        Task::Lines => lines::count(&root()).map(|all| print!("{}", lines::table(&all))),
+        Task::Lines { keras_io } => {
+            lines::report(&root(), keras_io.as_deref()).map(|report| print!("{report}"))
+        }
         Task::Modules => tidy::modules::show(&root()).map(|text| print!("{text}")),
     };
     match result {
