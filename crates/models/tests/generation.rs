@@ -62,6 +62,51 @@ fn greedy_search_of_llama_is_transformers() {
     is_transformers::<Llama>("llama_long");
 }
 
+/// Returns the bytes that all replicas have uploaded and downloaded so far, and those of their resident
+/// memory.
+fn crossed(predictor: &Predictor) -> [u64; 3] {
+    let replicas = predictor.report().replicas;
+    let sum = |of: fn(&unisono::ReplicaReport) -> u64| replicas.iter().map(of).sum();
+    [sum(|report| report.uploaded), sum(|report| report.downloaded), sum(|report| report.resident)]
+}
+
+/// For a token, its id and its position go up and the logits come down. Keys and values stay on the devices.
+fn only_ids_and_logits_cross_the_host<M: Decoder>(name: &str) {
+    let config: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(case(name).join("config.json")).unwrap()).unwrap();
+    let vocabulary = config["vocab_size"].as_u64().unwrap();
+    let prompts = expected(name).prompts;
+    let rows = prompts.len() as u64;
+    let sizes = Pretrained::<M>::open(case(name)).unwrap().architecture().sizes();
+    for replicas in [1, 3] {
+        let mut generator = generator::<M>(name, replicas, Generate::new().most(24).stop([]));
+        let mut stream = generator.stream(&prompts).unwrap();
+        stream.next().unwrap().unwrap();
+        for _ in 0..3 {
+            let before = crossed(stream.predictor());
+            stream.next().unwrap().unwrap();
+            let after = crossed(stream.predictor());
+            assert_eq!(after[0] - before[0], 8 * rows, "{name}, {replicas} replicas: uploaded");
+            assert_eq!(
+                after[1] - before[1],
+                4 * vocabulary * rows,
+                "{name}, {replicas} replicas: downloaded"
+            );
+            // The longest prompt has 40 tokens, so that there is room for 64.
+            let row = 4 * 2 * sizes.layers * sizes.heads * 64 * sizes.width;
+            assert_eq!(after[2], rows * row as u64, "{name}, {replicas} replicas: resident");
+        }
+        drop(stream);
+        assert_eq!(crossed(generator.predictor())[2], 0, "{name}: memory is given back");
+    }
+}
+
+#[test]
+fn keys_and_values_do_not_cross_the_host() {
+    only_ids_and_logits_cross_the_host::<Gpt2>("gpt2_long");
+    only_ids_and_logits_cross_the_host::<Llama>("llama_long");
+}
+
 /// What transformers' greedy search writes for texts or for sounds.
 #[derive(Deserialize)]
 struct Written {

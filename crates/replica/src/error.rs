@@ -149,6 +149,10 @@ pub enum ReplicaError {
         /// The replicas that had it.
         owners: String,
     },
+    /// Resident memory of some samples is not where they are computed from now on, since a replica was lost.
+    /// It has to be filled again.
+    #[error("memory on a device is lost: it has to be filled again")]
+    ResidentsLost,
     /// A machine cannot load the rows of a batch that it computes since another machine was lost.
     #[error("the rest of the batch: {why}")]
     Rest {

@@ -43,6 +43,7 @@ pub fn run_for(
             let part = match output.kind {
                 OutputKind::Value => &mut ran.outputs,
                 OutputKind::Carry => &mut ran.carries,
+                OutputKind::Resident(_) => return,
             };
             part.insert(output.name.clone(), bytemuck::pod_collect_to_vec(data));
         }

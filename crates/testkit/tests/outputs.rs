@@ -2,7 +2,8 @@
 
 use unisono_gpu::Device;
 use unisono_graph::{Array, Feed, Frame, Program, StateKind, Tape, Type, interpret};
-use unisono_testkit::{adapters, run};
+use unisono_testkit::emulator::{Choices, emulate};
+use unisono_testkit::{adapters, plan_for, run};
 
 fn feed(inputs: Vec<Array>) -> Feed {
     Feed { frame: Frame { shards: vec![2] }, inputs, states: vec![] }
@@ -113,6 +114,57 @@ fn what_a_step_reads_of_the_state_is_the_state_before_it() {
                     adapter.label()
                 );
             }
+        }
+    }
+}
+
+/// Two resident memories that change places, one that is changed where it is, one that is kept, and two that
+/// are shown: all of them are of the step before. So it is on the emulator, which is given what they held.
+#[test]
+fn what_a_step_reads_of_resident_memory_is_of_the_step_before() {
+    let ty = || Type::sample(&[4]);
+    let tape = Tape::new();
+    let x = tape.input("x", ty());
+    (0..4).for_each(|number| tape.keep_resident(number, &(&x + number as f32)));
+    tape.output("0", &x);
+    let fill = Program::compile(&tape.finish().unwrap()).unwrap();
+    let tape = Tape::new();
+    let x = tape.input("x", ty());
+    let [a, b, c, kept] = [0, 1, 2, 3].map(|number| tape.resident(number, ty()));
+    tape.keep_resident(0, &b);
+    tape.keep_resident(1, &(&a * 1.0));
+    tape.keep_resident(2, &(&c * 2.0 + &x));
+    tape.keep_resident(3, &kept);
+    tape.output("0", &a);
+    tape.output("1", &(&b + &b));
+    tape.output("2", &c.reshape(&[2, 2]));
+    tape.output("3", &kept);
+    let next = Program::compile(&tape.finish().unwrap()).unwrap();
+    let given: Vec<f64> = (0..8).map(f64::from).collect();
+    let x = Array::new(&[2, 4], given.clone());
+    for adapter in adapters() {
+        let mut device = Device::open(&adapter).unwrap();
+        run(&mut device, &fill, &feed(vec![x.clone()])).unwrap();
+        let mut held: Vec<Vec<f64>> =
+            (0..4).map(|number| given.iter().map(|x| x + f64::from(number)).collect()).collect();
+        for step in 0..4 {
+            let inputs = held.iter().map(|values| Array::new(&[2, 4], values.clone()));
+            let feed = feed([x.clone()].into_iter().chain(inputs).collect());
+            let ran = run(&mut device, &next, &feed).unwrap();
+            let plan = plan_for(&device.target(), &next, &feed).unwrap();
+            let emulated = emulate(&next, &plan, &feed, Choices::default());
+            assert!(emulated.faults.is_empty(), "{:?}", emulated.faults);
+            for (number, values) in held.iter().enumerate() {
+                let factor = if number == 1 { 2.0 } else { 1.0 };
+                let expected: Vec<f32> = values.iter().map(|&x| (factor * x) as f32).collect();
+                for (outputs, label) in
+                    [(&ran.outputs, adapter.label()), (&emulated.ran.outputs, "emulated".into())]
+                {
+                    assert_eq!(outputs[&number.to_string()], expected, "{number}, step {step}, on {label}");
+                }
+            }
+            held.swap(0, 1);
+            held[2] = held[2].iter().zip(&given).map(|(c, x)| 2.0 * c + x).collect();
         }
     }
 }

@@ -241,6 +241,12 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
+    /// Returns whether memory that stays on devices is lost with a replica, so that it has to be filled
+    /// again: see [`Predictor::drop_residents`](crate::Predictor::drop_residents).
+    pub fn lost_residents(&self) -> bool {
+        matches!(self, Self::Replica(ReplicaError::ResidentsLost))
+    }
+
     /// Makes an error of a cause of a program's own, such as an I/O error in a callback. The error of a
     /// callback then names it.
     ///

@@ -18,6 +18,12 @@ pub struct Counters {
     pub kernels: u64,
     /// The number of query sets that were created for timestamps.
     pub query_sets: u64,
+    /// The bytes that the host uploaded for plans.
+    pub uploaded: u64,
+    /// The bytes that the host downloaded for plans.
+    pub downloaded: u64,
+    /// The bytes of resident memory that there is now.
+    pub resident: u64,
 }
 
 /// The counts as the device keeps them.
@@ -27,6 +33,8 @@ pub(crate) struct Counted {
     waits: AtomicU64,
     loads: AtomicU64,
     query_sets: AtomicU64,
+    uploaded: AtomicU64,
+    downloaded: AtomicU64,
 }
 
 impl Counted {
@@ -40,6 +48,14 @@ impl Counted {
 
     pub fn load(&self) {
         self.loads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn upload(&self, bytes: u64) {
+        self.uploaded.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn download(&self, bytes: u64) {
+        self.downloaded.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub fn query_set(&self) {
@@ -56,6 +72,9 @@ impl Device {
             loads: self.counters.loads.load(Ordering::Relaxed),
             kernels: self.kernels() as u64,
             query_sets: self.counters.query_sets.load(Ordering::Relaxed),
+            uploaded: self.counters.uploaded.load(Ordering::Relaxed),
+            downloaded: self.counters.downloaded.load(Ordering::Relaxed),
+            resident: self.memory().resident,
         }
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod options;
 pub(crate) mod pipeline;
 pub(crate) mod pool;
 pub(crate) mod record;
+mod resident;
 mod self_test;
 pub(crate) mod spirv;
 pub(crate) mod staging;
@@ -37,6 +38,7 @@ use marks::Marks;
 use options::Options;
 use pipeline::{Pipelines, Way};
 use pool::Pool;
+use resident::Resident;
 use state::State;
 
 /// An adapter opened for use by one thread at a time.
@@ -57,6 +59,7 @@ pub struct Device {
     pub(crate) pipelines: Pipelines,
     pub(crate) pool: Pool,
     pub(crate) state: State,
+    pub(crate) resident: Resident,
     pub(crate) counters: Counted,
     /// The words by which steps in flight know how those before them ended.
     verdict: BTreeMap<usize, wgpu::Buffer>,
@@ -80,6 +83,8 @@ pub struct Memory {
     pub state: u64,
     /// The bytes of scratch, which all plans share.
     pub scratch: u64,
+    /// The bytes of resident memory, which stays from step to step until it is dropped.
+    pub resident: u64,
 }
 
 impl Device {
@@ -170,6 +175,7 @@ impl Device {
             faults,
             pool: Pool::default(),
             state: State::default(),
+            resident: Resident::default(),
             counters: Counted::default(),
             verdict: BTreeMap::new(),
             mappings: Mutex::default(),
@@ -220,7 +226,7 @@ impl Device {
 
     /// Returns the bytes that are held for plans.
     pub fn memory(&self) -> Memory {
-        Memory { state: self.state.bytes(), scratch: self.pool.bytes() }
+        Memory { state: self.state.bytes(), scratch: self.pool.bytes(), resident: self.resident.bytes() }
     }
 
     /// Returns the number of distinct compiled kernels that the device holds.
@@ -263,8 +269,8 @@ impl Device {
 
     /// Checks that there is memory for so many bytes more.
     pub(crate) fn fits(&self, what: &str, bytes: u64) -> Result<(), GpuError> {
-        let Memory { state, scratch } = self.memory();
-        let needed = state.saturating_add(scratch).saturating_add(bytes);
+        let Memory { state, scratch, resident } = self.memory();
+        let needed = [scratch, resident, bytes].into_iter().fold(state, u64::saturating_add);
         if self.capacity.is_some_and(|capacity| needed > capacity) {
             return Err(GpuError::OutOfMemory { what: what.to_owned(), bytes });
         }

@@ -63,6 +63,11 @@ impl Groups {
         Ok((Self { params, all }, of_launch))
     }
 
+    /// Returns a buffer that stands for one that is gone.
+    pub fn stand_in(&self) -> wgpu::Buffer {
+        self.params.clone()
+    }
+
     /// Returns the kernel of each group.
     pub fn kernels(&self) -> impl Iterator<Item = usize> {
         self.all.iter().map(|group| group.kernel)
@@ -106,6 +111,7 @@ impl Bound {
         let buffer = |source: &Source| match source {
             Source::Pool(rank) => device.pool.get(*rank).cloned(),
             Source::State(index) => device.state.get(*index).cloned(),
+            Source::Resident(number, bytes) => device.resident.get(*number, *bytes).cloned(),
             Source::Own(buffer) => Some(buffer.clone()),
         };
         let buffers: Option<Vec<wgpu::Buffer>> = sources.iter().map(buffer).collect();

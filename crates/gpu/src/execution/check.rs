@@ -24,7 +24,8 @@ pub(crate) fn check(plan: &Plan, adapter: &Adapter, most_bytes: u64) -> Result<(
     (0..plan.buffers.len()).try_for_each(|id| check_buffer(plan, id, most_bytes))?;
     for (number, segment) in plan.segments.iter().enumerate() {
         let written = check_segment(plan, number, segment, adapter)?;
-        let is_state = |slice: &&&Slice| matches!(plan.buffers[slice.buffer].role, Role::State(_));
+        let is_state =
+            |slice: &&&Slice| matches!(plan.buffers[slice.buffer].role, Role::State(_) | Role::Resident(_));
         if number + 1 < plan.segments.len()
             && let Some(state) = written.iter().find(is_state)
         {
@@ -155,6 +156,7 @@ pub(crate) fn name(plan: &Plan, id: usize) -> String {
         Role::Scratch => format!("scratch buffer {id}"),
         Role::Shared => format!("shared buffer {id}"),
         Role::State(index) => format!("state {index} (buffer {id})"),
+        Role::Resident(number) => format!("resident memory {number} (buffer {id})"),
         Role::Verdict(word) => format!("verdict {word} (buffer {id})"),
         Role::Table(_) => format!("table (buffer {id})"),
     }

@@ -51,6 +51,8 @@ pub(crate) enum Source {
     Pool(usize),
     /// The buffer of the device's persistent state with this index.
     State(usize),
+    /// The device's resident memory of this number, with so many bytes.
+    Resident(usize, u64),
     /// A buffer of the plan alone: a table, or memory that it shares with the host.
     Own(wgpu::Buffer),
 }
@@ -187,6 +189,20 @@ impl Device {
         Ok(Executable { owner, kernels, sources, groups, bound, segments, took: None })
     }
 
+    /// Makes the resident memories that a plan uses, where they were dropped or have another size since it
+    /// was loaded. They start as zeros then.
+    ///
+    /// # Errors
+    /// [`GpuError::Limit`] or [`GpuError::OutOfMemory`], naming the memory.
+    pub fn hold_residents(&mut self, executable: &Executable) -> Result<(), GpuError> {
+        for source in &executable.sources {
+            if let Source::Resident(number, bytes) = source {
+                self.ensure_resident(*number, *bytes)?;
+            }
+        }
+        Ok(())
+    }
+
     fn parts(&self, plan: &Plan, segment: &Segment) -> Result<Vec<Part>, GpuError> {
         let mut first = 0;
         let part = |(end, downloads): (usize, Vec<Transfer>)| {
@@ -292,6 +308,10 @@ impl Device {
             (Role::State(index), _) => {
                 self.ensure_state(*index, plan.buffers[id].bytes)?;
                 Ok(Source::State(*index))
+            }
+            (Role::Resident(number), _) => {
+                self.ensure_resident(*number, plan.buffers[id].bytes)?;
+                Ok(Source::Resident(*number, plan.buffers[id].bytes))
             }
             (Role::Verdict(word), _) => Ok(Source::Own(self.verdict_word(*word, plan.buffers[id].bytes)?)),
             (Role::Table(words), _) => {

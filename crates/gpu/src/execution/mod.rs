@@ -145,17 +145,21 @@ impl Device {
     /// stay allocated until the plan runs again. It binds its launches anew then. Loading a plan may replace
     /// scratch.
     pub fn unbind(&self, executable: &mut Executable) {
-        let Executable { sources, bound, .. } = executable;
+        let Executable { sources, groups, bound, .. } = executable;
         if bound.generation == self.pool.generation {
             return;
         }
         // The bind groups refer to it as well. Downloads that are still to be read are in other buffers.
         bound.groups.clear();
         for (buffer, source) in bound.buffers.iter_mut().zip(sources) {
-            if let Source::Pool(rank) = source
-                && let Some(now) = self.pool.get(*rank)
-            {
-                *buffer = now.clone();
+            match source {
+                Source::Pool(rank) => {
+                    if let Some(now) = self.pool.get(*rank) {
+                        *buffer = now.clone();
+                    }
+                }
+                Source::Resident(..) => *buffer = groups.stand_in(),
+                Source::State(_) | Source::Own(_) => {}
             }
         }
     }
@@ -305,6 +309,7 @@ impl Device {
             }
             let view = buffer.get_mapped_range(offset..offset + transfer.slice.bytes);
             let view = view.map_err(|error| self.blame(&what(transfer), error))?;
+            self.counters.download(transfer.slice.bytes);
             download(transfer, MappedDownload::new(view, mapping));
         }
         let Some((block, offset)) = part.clock_place() else { return Ok(None) };
@@ -340,6 +345,7 @@ impl Device {
             if place.is_none() {
                 buffer.unmap();
             }
+            self.counters.upload(transfer.slice.bytes);
             if written != bytes {
                 return Err(GpuError::plan(what(), format!("{written} of {bytes} bytes written")));
             }

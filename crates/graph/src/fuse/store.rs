@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::state_layout::{apart, by_update};
-use crate::fuse::{Fusion, MAX_BINDINGS, StatePlacement, UnitKind};
+use crate::fuse::{Fusion, MAX_BINDINGS, StatePlacement, Unit, UnitKind};
 use crate::passes::{Runs, halves};
 use crate::plan::StateLayout;
-use crate::trace::{Graph, Input, InputKind, Lowering, NodeId, State, View};
+use crate::trace::{Graph, Input, InputKind, Lowering, NodeId, OutputKind, State, View};
 use crate::values::{Lead, Type};
 
 /// A piece of memory on a device.
@@ -18,6 +18,8 @@ pub enum Store {
     Input(usize),
     /// Buffer `.0` of the state.
     State(usize),
+    /// Resident memory `.0`: rows of samples that stay on the device.
+    Resident(usize),
     /// The stored value of a node.
     Value(NodeId),
     /// The same where it was computed a second time.
@@ -153,9 +155,10 @@ impl Stores {
         let scalars: BTreeMap<usize, usize> = stores.scalars.iter().copied().zip(0..).collect();
         for (id, node) in graph.nodes.iter().enumerate() {
             if let Some(&Input(index)) = node.op.downcast_ref() {
-                let place = match scalars.get(&index) {
-                    Some(&inside) => Place { inside, ..at(Store::Scalars) },
-                    None => at(Store::Input(index)),
+                let place = match (scalars.get(&index), graph.inputs[index].kind) {
+                    (Some(&inside), _) => Place { inside, ..at(Store::Scalars) },
+                    (None, InputKind::Resident(number)) => at(Store::Resident(number)),
+                    (None, _) => at(Store::Input(index)),
                 };
                 stores.places.insert(id, place);
             }
@@ -167,6 +170,7 @@ impl Stores {
         stores.fill_buckets(graph, fusion, bucket_len);
         stores.place_states(graph, fusion, states);
         stores.update_in_place(graph, fusion);
+        stores.keep_in_place(graph, fusion);
         for (id, node) in graph.nodes.iter().enumerate() {
             let alias =
                 matches!(fusion.lowering[id], Lowering::View(View::Reshape)) && !fusion.stored.contains(&id);
@@ -277,6 +281,43 @@ impl Stores {
                 self.in_place.insert(state, value);
             }
         }
+    }
+
+    /// Gives the new rows of a resident memory the place of the old ones, under the conditions of
+    /// [`Stores::update_in_place`].
+    fn keep_in_place(&mut self, graph: &Graph, fusion: &Fusion) {
+        let last = fusion.segment.iter().max().copied().unwrap_or(0);
+        let mut taken: BTreeSet<NodeId> = self.in_place.values().copied().collect();
+        for output in &graph.outputs {
+            let OutputKind::Resident(number) = output.kind else { continue };
+            let value = in_order(graph, fusion, output.node);
+            let is_made = |unit: &Unit| {
+                unit.kind == UnitKind::Map && unit.segment == last && unit.roots.contains(&value)
+            };
+            let Some(unit) = fusion.units.iter().position(is_made) else { continue };
+            let is_old = |id: &NodeId| {
+                let index = graph.nodes[*id].op.downcast_ref().map(|&Input(index)| index);
+                index.is_some_and(|index| graph.inputs[index].kind == InputKind::Resident(number))
+            };
+            let is_safe = |&root: &NodeId| {
+                let old = fusion.reads(graph, root).into_iter().filter(|(id, _)| is_old(id));
+                old.into_iter().all(|(_, is_aligned)| is_aligned)
+            };
+            let mut late = fusion.units.iter().enumerate().skip(unit);
+            let is_safe = late.all(|(at, reader)| {
+                let reads = || reader.roots.iter().any(|&root| fusion.reads(graph, root).keys().any(is_old));
+                if at == unit { reader.roots.iter().all(is_safe) } else { !reads() }
+            });
+            let is_alone = self.place(value).store == Store::Value(value);
+            if is_safe && is_alone && taken.insert(value) {
+                self.places.insert(value, self.resident(number));
+            }
+        }
+    }
+
+    /// Returns the place of a resident memory.
+    pub fn resident(&self, number: usize) -> Place {
+        Place { store: Store::Resident(number), inside: 0, runs: None }
     }
 
     /// Has the maps of the last segment check the new values of states that they store, and store nothing in

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::ops::{Broadcast, Checkpoint, MatMul};
-use crate::trace::{Graph, Lowering, Node, NodeId, State, View};
+use crate::trace::{Graph, Input, InputKind, Lowering, Node, NodeId, Output, OutputKind, State, View};
 use crate::values::Lead;
 
 /// Elements that do not all lie one behind the other: they lie in runs of `len`, each `stride` after the one
@@ -71,24 +71,43 @@ pub fn place_parts(graph: &Graph) -> (Graph, Parts) {
     }
     parts.values_mut().for_each(|part| part.whole = moved[part.whole]);
     new.move_roots(&moved);
-    copy_states(&mut new);
+    copy_lasting(&mut new);
     (new, outermost(parts))
 }
 
-/// Copies the states that change in the step and that are as they were before it an output, or the new value
-/// of another state: by the time that these are read, the new value may be in the state's place.
-fn copy_states(graph: &mut Graph) {
-    let state_of = |mut id: NodeId| {
+/// Memory that outlives the step: a state, or a resident memory by number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Lasting {
+    State(usize),
+    Resident(usize),
+}
+
+/// Copies the states and resident memories that change in the step and that are as they were before it an
+/// output, or the new value of another one: by the time that these are read, the new value may be in their
+/// place.
+fn copy_lasting(graph: &mut Graph) {
+    let memory_of = |mut id: NodeId| {
         while matches!(graph.nodes[id].op.lowering(), Lowering::View(View::Reshape)) {
             id = graph.nodes[id].inputs[0];
         }
-        graph.nodes[id].op.downcast_ref().map(|&State(index)| index)
+        let op = &graph.nodes[id].op;
+        let resident = |&Input(index): &Input| match graph.inputs[index].kind {
+            InputKind::Resident(number) => Some(Lasting::Resident(number)),
+            InputKind::Data | InputKind::Carry | InputKind::Random => None,
+        };
+        let state = || op.downcast_ref().map(|&State(index)| Lasting::State(index));
+        op.downcast_ref().and_then(resident).or_else(state)
     };
-    let changes = |value: NodeId, own: Option<usize>| {
-        state_of(value).is_some_and(|state| Some(state) != own && graph.updates.contains_key(&state))
+    let kept = |output: &Output| match output.kind {
+        OutputKind::Resident(number) => Some(Lasting::Resident(number)),
+        OutputKind::Value | OutputKind::Carry => None,
     };
-    let shown = graph.outputs.iter().map(|output| (output.node, None));
-    let new = graph.updates.iter().map(|(&state, &value)| (value, Some(state)));
+    let shown = graph.outputs.iter().map(|output| (output.node, kept(output)));
+    let new = graph.updates.iter().map(|(&state, &value)| (value, Some(Lasting::State(state))));
+    let changed: BTreeSet<Lasting> = shown.clone().chain(new.clone()).filter_map(|(_, own)| own).collect();
+    let changes = |value: NodeId, own: Option<Lasting>| {
+        memory_of(value).is_some_and(|memory| Some(memory) != own && changed.contains(&memory))
+    };
     let late: BTreeSet<NodeId> =
         shown.chain(new).filter(|&(value, own)| changes(value, own)).map(|(value, _)| value).collect();
     for value in late {

@@ -31,7 +31,7 @@ pub struct Plan {
     pub buffers: Vec<Buffer>,
     /// The segments of the step, in order. At the cut between two of them values meet across shards, which
     /// needs the host when more than one device takes part. The last segment commits: only it changes buffers
-    /// of [`Role::State`].
+    /// of [`Role::State`] and [`Role::Resident`].
     pub segments: Vec<Segment>,
 }
 
@@ -86,6 +86,10 @@ pub enum Role {
     Shared,
     /// The buffer is buffer `.0` of the persistent state ([`StateLayout`]), for all plans of a device.
     State(usize),
+    /// The buffer is resident memory `.0`, for all plans of a device: rows of the samples that the device
+    /// computes, which stay there from step to step ([`crate::InputKind::Resident`]). Where a plan's size is
+    /// another, the memory is made again, and starts as zeros.
+    Resident(usize),
     /// The buffer says how the last steps ended. It is one of the words by which steps in flight know of each
     /// other: buffer `.0` of them, for all plans of a device. It starts as zeros.
     Verdict(usize),
@@ -162,7 +166,11 @@ pub struct Launch {
 impl Plan {
     /// Returns the bytes of scratch that the plan needs: what has to be allocated beside the state.
     pub fn scratch_bytes(&self) -> u64 {
-        self.buffers.iter().filter(|b| matches!(b.role, Role::Scratch | Role::Shared)).map(|b| b.bytes).sum()
+        self.buffers
+            .iter()
+            .filter(|b| matches!(b.role, Role::Scratch | Role::Shared | Role::Resident(_)))
+            .map(|b| b.bytes)
+            .sum()
     }
 
     /// Returns the number of kernel launches of one step.

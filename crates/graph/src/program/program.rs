@@ -14,8 +14,10 @@ use crate::fuse::{
 };
 use crate::passes::{place_parts, round_products, simplify};
 use crate::plan::StateLayout;
-use crate::trace::{Graph, GraphError, Input, InputDecl, InputKind, Lowering, NodeId, Output, StateDecl};
-use crate::values::Lead;
+use crate::trace::{
+    Graph, GraphError, Input, InputDecl, InputKind, Lowering, NodeId, Output, OutputKind, StateDecl,
+};
+use crate::values::{Lead, Type};
 
 /// Where values lie. No bit of a result depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,6 +202,25 @@ impl Program {
     /// Returns the outputs of a step. [`crate::Slot::Output`] counts these.
     pub fn outputs(&self) -> &[OutputDecl] {
         &self.outputs
+    }
+
+    /// Returns the type of a resident memory, by what the program leaves there or reads from it.
+    pub(crate) fn resident(&self, number: usize) -> Option<Type> {
+        let is_own = |input: &&InputDecl| input.kind == InputKind::Resident(number);
+        let read = self.graph.inputs.iter().find(is_own).map(|input| input.ty.clone());
+        read.or_else(|| self.resident_value(number).map(|node| self.graph.nodes[node].ty.clone()))
+    }
+
+    /// Returns what the program leaves in a resident memory.
+    pub(crate) fn resident_value(&self, number: usize) -> Option<NodeId> {
+        let is_own = |output: &&Output| output.kind == OutputKind::Resident(number);
+        self.graph.outputs.iter().find(is_own).map(|output| output.node)
+    }
+
+    /// Returns whether the program reads resident memory or leaves any.
+    pub fn is_resident(&self) -> bool {
+        let reads = self.graph.inputs.iter().any(|input| matches!(input.kind, InputKind::Resident(_)));
+        reads || self.graph.outputs.iter().any(|output| matches!(output.kind, OutputKind::Resident(_)))
     }
 
     /// Returns the buckets of sums that devices exchange.

@@ -42,6 +42,9 @@ pub enum InputKind {
     /// The caller fills it with what the step before gave as the output of [`OutputKind::Carry`] of the same
     /// name.
     Carry,
+    /// Nobody fills it. It is resident memory `.0` of the device, which a step before this one left there
+    /// ([`OutputKind::Resident`]). Each device has that of the samples which it computes.
+    Resident(usize),
     /// The scheduler fills it with the words of [`crate::RandomKey`], which follow the position of the run's
     /// first sample.
     Random,
@@ -65,6 +68,8 @@ pub enum OutputKind {
     Value,
     /// It is what the input of [`InputKind::Carry`] of the same name holds in the next step.
     Carry,
+    /// It stays on the device, as resident memory `.0`, and replaces what was there when the step commits.
+    Resident(usize),
 }
 
 /// A tensor that outlives the step.
@@ -156,7 +161,11 @@ impl fmt::Display for Graph {
             writeln!(f, " : {}", node.ty)?;
         }
         for Output { name, kind, node } in &self.outputs {
-            let kind = if *kind == OutputKind::Carry { "carry" } else { "output" };
+            let kind = match kind {
+                OutputKind::Value => "output",
+                OutputKind::Carry => "carry",
+                OutputKind::Resident(_) => "resident",
+            };
             writeln!(f, "{kind} {name} v{node}")?;
         }
         for (state, id) in &self.updates {

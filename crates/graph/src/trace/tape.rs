@@ -3,6 +3,8 @@
 //! The first error is kept and returned by [`Tape::finish`]; until then every op gives a value back, so that
 //! model code reads like arithmetic.
 
+mod lasting;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -81,12 +83,6 @@ impl Tape {
         self.declare_input(name, ty, InputKind::Data)
     }
 
-    /// Declares a value that the caller takes from one step to the next: what [`Tape::keep`] made of it in
-    /// the step before.
-    pub fn carry(&self, name: &str, ty: Type) -> Var {
-        self.declare_input(name, ty, InputKind::Carry)
-    }
-
     /// Returns the key and position from which dropout draws. They are declared once, however often they are
     /// asked for.
     pub fn random(&self) -> Var {
@@ -109,7 +105,11 @@ impl Tape {
             (index, known)
         };
         if known {
-            let kind = if kind == InputKind::Carry { "carry" } else { "input" };
+            let kind = match kind {
+                InputKind::Carry => "carry",
+                InputKind::Resident(_) => "resident memory",
+                InputKind::Data | InputKind::Random => "input",
+            };
             self.fail(GraphError::Duplicate { kind, name: name.into() });
         }
         self.push(Arc::new(Input(index)), &[], Some(ty))
@@ -318,21 +318,6 @@ impl Tape {
         self.show(name, OutputKind::Value, x);
     }
 
-    /// Makes `value` what `carry` holds in the next step: the output of [`OutputKind::Carry`] of its name. It
-    /// is an error where `carry` is none, is of another type, or is kept already.
-    pub fn keep(&self, carry: &Var, value: &Var) {
-        if !self.owns("keep", &[carry, value]) {
-            return;
-        }
-        let index = self.node(carry.id).op.downcast_ref().map(|&Input(index)| index);
-        let decl = index.map(|index| self.inner.borrow().graph.inputs[index].clone());
-        match decl.filter(|decl| decl.kind == InputKind::Carry) {
-            Some(decl) if decl.ty == value.ty => self.show(&decl.name, OutputKind::Carry, value),
-            Some(decl) => self.fail_here("keep", format!("a carry {} cannot become {}", decl.ty, value.ty)),
-            None => self.fail_here("keep", "the first operand is not a carry".into()),
-        }
-    }
-
     fn show(&self, name: &str, kind: OutputKind, x: &Var) {
         if !self.owns("output", &[x]) {
             return;
@@ -346,7 +331,11 @@ impl Tape {
             !inner.names.insert(Name::Output(kind, name.into()))
         };
         if known {
-            let kind = if kind == OutputKind::Carry { "kept carry" } else { "output" };
+            let kind = match kind {
+                OutputKind::Value => "output",
+                OutputKind::Carry => "kept carry",
+                OutputKind::Resident(_) => "kept resident memory",
+            };
             self.fail(GraphError::Duplicate { kind, name: name.into() });
         }
     }

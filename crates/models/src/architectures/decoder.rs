@@ -37,6 +37,8 @@ pub struct Reader {
     read: Read,
     /// The keys and values of each layer so far, `[B, heads, T, width]`.
     kept: Vec<[Var; 2]>,
+    /// Those of all tokens, with the new token's at its position, if one token is read.
+    whole: Vec<[Var; 2]>,
 }
 
 #[derive(Debug)]
@@ -51,24 +53,33 @@ enum Read {
 impl Reader {
     /// Reads whole sequences, `[B, T]`. Positions whose `mask` is 0 are padding.
     pub fn whole(mask: Option<&Var>) -> Self {
-        Self { read: Read::Whole { mask: mask.cloned(), length: None }, kept: Vec::new() }
+        Self::new(Read::Whole { mask: mask.cloned(), length: None })
     }
 
     /// Reads prompts of different lengths, `[B, T]`, whose ends are filled up. Of each only the logits of its
     /// last token are wanted; `length` is `[B]` of i32.
     pub fn prompt(length: &Var) -> Self {
-        Self { read: Read::Whole { mask: None, length: Some(length.clone()) }, kept: Vec::new() }
+        Self::new(Read::Whole { mask: None, length: Some(length.clone()) })
     }
 
     /// Reads one token of each sequence, `[B, 1]`, at its `position`, `[B]` of i32. `before` holds each
     /// layer's keys and values, `[B, heads, T, width]`, whatever they are from the position on.
     pub fn next(position: &Var, before: Vec<[Var; 2]>) -> Self {
-        Self { read: Read::Next { position: position.clone(), before }, kept: Vec::new() }
+        Self::new(Read::Next { position: position.clone(), before })
+    }
+
+    fn new(read: Read) -> Self {
+        Self { read, kept: Vec::new(), whole: Vec::new() }
     }
 
     /// Returns the keys and values that each layer computed of the tokens that were read.
     pub fn kept(&self) -> &[[Var; 2]] {
         &self.kept
+    }
+
+    /// Returns each layer's keys and values of all tokens, `[B, heads, T, width]`, if one token is read.
+    pub fn whole_kept(&self) -> &[[Var; 2]] {
+        &self.whole
     }
 
     /// Returns the vectors of the tokens' positions: rows of a table `[context, E]`.
@@ -106,6 +117,7 @@ impl Reader {
                     return q.clone();
                 };
                 let (all, seen) = with_own([k, v], [keys, values], position);
+                self.whole.push(all.clone());
                 let [keys, values] = all.map(|x| repeat_heads(&x, times));
                 scaled_dot_product_attention_masked(q, &keys, &values, false, Some(&seen))
             }
@@ -129,6 +141,7 @@ impl Reader {
                     return q.clone();
                 };
                 let ([keys, values], seen) = with_own([k, v], [keys, values], position);
+                self.whole.push([keys.clone(), values.clone()]);
                 let rows = bias.permute(&[1, 0, 2]).reshape(&[length, heads * length]);
                 let bias = rows.embed(&position.reshape(&[1])).reshape(&[heads, 1, length]);
                 scaled_dot_product_attention_biased([q, &keys, &values], &bias, 1.0, false, Some(&seen))

@@ -9,8 +9,8 @@ use crate::architectures::decoder::DecoderSizes;
 
 use super::names;
 
-/// The keys and values of a batch, as the fields of the program for the next token. They are the host's: any
-/// replica computes any sequence, and a replica that is lost takes nothing with it.
+/// The keys and values of the beams of a batch, as the fields of the program for the next token. They are the
+/// host's, because a beam may continue another one that another replica has computed.
 pub(super) struct Cache {
     sizes: DecoderSizes,
     /// The tokens that there is room for.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use unisono::checkpoint::Tensors;
 use unisono::data::{Batch, Field, FieldDType, FieldSpec, Sample};
-use unisono::{INPUT, Model, OUTPUT, Outputs, Predictions, Predictor, PredictorBuilder, TARGET};
+use unisono::{INPUT, Model, OUTPUT, Outputs, Predictions, Predictor, PredictorBuilder, TARGET, Type};
 
 use crate::architectures::decoder::{Decoder, DecoderSizes, Reader};
 use crate::error::Error;
@@ -41,6 +41,10 @@ const SHORTEST: usize = 32;
 /// one token of each sequence, from the cached keys and values of the tokens before it. Lengths are powers of
 /// two from 32 on, up to the model's context. A call therefore compiles at most two programs.
 ///
+/// Keys and values stay on the devices: for each token, its id and position go up and the logits come down.
+/// Each replica has those of its share of the prompts. If a replica is lost, the others read the texts so far
+/// again. With beams, keys and values are the host's and go up for each token, because beams change places.
+///
 /// The tokens of a prompt depend on the model, the prompt and the settings. They do not depend on the other
 /// prompts, on the number of replicas, or on whether keys and values are cached: the logits have the same
 /// bits.
@@ -62,8 +66,15 @@ pub struct Generator<M> {
 enum Program {
     /// Reads prompts of up to this number of tokens.
     Prompt(usize),
-    /// Reads one token, with the keys and values of up to this number of tokens before it.
+    /// Reads one token, with the keys and values of up to this number of tokens before it, which the host
+    /// has.
     Next(usize),
+    /// Reads prompts of up to `length` tokens, and leaves their keys and values on the device, with room for
+    /// up to `room` tokens.
+    Fill { length: usize, room: usize },
+    /// Reads one token, with the keys and values of up to this number of tokens before it, which stay on the
+    /// device.
+    Continue(usize),
     /// Reads this number of tokens, and computes -ln of the probability of each token after them.
     Losses(usize),
 }
@@ -248,6 +259,31 @@ fn program<M: Decoder>(architecture: &M, of: Program) -> (Model, Vec<FieldSpec>)
                 shape: vec![heads, length, width],
             });
             (model, [ids(INPUT, &[1]), ids(POSITION, &[])].into_iter().chain(kept).collect())
+        }
+        Program::Fill { length, room } => {
+            let model = Model::new(move |cx, x| {
+                let mut reader = Reader::prompt(&x[LENGTH]);
+                let logits = architecture.decode(cx, &x[INPUT], &mut reader);
+                let after = [0, room.saturating_sub(length), 0];
+                let kept = reader.kept().iter().flatten().map(|kept| kept.pad(&[0, 0, 0], &after));
+                kept.enumerate().for_each(|(number, kept)| logits.tape().keep_resident(number, &kept));
+                Outputs::new().with(OUTPUT, &logits)
+            });
+            (model, vec![ids(INPUT, &[length]), ids(LENGTH, &[])])
+        }
+        Program::Continue(room) => {
+            let model = Model::new(move |cx, x| {
+                let position = &x[POSITION];
+                let tape = position.tape();
+                let resident = |number| tape.resident(number, Type::sample(&[heads, room, width]));
+                let before = (0..layers).map(|layer| [resident(2 * layer), resident(2 * layer + 1)]);
+                let mut reader = Reader::next(position, before.collect());
+                let logits = architecture.decode(cx, &x[INPUT], &mut reader);
+                let kept = reader.whole_kept().iter().flatten().enumerate();
+                kept.for_each(|(number, kept)| tape.keep_resident(number, kept));
+                Outputs::new().with(OUTPUT, &logits)
+            });
+            (model, vec![ids(INPUT, &[1]), ids(POSITION, &[])])
         }
         Program::Losses(length) => {
             let model = Model::new(move |cx, x| {

@@ -17,12 +17,20 @@ use super::{Generate, Generator, LENGTH, POSITION, Program, bucket, ids, samplin
 pub struct Stream<'a, M> {
     generator: &'a mut Generator<M>,
     texts: Vec<Text>,
-    /// The keys and values of all tokens but the newest ones, where they are kept.
+    /// The keys and values of all tokens but the newest ones, if the host keeps them: beams change their
+    /// rows.
     cache: Option<Cache>,
+    /// Whether the keys and values of all tokens but the newest ones are on the devices.
+    on_devices: bool,
+    /// The number of tokens for which keys and values get room, where they are kept.
+    room: usize,
     written: usize,
 }
 
 pub(super) const NOT_NUMBERS: &str = "the model's logits are not numbers: its weights may be broken";
+
+/// The most times that a step is made again since replicas were lost.
+pub(super) const MOST_LOST: usize = 16;
 
 /// A prompt, and what was written behind it.
 struct Text {
@@ -54,7 +62,16 @@ impl<'a, M: Decoder> Stream<'a, M> {
             draws,
             has_ended: false,
         };
-        Self { generator, texts: prompts.iter().zip(streams).map(text).collect(), cache: None, written: 0 }
+        let longest = prompts.iter().map(Vec::len).max().unwrap_or(1);
+        let context = generator.architecture.sizes().context;
+        let room = bucket((longest + generator.settings.most).saturating_sub(1), context);
+        let texts = prompts.iter().zip(streams).map(text).collect();
+        Self { generator, texts, cache: None, on_devices: false, room, written: 0 }
+    }
+
+    /// Returns the predictor, for its report.
+    pub fn predictor(&self) -> &unisono::Predictor {
+        &self.generator.predictor
     }
 
     /// Returns the logits behind the newest token of each text.
@@ -88,9 +105,18 @@ impl<'a, M: Decoder> Stream<'a, M> {
 
     /// Returns the logits behind the newest token of each text, `[B, 1, vocabulary]`.
     fn step(&mut self) -> Result<Predictions, Error> {
-        match self.cache.take() {
-            Some(cache) => self.next_token(cache),
-            None => self.whole(),
+        let mut lost = 0;
+        loop {
+            let step = match self.cache.take() {
+                Some(cache) => self.next_token(cache),
+                None if std::mem::take(&mut self.on_devices) => self.next_on_devices(),
+                None => self.whole(),
+            };
+            // A replica was lost with its keys and values: the others read the texts again.
+            match step {
+                Err(Error::Unisono(error)) if error.lost_residents() && lost < MOST_LOST => lost += 1,
+                step => return step,
+            }
         }
     }
 
@@ -100,8 +126,13 @@ impl<'a, M: Decoder> Stream<'a, M> {
         let settings = &self.generator.settings;
         let longest = self.texts.iter().map(|text| text.tokens.len()).max().unwrap_or(1);
         let (rows, length) = (self.texts.len(), bucket(longest, sizes.context));
-        let mut cache = (settings.cached && self.written == 0 && settings.most > 1)
-            .then(|| Cache::new(sizes, rows, bucket(longest + settings.most - 1, sizes.context)));
+        let is_kept = settings.cached && settings.most > 1;
+        let mut cache = (is_kept && settings.beams > 1).then(|| Cache::new(sizes, rows, self.room));
+        let on_devices = is_kept && settings.beams == 1;
+        let program = match on_devices {
+            true => Program::Fill { length, room: self.room },
+            false => Program::Prompt(length),
+        };
         let filled = |text: &Text| {
             let filler = std::iter::repeat(0);
             text.tokens.iter().copied().chain(filler).take(length).collect::<Vec<_>>()
@@ -110,26 +141,40 @@ impl<'a, M: Decoder> Stream<'a, M> {
         let fields = Sample::new()
             .with(INPUT, ids(&[rows, length], self.texts.iter().flat_map(filled).collect()))
             .with(LENGTH, ids(&[rows], lengths.iter().map(|&length| length as i32).collect()));
-        let outputs = self.generator.run(Program::Prompt(length), fields, &BTreeMap::new())?;
+        let outputs = self.generator.run(program, fields, &BTreeMap::new())?;
         if let Some(cache) = &mut cache {
             cache.take(&outputs, &vec![0; rows], |row| lengths[row]);
         }
-        self.cache = cache;
+        (self.cache, self.on_devices) = (cache, on_devices);
+        Ok(outputs)
+    }
+
+    /// Reads the newest token of each text, whose keys and values go to those on the devices.
+    fn next_on_devices(&mut self) -> Result<Predictions, Error> {
+        let (fields, _) = self.newest();
+        let outputs = self.generator.run(Program::Continue(self.room), fields, &BTreeMap::new())?;
+        self.on_devices = true;
         Ok(outputs)
     }
 
     /// Reads the newest token of each text.
     fn next_token(&mut self, mut cache: Cache) -> Result<Predictions, Error> {
+        let (fields, positions) = self.newest();
+        let outputs = self.generator.run(Program::Next(cache.length), fields, &cache.fields)?;
+        cache.take(&outputs, &positions, |_| 1);
+        self.cache = Some(cache);
+        Ok(outputs)
+    }
+
+    /// Returns the newest token of each text with its position, as fields, and these positions.
+    fn newest(&self) -> (Sample, Vec<usize>) {
         let rows = self.texts.len();
         let newest = |text: &Text| text.tokens.last().copied().unwrap_or(0);
         let positions: Vec<usize> = self.texts.iter().map(|text| text.tokens.len() - 1).collect();
         let fields = Sample::new()
             .with(INPUT, ids(&[rows, 1], self.texts.iter().map(newest).collect()))
             .with(POSITION, ids(&[rows], positions.iter().map(|&at| at as i32).collect()));
-        let outputs = self.generator.run(Program::Next(cache.length), fields, &cache.fields)?;
-        cache.take(&outputs, &positions, |_| 1);
-        self.cache = Some(cache);
-        Ok(outputs)
+        (fields, positions)
     }
 
     /// Chooses the next token of each text.
@@ -153,6 +198,17 @@ impl<'a, M: Decoder> Stream<'a, M> {
             Ok(Some(token))
         };
         self.texts.iter_mut().zip(logits.chunks(vocabulary)).enumerate().map(choose).collect()
+    }
+}
+
+impl<M> Drop for Stream<'_, M> {
+    /// Gives the memory of keys and values back.
+    fn drop(&mut self) {
+        let Generate { cached, beams, .. } = self.generator.settings;
+        if cached && beams == 1 && self.written > 0 {
+            // Without replicas there is no memory to give back.
+            let _ = self.generator.predictor.drop_residents();
+        }
     }
 }
 

@@ -1,16 +1,14 @@
 //! Writing with a model that has an encoder and a decoder.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use unisono::data::{Batch, Field, FieldDType, FieldSpec, Sample, Values};
 use unisono::graph::{DType, Lead};
-use unisono::{INPUT, Inputs, Model, OUTPUT, Outputs, Predictions, Predictor, PredictorBuilder, Tape, Var};
+use unisono::{INPUT, Model, OUTPUT, Outputs, Predictions, Predictor, PredictorBuilder, Tape, Type, Var};
 use unisono_random::Draws;
 
-use super::cache::Cache;
-use super::stream::{NOT_NUMBERS, streams};
-use super::{Generate, POSITION, bucket, ids, names, sampling};
+use super::stream::{MOST_LOST, NOT_NUMBERS, streams};
+use super::{Generate, POSITION, bucket, ids, sampling};
 use crate::architectures::MASK;
 use crate::architectures::decoder::{DecoderSizes, Reader};
 use crate::architectures::encoder_decoder::{Cross, EncoderDecoder, Source};
@@ -20,9 +18,10 @@ use crate::pretrained::Pretrained;
 /// Writes with a model that has an encoder and a decoder, such as T5 or Whisper (transformers' `generate`).
 /// [`Pretrained::writer`] returns one.
 ///
-/// The encoder runs once for each text or sound, and so do the decoder's keys and values of its result. Then
-/// each step computes one token of each text, from cached keys and values. Lengths are powers of two, so that
-/// a call compiles at most two programs.
+/// The encoder runs once for each text or sound. The decoder's keys and values of its result, and of the
+/// tokens so far, then stay on the devices, and each step computes one token of each text. Lengths are powers
+/// of two, so that a call compiles at most two programs. If a replica is lost, the others encode the texts
+/// again and read what was written, so that the tokens stay the same.
 ///
 /// What is written for a text or sound depends on it, the model and the settings. It does not depend on the
 /// others that are computed together, or on the number of replicas.
@@ -30,6 +29,8 @@ pub struct Writer<M> {
     architecture: M,
     settings: Generate,
     predictor: Predictor,
+    /// The program that the predictor was opened with.
+    opened: Program,
     /// The signatures of the predictor.
     programs: BTreeMap<Program, usize>,
     /// The tokens that are never written, and those that are not written first.
@@ -41,15 +42,16 @@ pub struct Writer<M> {
 /// What a program reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Program {
-    /// Reads a text or a sound of up to this number of positions.
-    Encode(usize),
-    /// Reads one token, with the keys and values of the encoder's positions and of the tokens before it. The
-    /// numbers are the number of positions and the most tokens.
+    /// Reads a text or a sound, and the first token. Leaves on the device the decoder's keys and values of
+    /// the encoder's result and of the token. The numbers are the number of positions and the most tokens.
+    First([usize; 2]),
+    /// Reads one token, with the keys and values of the encoder's result and of the tokens before it, which
+    /// stay on the device. The numbers are the same.
     Next([usize; 2]),
 }
 
-/// The fields of a program that do not change from token to token.
-type Kept = BTreeMap<String, Arc<[u8]>>;
+/// The field with the first token of each text.
+const FIRST: &str = "first";
 
 impl<M: EncoderDecoder> Pretrained<M> {
     /// Returns a writer with the weights of the directory. It uses the same adapters as a predictor by
@@ -80,12 +82,15 @@ impl<M: EncoderDecoder> Pretrained<M> {
             settings.stop = Some(self.generation_ids("eos_token_id")?);
         }
         let architecture = self.architecture().clone();
-        let (model, fields) = program(&architecture, Program::Encode(shortest(&architecture)));
+        let room = bucket(settings.most, architecture.sizes().context);
+        let opened = Program::First([shortest(&architecture), room]);
+        let (model, fields) = program(&architecture, opened);
         let predictor = builder.batch(settings.batch).open_tensors(model, &fields, self.weights())?;
         let suppressed =
             [self.generation_ids("suppress_tokens")?, self.generation_ids("begin_suppress_tokens")?];
         let begin = vec![architecture.start() as i32];
-        Ok(Writer { architecture, settings, predictor, programs: BTreeMap::new(), suppressed, begin })
+        let programs = BTreeMap::new();
+        Ok(Writer { architecture, settings, predictor, opened, programs, suppressed, begin })
     }
 }
 
@@ -181,34 +186,59 @@ impl<M: EncoderDecoder> Writer<M> {
                 format!("{most} tokens behind {begin} are too many for a model of {context}: ask for fewer");
             return Err(Error::setting("most", problem));
         }
-        let encoded = self.run(Program::Encode(length), fields, &Kept::new())?;
-        let cross = kept(&encoded, sizes);
-        let mut cache = Cache::new(sizes, rows, bucket(tokens, sizes.context));
+        let sizes = [length, bucket(tokens, sizes.context)];
         let mut texts: Vec<Vec<i32>> = vec![self.begin.clone(); rows];
+        let written = self.write((sizes, tokens), &fields, mask, draws, &mut texts);
+        let dropped = self.predictor.drop_residents();
+        written?;
+        dropped?;
+        let begin = self.begin.len();
+        Ok(texts.into_iter().map(|mut text| text.split_off(begin)).collect())
+    }
+
+    /// Writes behind the beginnings of texts, until all have ended or have so many tokens but one.
+    fn write(
+        &mut self,
+        (sizes, tokens): ([usize; 2], usize),
+        source: &Sample,
+        mask: Option<&Field>,
+        draws: &[unisono_random::Stream],
+        texts: &mut [Vec<i32>],
+    ) -> Result<(), Error> {
+        let rows = texts.len();
         let mut has_ended = vec![false; rows];
-        for position in 0..tokens {
+        let (mut position, mut lost) = (0, 0);
+        while position < tokens {
             let newest = texts.iter().map(|text| text.get(position).copied().unwrap_or(0)).collect();
-            let mut fields = Sample::new()
-                .with(INPUT, ids(&[rows, 1], newest))
-                .with(POSITION, ids(&[rows], vec![position as i32; rows]));
-            if let Some(mask) = mask {
-                fields.set(MASK, mask.clone());
-            }
-            let mut shared = cross.clone();
-            shared.extend(cache.fields.iter().map(|(name, bytes)| (name.clone(), Arc::clone(bytes))));
-            let outputs = self.run(Program::Next([length, cache.length]), fields, &shared)?;
-            drop(shared);
-            cache.take(&outputs, &vec![position; rows], |_| 1);
-            if position + 1 < self.begin.len() {
+            let newest = ids(&[rows, 1], newest);
+            let outputs = if position == 0 {
+                self.run(Program::First(sizes), source.clone().with(FIRST, newest))
+            } else {
+                let positions = ids(&[rows], vec![position as i32; rows]);
+                let mut fields = Sample::new().with(INPUT, newest).with(POSITION, positions);
+                if let Some(mask) = mask {
+                    fields.set(MASK, mask.clone());
+                }
+                self.run(Program::Next(sizes), fields)
+            };
+            let outputs = match outputs {
+                // A replica was lost with its keys and values: the others begin again.
+                Err(Error::Unisono(error)) if error.lost_residents() && lost < MOST_LOST => {
+                    (position, lost) = (0, lost + 1);
+                    continue;
+                }
+                outputs => outputs?,
+            };
+            position += 1;
+            if texts.iter().any(|text| text.len() > position) {
                 continue;
             }
-            self.choose(&outputs, draws, &mut texts, &mut has_ended)?;
+            self.choose(&outputs, draws, texts, &mut has_ended)?;
             if has_ended.iter().all(|&has_ended| has_ended) {
                 break;
             }
         }
-        let begin = self.begin.len();
-        Ok(texts.into_iter().map(|mut text| text.split_off(begin)).collect())
+        Ok(())
     }
 
     /// Chooses the next token of each text that has not ended.
@@ -250,9 +280,9 @@ impl<M: EncoderDecoder> Writer<M> {
     }
 
     /// Runs a program.
-    fn run(&mut self, of: Program, fields: Sample, shared: &Kept) -> Result<Predictions, Error> {
+    fn run(&mut self, of: Program, fields: Sample) -> Result<Predictions, Error> {
         let batch = Batch::of_fields(fields).map_err(unisono::Error::from)?;
-        if of == Program::Encode(shortest(&self.architecture)) {
+        if of == self.opened {
             return Ok(self.predictor.predict_batch(&batch)?);
         }
         let signature = match self.programs.get(&of) {
@@ -264,7 +294,7 @@ impl<M: EncoderDecoder> Writer<M> {
                 signature
             }
         };
-        Ok(self.predictor.predict_signature(signature, &batch, shared)?)
+        Ok(self.predictor.predict_signature(signature, &batch, &BTreeMap::new())?)
     }
 }
 
@@ -274,66 +304,57 @@ fn shortest<M: EncoderDecoder>(architecture: &M) -> usize {
     if input.dtype == DType::I32 { bucket(1, usize::MAX) } else { 0 }
 }
 
-/// The names of a layer's keys and values of the encoder's result.
-fn cross_names(layer: usize) -> [String; 2] {
-    names(layer).map(|name| format!("cross {name}"))
-}
-
-/// Returns the keys and values of the encoder's result as fields.
-fn kept(encoded: &Predictions, sizes: DecoderSizes) -> Kept {
-    let bytes = |name: String| {
-        let values = encoded.get(&name).map(|output| &*output.values).unwrap_or_default();
-        (name, values.iter().flat_map(|value| value.to_le_bytes()).collect())
-    };
-    (0..sizes.layers).flat_map(cross_names).map(bytes).collect()
-}
-
 /// Returns the model that a program is of, and the fields that it takes. Every program traces the whole
 /// model, so that all have the same tensors; what does not lead to its outputs is dropped.
 fn program<M: EncoderDecoder>(architecture: &M, of: Program) -> (Model, Vec<FieldSpec>) {
     let DecoderSizes { layers, heads, width, .. } = architecture.sizes();
     let input = architecture.input();
     let spec =
-        |name: String, dtype: FieldDType, shape: Vec<usize>| FieldSpec { name: name.into(), dtype, shape };
+        |name: &str, dtype: FieldDType, shape: Vec<usize>| FieldSpec { name: name.into(), dtype, shape };
     let is_text = input.dtype == DType::I32;
-    let mask = |length: usize| is_text.then(|| spec(MASK.into(), FieldDType::I32, vec![length]));
+    let mask = |length: usize| is_text.then(|| spec(MASK, FieldDType::I32, vec![length]));
     let architecture = architecture.clone();
     match of {
-        Program::Encode(length) => {
+        Program::First([positions, room]) => {
             let model = Model::new(move |cx, x| {
                 let (source, mask) = (x[INPUT].clone(), x.get(MASK).cloned());
-                let ids = nothing(cx.tape(), &[1], DType::I32);
-                let mut cross = Cross::default();
+                let (mut reader, mut cross) = (Reader::whole(None), Cross::default());
                 let source = Source { x: &source, mask: mask.as_ref() };
-                architecture.write(cx, source, &ids, &mut Reader::whole(None), &mut cross);
-                with_names(Outputs::new(), cross.kept(), cross_names)
+                let logits = architecture.write(cx, source, &x[FIRST], &mut reader, &mut cross);
+                let after = [0, room.saturating_sub(1), 0];
+                let own = reader.kept().iter().flatten().map(|kept| kept.pad(&[0, 0, 0], &after));
+                let kept = own.chain(cross.kept().iter().flatten().cloned()).enumerate();
+                kept.for_each(|(number, kept)| logits.tape().keep_resident(number, &kept));
+                Outputs::new().with(OUTPUT, &logits)
             });
             let (dtype, shape) =
-                if is_text { (FieldDType::I32, vec![length]) } else { (FieldDType::F32, input.dims) };
-            (model, [spec(INPUT.into(), dtype, shape)].into_iter().chain(mask(length)).collect())
+                if is_text { (FieldDType::I32, vec![positions]) } else { (FieldDType::F32, input.dims) };
+            let fields = [spec(INPUT, dtype, shape), spec(FIRST, FieldDType::I32, vec![1])];
+            (model, fields.into_iter().chain(mask(positions)).collect())
         }
-        Program::Next([positions, length]) => {
+        Program::Next([positions, room]) => {
             let dims = if is_text { vec![positions] } else { input.dims.clone() };
-            let positions = if is_text { positions } else { architecture.positions() };
+            let all = if is_text { positions } else { architecture.positions() };
             let model = Model::new(move |cx, x| {
-                let all = |names: fn(usize) -> [String; 2], x: &Inputs| -> Vec<[Var; 2]> {
-                    (0..layers).map(|layer| names(layer).map(|name| x[&*name].clone())).collect()
+                let tape = cx.tape().clone();
+                let resident = |first: usize, length: usize| -> Vec<[Var; 2]> {
+                    let of = |number| tape.resident(number, Type::sample(&[heads, length, width]));
+                    let layer = |layer| [of(first + 2 * layer), of(first + 2 * layer + 1)];
+                    (0..layers).map(layer).collect()
                 };
-                let mut reader = Reader::next(&x[POSITION], all(names, x));
-                let mut cross = Cross::known(all(cross_names, x));
-                let source = nothing(cx.tape(), &dims, input.dtype);
+                let mut reader = Reader::next(&x[POSITION], resident(0, room));
+                let mut cross = Cross::known(resident(2 * layers, all));
+                let source = nothing(&tape, &dims, input.dtype);
                 let (ids, mask) = (x[INPUT].clone(), x.get(MASK).cloned());
                 let source = Source { x: &source, mask: mask.as_ref() };
                 let logits = architecture.write(cx, source, &ids, &mut reader, &mut cross);
-                with_names(Outputs::new().with(OUTPUT, &logits), reader.kept(), names)
+                let kept = reader.whole_kept().iter().flatten().enumerate();
+                kept.for_each(|(number, kept)| tape.keep_resident(number, kept));
+                Outputs::new().with(OUTPUT, &logits)
             });
-            let own = (0..layers).flat_map(names).map(|name| (name, length));
-            let other = (0..layers).flat_map(cross_names).map(|name| (name, positions));
-            let kept = own.chain(other);
-            let kept = kept.map(|(name, length)| spec(name, FieldDType::F32, vec![heads, length, width]));
             let ids = [(INPUT, vec![1]), (POSITION, vec![])];
-            let ids = ids.map(|(name, shape)| spec(name.into(), FieldDType::I32, shape));
-            (model, ids.into_iter().chain(mask(positions)).chain(kept).collect())
+            let ids = ids.map(|(name, shape)| spec(name, FieldDType::I32, shape));
+            (model, ids.into_iter().chain(mask(positions)).collect())
         }
     }
 }
@@ -342,11 +363,4 @@ fn program<M: EncoderDecoder>(architecture: &M, of: Program) -> (Model, Vec<Fiel
 fn nothing(tape: &Tape, dims: &[usize], dtype: DType) -> Var {
     let zeros = tape.constant(0.0).expand(Lead::Sample, dims);
     if dtype == DType::I32 { zeros.to_i32() } else { zeros }
-}
-
-/// Adds the keys and values of each layer to outputs.
-fn with_names(outputs: Outputs, kept: &[[Var; 2]], names: fn(usize) -> [String; 2]) -> Outputs {
-    kept.iter().enumerate().fold(outputs, |outputs, (layer, kept)| {
-        names(layer).iter().zip(kept).fold(outputs, |outputs, (name, var)| outputs.with(name, var))
-    })
 }

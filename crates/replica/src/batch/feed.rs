@@ -38,6 +38,7 @@ impl Feed {
                 let key = RandomKey { position: self.random.position + first as u64, ..self.random };
                 to.write(bytemuck::cast_slice(&key.words().map(u32::to_le)));
             }
+            (InputKind::Resident(_), _) => {}
             (InputKind::Data | InputKind::Carry, Lead::Global) => to.write(bytes),
             (InputKind::Data | InputKind::Carry, _) => {
                 let row = 4 * decl.ty.count();

@@ -34,7 +34,7 @@ impl Feed {
 /// Returns the bytes of an input for a batch of so many samples.
 fn expected_bytes(decl: &InputDecl, rows: usize) -> usize {
     match (decl.kind, decl.ty.lead) {
-        (InputKind::Random, _) => 0,
+        (InputKind::Random | InputKind::Resident(_), _) => 0,
         (InputKind::Data | InputKind::Carry, Lead::Global) => 4 * decl.ty.count(),
         (InputKind::Data | InputKind::Carry, _) => 4 * decl.ty.count() * rows,
     }

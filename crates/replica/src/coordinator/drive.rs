@@ -54,6 +54,9 @@ impl Replicas {
         report.waits = report.waits.max(counters.waits);
         report.loads = report.loads.max(counters.loads);
         report.kernels = counters.kernels;
+        report.uploaded = report.uploaded.max(counters.uploaded);
+        report.downloaded = report.downloaded.max(counters.downloaded);
+        report.resident = counters.resident;
         if !unloaded.is_empty() {
             self.notify(Event::Unloaded { worker: replica, plans: unloaded });
         }

@@ -16,6 +16,7 @@ pub(crate) mod machines;
 mod owned;
 mod prepare;
 pub(crate) mod replicas;
+mod residents;
 mod state;
 pub(crate) mod step;
 mod transaction;

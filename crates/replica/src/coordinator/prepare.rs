@@ -73,7 +73,7 @@ impl Replicas {
             changes_state: ready.changes_state,
             few_at_once: ready.few_at_once,
             load_only: false,
-            roles: Roles::Usual,
+            roles: if ready.program.is_resident() { Roles::Even } else { Roles::Usual },
             audited: false,
         }
     }

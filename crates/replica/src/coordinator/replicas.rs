@@ -12,6 +12,7 @@ use unisono_graph::{MAX_SHARDS, Program};
 use crate::coordinator::exchange::Exchanged;
 use crate::coordinator::in_flight::Flight;
 use crate::coordinator::machines::{Machines, Shares};
+use crate::coordinator::residents::Residents;
 use crate::coordinator::witness::Witness;
 use crate::error::ReplicaError;
 use crate::known_answer;
@@ -88,6 +89,8 @@ pub struct Replicas {
     pub(crate) exchanged: Exchanged,
     /// The replicas that keep what the optimizer keeps, where it is shared out.
     pub(crate) owners: Arc<Owners>,
+    /// Which samples' resident memory each replica has.
+    pub(crate) residents: Residents,
     /// The adapter that recomputes some steps to check the replicas.
     pub(crate) witness: Option<Witness>,
 }
@@ -202,6 +205,7 @@ impl Replicas {
             shares: Shares::default(),
             machines: Machines::default(),
             exchanged: Exchanged::default(),
+            residents: Residents::default(),
             witness: None,
         };
         replicas.open(adapters)?;
@@ -316,9 +320,11 @@ fn most_in_flight(adapters: &[Adapter]) -> usize {
 }
 
 /// Returns whether a replica may run its shards a few at once, see [`Options::shards_at_once`]: this holds
-/// where the program has one cut at most, and the segment that changes the state needs nothing of a sample.
+/// where the program has one cut at most, the segment that changes the state needs nothing of a sample, and
+/// nothing of the samples stays on devices.
 pub fn can_run_few_at_once(program: &Program) -> bool {
     match program.segments() {
+        _ if program.is_resident() => false,
         1 => program.graph().updates.is_empty(),
         2 => program.commits_globally(),
         _ => false,

@@ -90,7 +90,9 @@ impl Replicas {
         let job = self.job(program, feed.rows)?;
         hold(feed, Self::rows_of(&job))?;
         self.steps += 1;
+        self.residents.begin(&task.program)?;
         let mut outcome = self.step_with_audits(&task, job, decide)?;
+        self.residents.end(&task.program)?;
         // Those that left in attempts that did not count are told as well, here or after the next step.
         outcome.left = std::mem::take(&mut self.untold);
         Ok(outcome)
@@ -181,6 +183,9 @@ impl Replicas {
         group: &ShardGroup,
         segments: Range<usize>,
     ) -> Work {
+        if segments.end == task.program.segments() {
+            self.residents.note(&task.program, replica, &group.run);
+        }
         attempt.give_back(replica, &mut self.memory);
         // The results of a replica that only had to run its own shards again are not needed.
         self.replies.remove(&replica);

@@ -48,7 +48,8 @@ pub(super) struct Transaction<'a> {
 impl<'a> Transaction<'a> {
     /// Tells the scheduler of the step.
     pub fn begin(replicas: &'a mut Replicas, task: &'a Task, job: Job) -> Self {
-        let (sizes, audited, counts) = (job.sizes.clone(), job.audited, job.roles == Roles::Usual);
+        let (sizes, audited, counts) =
+            (job.sizes.clone(), job.audited, matches!(job.roles, Roles::Usual | Roles::Even));
         let share = job.share;
         let all = if share.is_some() { replicas.sizes(task.feed.rows) } else { sizes.clone() };
         replicas.overlap.start(&task.program, sizes.len(), share.is_some());

@@ -35,6 +35,12 @@ pub struct ReplicaReport {
     pub loads: u64,
     /// The number of distinct compiled kernels that its device holds.
     pub kernels: u64,
+    /// The bytes that it uploaded to its device for steps.
+    pub uploaded: u64,
+    /// The bytes that it downloaded from its device in steps that were not in flight.
+    pub downloaded: u64,
+    /// The bytes of resident memory on its device now.
+    pub resident: u64,
     /// The time in which it had nothing to do between two steps: most often it waited for input.
     pub input: Duration,
     /// The time in which it copied its part of the batch, or sums, to its device.
@@ -91,6 +97,9 @@ impl ReplicaReport {
             waits: 0,
             loads: 0,
             kernels: 0,
+            uploaded: 0,
+            downloaded: 0,
+            resident: 0,
             input: zero,
             upload: zero,
             compute: zero,

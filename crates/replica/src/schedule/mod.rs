@@ -92,6 +92,8 @@ pub(crate) enum Roles {
     /// All workers, as the policy assigns them.
     #[default]
     Usual,
+    /// All workers, with shares as equal as shards allow, which stay the same as long as the workers do.
+    Even,
     /// All workers, each with the shards that were last assigned to the one so many places before it: then
     /// another worker runs each shard than usual. Where one has no memory for them, the shards are assigned
     /// evenly, as far as the memory of each allows, to the workers in that order.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use unisono_graph::Run;
 
 use super::workers::{Order, Task, Workers};
-use super::{Action, Job, Policy, Roles, ShardGroup, Share, Verdict};
+use super::{Action, Assignment, Job, Policy, Roles, ShardGroup, Share, Verdict};
 
 /// The phase of a step. `README.md` has a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,11 @@ impl Step {
         }
         let mut ranges = match self.job.sizes.is_empty() {
             true => BTreeMap::new(),
-            false => workers.assign(policy.assignment, &self.job, among, self.number),
+            false => {
+                let is_even = self.job.roles == Roles::Even;
+                let how = if is_even { Assignment::Even } else { policy.assignment };
+                workers.assign(how, &self.job, among, self.number)
+            }
         };
         if let Roles::Rotated(places) = self.job.roles {
             ranges = workers.rotated(&self.job, ranges, places);

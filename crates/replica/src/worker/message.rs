@@ -44,6 +44,8 @@ pub(crate) enum Request {
     Submit { work: Work, chained: bool },
     /// Waits for the oldest step in flight. The answer is [`Reply::Results`].
     Collect,
+    /// Drops the resident memory. The answer is [`Reply::Done`].
+    DropResidents,
     /// Fills the memory that a step computes in with NaN. The answer is [`Reply::Done`].
     SpoilScratch,
     /// Sets a tensor of the state. The answer is [`Reply::Done`].

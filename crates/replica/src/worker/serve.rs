@@ -190,6 +190,11 @@ impl Worker {
             Request::WriteState { index, .. } if self.holding.absent.contains(&index) => Ok(Reply::Done),
             Request::Submit { work, chained } => self.submit(work, chained),
             Request::Collect => Ok(Reply::Results(self.collect()?)),
+            Request::DropResidents => {
+                self.device.drop_residents();
+                self.loaded.iter_mut().for_each(|(_, executable)| self.device.unbind(executable));
+                Ok(Reply::Done)
+            }
             Request::SpoilScratch => {
                 self.device.spoil_scratch()?;
                 Ok(Reply::Done)
@@ -235,7 +240,11 @@ impl Worker {
     pub(super) fn load(&mut self, program: usize, run: Arc<Run>) -> Result<(), Failure> {
         let key = (program, run);
         let entry = match self.loaded.iter().position(|(loaded, _)| *loaded == key) {
-            Some(at) => self.loaded.remove(at),
+            Some(at) => {
+                let entry = self.loaded.remove(at);
+                entry.iter().try_for_each(|(_, executable)| self.device.hold_residents(executable))?;
+                entry
+            }
             None => {
                 self.drop_forgotten();
                 if self.loaded.len() == KEPT {

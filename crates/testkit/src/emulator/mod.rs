@@ -28,7 +28,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use unisono_gpu::{Device, GpuError};
 use unisono_graph::plan::{Command, Launch, Role, Transfer};
-use unisono_graph::{Array, Feed, Frame, GraphError, OutputKind, Plan, Program, Slot, Tape, Type, ops, tree};
+use unisono_graph::{
+    Array, Feed, Frame, GraphError, InputKind, OutputKind, Plan, Program, Slot, Tape, Type, ops, tree,
+};
 
 pub use arithmetic::Choices;
 
@@ -67,6 +69,13 @@ pub fn emulate(program: &Program, plan: &Plan, feed: &Feed, choices: Choices) ->
             None => drop(ran.states.insert(program.states()[state].name.clone(), floats(&first))),
         }
     }
+    for (input, values) in program.inputs().iter().zip(&feed.inputs) {
+        let InputKind::Resident(number) = input.kind else { continue };
+        let is_it = |buffer: &unisono_graph::plan::Buffer| buffer.role == Role::Resident(number);
+        if let Some(buffer) = plan.buffers.iter().position(is_it) {
+            emulator.buffers[buffer].bytes.copy_from_slice(&bytes(&input.ty, &values.data));
+        }
+    }
     for segment in 0..plan.segments.len() {
         emulator.run(segment, &mut |transfer| upload(program, feed, transfer), &mut |transfer, data| {
             if let Slot::Output(index) = Slot::decode(transfer.slot) {
@@ -74,6 +83,7 @@ pub fn emulate(program: &Program, plan: &Plan, feed: &Feed, choices: Choices) ->
                 let part = match output.kind {
                     OutputKind::Value => &mut ran.outputs,
                     OutputKind::Carry => &mut ran.carries,
+                    OutputKind::Resident(_) => return,
                 };
                 part.insert(output.name.clone(), floats(data));
             }
@@ -123,7 +133,7 @@ impl<'a> Emulator<'a> {
     fn new(plan: &'a Plan, choices: Choices) -> Self {
         let grain = if plan.kernels.iter().any(|kernel| kernel.wgsl.contains("f16")) { 2 } else { 4 };
         let buffer = |buffer: &unisono_graph::plan::Buffer| {
-            let is_cleared = matches!(buffer.role, Role::Verdict(_) | Role::State(_));
+            let is_cleared = matches!(buffer.role, Role::Verdict(_) | Role::State(_) | Role::Resident(_));
             let mut found =
                 Buffer::new(buffer.bytes, grain, if is_cleared { 0 } else { choices.unwritten() });
             if let Role::Table(words) = &buffer.role {

@@ -56,7 +56,7 @@ pub(crate) fn inputs(
         }
     };
     let inputs = program.inputs().iter().map(|input| match input.kind {
-        InputKind::Random => Ok(Arc::from([].as_slice())),
+        InputKind::Random | InputKind::Resident(_) => Ok(Arc::from([].as_slice())),
         InputKind::Data => bytes(&input.name),
         InputKind::Carry => bytes(&carries::field(&input.name)),
     });

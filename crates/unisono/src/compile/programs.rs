@@ -298,6 +298,10 @@ fn compile_beside(
         false => StatePlacement::ByUpdate,
     });
     let program = Program::compile_placed(graph, layout, states)?;
+    if program.is_resident() {
+        let problem = "memory that stays on devices is for the signatures of a predictor".into();
+        return Err(GraphError::Op { scope: String::new(), op: "resident".into(), problem });
+    }
     let conditions = crate::compile::outputs::conditions(&program);
     Ok(Arc::new(program.with_conditions(conditions)))
 }

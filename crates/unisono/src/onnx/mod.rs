@@ -21,8 +21,8 @@ const MOST: usize = (1 << 31) - 1;
 /// Writes a prediction as a file.
 ///
 /// # Errors
-/// The model draws random numbers, or has an op of your own; it takes more than 2 GB; the file cannot be
-/// written.
+/// The model draws random numbers, keeps memory on devices, or has an op of your own; it takes more than 2 GB;
+/// the file cannot be written.
 pub(crate) fn write(path: &Path, program: &PredictionProgram, tensors: &Tensors) -> Result<(), Error> {
     let wrong = |problem: String| Error::setting("onnx", problem);
     let bytes = onnx(program, tensors).map_err(wrong)?;
@@ -37,6 +37,9 @@ pub(crate) fn write(path: &Path, program: &PredictionProgram, tensors: &Tensors)
 /// # Errors
 /// Something has no counterpart; the error is the message.
 fn onnx(program: &PredictionProgram, tensors: &Tensors) -> Result<Vec<u8>, String> {
+    if program.program.is_resident() {
+        return Err("the model keeps memory on devices, which a file cannot".into());
+    }
     let graph: &Graph = &program.graph;
     let names = vec![String::new(); graph.nodes.len()];
     let mut writer = Writer { graph, proto: Proto::default(), names, batch_of: None, batch: None };

@@ -190,6 +190,11 @@ fn what_has_no_counterpart_is_an_error() {
     };
     let random = crate::FromFn::new("random", |_, x| x.dropout(0.5, "random"));
     assert!(refused(Box::new(random)).contains("the model draws"));
+    let resident = crate::FromFn::new("resident", |_, x| {
+        x.tape().keep_resident(0, x);
+        x.clone()
+    });
+    assert!(refused(Box::new(resident)).contains("keeps memory on devices"));
     let sums = crate::FromFn::new("sums", |_, x| x - x.sum_shards());
     assert!(refused(Box::new(sums)).contains("is made of all samples of a batch"));
     assert!(refused(Box::new(Dense::new(2))).contains("no values of \"weight\""));

@@ -40,6 +40,19 @@ impl Predictor {
         Ok(self.signatures.len() - 1)
     }
 
+    /// Drops what signatures left on devices ([`Tape::keep_resident`](crate::Tape::keep_resident)) for others
+    /// that read it there. The device's memory is free then.
+    ///
+    /// A signature that leaves such memory and reads none fills it for the samples of its batch. Those that
+    /// read it take as many samples, in the same order. If a replica is lost in between, they return an error
+    /// of which [`Error::lost_residents`] is true, and the memory has to be filled again.
+    ///
+    /// # Errors
+    /// All replicas are lost.
+    pub fn drop_residents(&mut self) -> Result<(), Error> {
+        Ok(self.replicas.drop_residents()?)
+    }
+
     /// Returns all outputs of a signature for a batch of up to [`PredictorBuilder::batch`] samples.
     ///
     /// `shared` holds fields by name as little-endian bytes, a row for each sample, which are used where they
@@ -68,7 +81,9 @@ impl Predictor {
         let inputs = program.program.inputs().iter().map(|input| {
             let name = &*input.name;
             match shared.get(name) {
-                _ if input.kind == InputKind::Random => Ok(Arc::from([].as_slice())),
+                _ if matches!(input.kind, InputKind::Random | InputKind::Resident(_)) => {
+                    Ok(Arc::from([].as_slice()))
+                }
                 None => self.inputs.field(batch, name),
                 Some(bytes) => {
                     let all = if input.ty.lead == Lead::Global { 1 } else { rows };

@@ -51,7 +51,7 @@ fn first_bad(forward: &Graph, batch: &Batch, row: usize, states: &[Vec<f32>], se
     let key = RandomKey { seed, epoch: batch.epoch, position: batch.first + row as u64 };
     let inputs = forward.inputs.iter().map(|input| match input.kind {
         InputKind::Random => Array::new(&[8], key.words().iter().map(|&w| f64::from(w)).collect()),
-        InputKind::Data => field_row(batch, &input.name, row),
+        InputKind::Data | InputKind::Resident(_) => field_row(batch, &input.name, row),
         InputKind::Carry => field_row(batch, &carries::field(&input.name), row),
     });
     let array = |(values, decl): (&Vec<f32>, &unisono_graph::StateDecl)| {

@@ -284,6 +284,7 @@ impl Emitter<'_> {
         let elements = match store {
             Store::Scalars => program.stores.scalars.len(),
             Store::Input(i) => count(&program.graph.inputs[i].ty),
+            Store::Resident(number) => program.resident(number).map_or(0, |ty| count(&ty)),
             Store::State(buffer) => program.stores.states.buffers[buffer] as usize / 4,
             Store::Value(id) | Store::Again(id) | Store::Apart(id) => count(&program.graph.nodes[id].ty),
             Store::Temp(_) | Store::Temp2(_) | Store::Joined(_) | Store::ApartOf(_) => {

@@ -37,6 +37,7 @@ impl Emitter<'_> {
                 let input = &graph.inputs[index];
                 (format!("input {} {}", input.name, input.ty), is_of_samples(&input.ty))
             }
+            Store::Resident(number) => (format!("resident memory {number}"), true),
             Store::State(buffer) => (format!("buffer {buffer} of the state"), false),
             Store::Partial(bucket)
             | Store::Joined(bucket)
@@ -87,6 +88,7 @@ impl Emitter<'_> {
         let exchanges = self.target.shares_memory && !self.run.is_whole();
         match store {
             Store::State(i) => Some(Role::State(i)),
+            Store::Resident(number) => Some(Role::Resident(number)),
             Store::Commit if self.decides => Some(Role::Verdict(0)),
             Store::StateFlag if self.decides => Some(Role::Verdict(1)),
             Store::Commit => Some(Role::Table(vec![0])),

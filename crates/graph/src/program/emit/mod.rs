@@ -23,11 +23,11 @@ mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::emitter::{Emitter, Part};
+use self::emitter::{Emitter, Part, Step};
 use crate::fuse::{Store, Unit, in_order};
 use crate::plan::{Plan, Target};
 use crate::program::{Program, Run, Slot, UnitKernels};
-use crate::trace::{GraphError, NodeId};
+use crate::trace::{GraphError, NodeId, OutputKind};
 use crate::values::{Lead, Type};
 
 impl Program {
@@ -71,6 +71,7 @@ impl Emitter<'_> {
         }
         if segment + 1 == self.segments.len() {
             self.replace_states()?;
+            self.replace_residents();
         }
         if let Some(flag) = flag {
             self.check_states(flag)?;
@@ -215,12 +216,32 @@ impl Emitter<'_> {
             let output = &program.outputs()[index];
             let id = program.graph.outputs[index].node;
             let place = program.stores.place(in_order(&program.graph, &program.fusion, id));
-            if output.sum.is_some() && !self.run.is_whole() || self.is_absent(&output.ty) {
+            let is_resident = matches!(output.kind, OutputKind::Resident(_));
+            if is_resident || output.sum.is_some() && !self.run.is_whole() || self.is_absent(&output.ty) {
                 continue;
             }
             let bytes = 4 * self.extent.count(&output.ty) as u64;
             let part = self.part(place.store, 4 * place.inside as u64, bytes);
             self.segments[segment].downloads.push((Slot::Output(index), part));
+        }
+    }
+
+    /// Copies new rows to resident memories, unless they were computed in place.
+    fn replace_residents(&mut self) {
+        let program = self.program;
+        for output in program.outputs() {
+            let OutputKind::Resident(number) = output.kind else { continue };
+            let Some(node) = program.resident_value(number).filter(|_| !self.is_absent(&output.ty)) else {
+                continue;
+            };
+            let place = program.stores.place(in_order(&program.graph, &program.fusion, node));
+            let own = program.stores.resident(number);
+            if place != own {
+                let bytes = 4 * self.extent.count(&output.ty) as u64;
+                let from = self.part(place.store, 4 * place.inside as u64, bytes);
+                let to = self.part(own.store, 0, bytes);
+                self.step(Step::Copy { from, to });
+            }
         }
     }
 

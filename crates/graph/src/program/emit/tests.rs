@@ -4,7 +4,7 @@ mod transformer;
 use super::*;
 use crate::fuse::MAX_BINDINGS;
 use crate::plan::target::Machine;
-use crate::plan::{Command, Plan, Role, Slice, Transfer};
+use crate::plan::{Command, Plan, Role, Segment, Slice, Transfer};
 use crate::program::{Conditions, Layout};
 use crate::trace::{StateKind, Tape};
 use crate::values::Precision;
@@ -73,6 +73,33 @@ fn an_idle_replica_takes_the_sums_and_commits_and_does_nothing_else() {
     let busy = program.plan(&Run { first: 0, sizes: vec![2], shards: 3 }, &Target::default()).unwrap();
     assert_eq!(segments[1].commands.len(), busy.segments[1].commands.len());
     assert!(buffers.iter().any(|b| b.role == Role::State(0)));
+}
+
+/// Returns the plan of a program that puts a row of each sample into resident memory and sums over all rows.
+fn resident(target: &Target) -> Plan {
+    let tape = Tape::new();
+    let (x, at) = (tape.input("x", Type::sample(&[1, 4])), tape.input("at", Type::sample(&[6, 1])));
+    let old = tape.resident(7, Type::sample(&[6, 4]));
+    let new = at.select(&x, &old);
+    tape.keep_resident(7, &new);
+    tape.output("sums", &new.sum(&[-2]));
+    let program = Program::compile(&tape.finish().unwrap()).unwrap();
+    assert!(program.is_resident());
+    program.plan(&Run { first: 0, sizes: vec![2, 3], shards: 4 }, target).unwrap()
+}
+
+#[test]
+fn resident_memory_is_changed_in_place_and_neither_uploaded_nor_downloaded() {
+    for machine in [Machine::Cpu, Machine::Gpu] {
+        let Plan { segments, buffers, .. } = resident(&Target { machine, ..Target::default() });
+        let [Segment { uploads, commands, downloads }] = &segments[..] else { panic!("{segments:?}") };
+        let of = |transfers: &[Transfer]| -> u64 { transfers.iter().map(|t| t.slice.bytes).sum() };
+        // Five samples: a row and six places up, the sums down.
+        assert_eq!((of(uploads), of(downloads)), (5 * 4 * (4 + 6), 5 * 4 * 4));
+        assert!(commands.iter().all(|command| matches!(command, Command::Launch(_))), "{commands:?}");
+        let own: Vec<u64> = buffers.iter().filter(|b| b.role == Role::Resident(7)).map(|b| b.bytes).collect();
+        assert_eq!(own, [5 * 4 * 6 * 4]);
+    }
 }
 
 /// The differences of all pairs are not in memory. Kernels for GPUs count them in fours in 32 bits.
