@@ -170,8 +170,14 @@ mod tests {
 
     #[test]
     fn comments_blank_lines_and_imports_do_not_count() {
-        assert_eq!(of_rust("//! a\nuse a::b;\nuse c::{\n    d, e,\n};\n\nfn a() {\n    // b\n    b()\n}\n"), 3);
+        assert_eq!(
+            of_rust("//! a\nuse a::b;\nuse c::{\n    d, e,\n};\n\nfn a() {\n    // b\n    b()\n}\n"),
+            3
+        );
         assert_eq!(of_python("\"\"\"a\n\nb\n\"\"\"\n# c\nd = 1\n\"\"\"e\"\"\"\nf = \"\"\"g\"\"\"\n"), 2);
-        assert_eq!(of_python("import a\nfrom b import (\n    c,\n)\nd = e(\n    f\n)\n\"\"\"\nfrom g\n\"\"\"\nh\n"), 4);
+        assert_eq!(
+            of_python("import a\nfrom b import (\n    c,\n)\nd = e(\n    f\n)\n\"\"\"\nfrom g\n\"\"\"\nh\n"),
+            4
+        );
     }
 }

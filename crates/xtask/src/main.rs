@@ -118,7 +118,8 @@ enum Task {
     /// Print the lines of the example programs beside those of the same programs in Keras, and of ten of them
     /// beside those of keras.io's own examples
     Lines {
-        /// Checkout of keras-team/keras-io whose examples are counted [default: the numbers that were recorded]
+        /// Checkout of keras-team/keras-io whose examples are counted [default: the numbers that were
+        /// recorded]
         #[arg(long, value_name = "DIR")]
         keras_io: Option<PathBuf>,
     },
