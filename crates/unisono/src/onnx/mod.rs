@@ -21,8 +21,8 @@ const MOST: usize = (1 << 31) - 1;
 /// Writes a prediction as a file.
 ///
 /// # Errors
-/// The model draws random numbers, keeps memory on devices, or has an op of your own; it takes more than 2 GB;
-/// the file cannot be written.
+/// The model draws random numbers, keeps memory on devices, or has an op of your own; it takes more than 2
+/// GB; the file cannot be written.
 pub(crate) fn write(path: &Path, program: &PredictionProgram, tensors: &Tensors) -> Result<(), Error> {
     let wrong = |problem: String| Error::setting("onnx", problem);
     let bytes = onnx(program, tensors).map_err(wrong)?;
