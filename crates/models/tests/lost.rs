@@ -24,7 +24,7 @@ fn texts_stay_the_same_when_replicas_are_lost() {
     let points = ["replica-1:step-0", "replica-2:step-9"];
     points.iter().for_each(|point| fail::cfg(*point, "return(lose)").unwrap());
     assert_eq!(generator.tokens(&prompts).unwrap(), greedy);
-    points.iter().for_each(|point| fail::remove(point));
+    points.iter().for_each(fail::remove);
     let report = generator.predictor().report();
     let lost: Vec<usize> =
         report.replicas.iter().filter(|replica| replica.left.is_some()).map(|r| r.replica).collect();

@@ -43,7 +43,7 @@ fn work(name: &str, graph: &Graph, feed: &unisono_graph::Feed) -> Option<Work> {
     graph.inputs.iter().find(|input| input.kind == InputKind::Data && input.ty.lead == Lead::Sample)?;
     let program = Arc::new(Program::compile(graph).unwrap());
     let input = |decl: &unisono_graph::InputDecl| match decl.kind {
-        InputKind::Random => Vec::new().into(),
+        InputKind::Random | InputKind::Resident(_) => Vec::new().into(),
         InputKind::Data | InputKind::Carry => {
             let at = graph.inputs.iter().position(|input| input.name == decl.name).unwrap();
             bytes(&feed.inputs[at], decl.ty.dtype).into()
