@@ -3,10 +3,11 @@
 use unisono_shaders::{Params, ProductParams, STARTS, Snippet, module, snippets};
 
 use super::shape::{All, Shape};
+use super::slab::Lies;
 use super::tile::{side, tile};
 use super::unit;
 use crate::codegen::{Epilogue, ImplicitOperand};
-use crate::plan::target::{Machine, MatrixUnit, Target};
+use crate::plan::target::{Machine, MatrixUnit, Target, UnitWay};
 use crate::plan::{Access, Kernel};
 use crate::program::emit::shares::extensions;
 use crate::values::tree::PRODUCT_CHUNK;
@@ -126,8 +127,9 @@ fn copy_panel(own: Part, j: u32, steps: u32) {
 /// How a kernel reads an operand.
 #[derive(Clone, Copy)]
 pub(super) enum Side<'a> {
-    /// The operand is a matrix in memory, of f16 or f32, and is read four elements at a time or one.
-    Stored { quads: bool, half: bool },
+    /// The operand is a matrix in memory, of f16 or f32, and is read four elements at a time or one. A matrix
+    /// unit reads eight of f16 where all rows begin at a multiple of eight.
+    Stored { quads: bool, half: bool, eights: bool },
     /// The operand is a view of what is in memory (implicit GEMM).
     Implicit(&'a ImplicitOperand),
 }
@@ -141,11 +143,21 @@ impl Side<'_> {
         }
     }
 
+    /// Returns how a matrix unit's kernel copies the operand to workgroup memory. `by_rows` says whether the
+    /// rows of a step are stored side by side, and not the steps of a row.
+    fn lies(&self, by_rows: bool, unit: MatrixUnit) -> Lies {
+        match (self, unit.way) {
+            (Self::Stored { half: true, eights: true, .. }, UnitWay::Cooperative) if by_rows => Lies::ByRows,
+            (Self::Stored { half: true, eights: true, .. }, UnitWay::Cooperative) => Lies::BySteps,
+            _ => Lies::InBlocks,
+        }
+    }
+
     /// Returns element i of the operand as WGSL, if it is a matrix of f32 in memory of this name.
     pub(super) fn element(&self, name: &str) -> Option<String> {
         match self {
-            Self::Stored { half: false, quads: true } => Some(format!("{name}[i / 4u][i % 4u]")),
-            Self::Stored { half: false, quads: false } => Some(format!("{name}[i]")),
+            Self::Stored { half: false, quads: true, .. } => Some(format!("{name}[i / 4u][i % 4u]")),
+            Self::Stored { half: false, quads: false, .. } => Some(format!("{name}[i]")),
             _ => None,
         }
     }
@@ -242,11 +254,17 @@ impl ProductKernel<'_> {
                 let in_turns = self.epilogue.is_some();
                 let sizes = format!(
                     "const TILE: u32 = {tile}u;\nconst SIDE: u32 = {side}u;\nconst IN_TURNS: bool = {in_turns};\n{}",
-                    self.unit.map(|unit| unit::text(tile, unit)).unwrap_or_default()
+                    self.unit.map(|unit| unit::text(tile, unit, self.lies(unit))).unwrap_or_default()
                 );
                 (sizes, unisono_shaders::MATMUL_TILES)
             }
         }
+    }
+
+    /// Returns how each operand lies in workgroup memory for a matrix unit.
+    fn lies(&self, unit: MatrixUnit) -> [Lies; 2] {
+        let [a, b] = &self.sides;
+        [a.lies(self.shape.transpose_a, unit), b.lies(!self.shape.transpose_b, unit)]
     }
 
     /// Returns element i of an operand (0 or 1) as WGSL, if the operand is a matrix of f32 in memory.
@@ -286,7 +304,7 @@ impl ProductKernel<'_> {
             (B_STORED, [[B_WORDS, B_QUADS], [B_HALF_WORDS, B_HALF_QUADS]]),
         ];
         for (side, (stored, elements)) in self.sides.iter().zip(reads) {
-            if let Side::Stored { quads, half } = *side {
+            if let Side::Stored { quads, half, .. } = *side {
                 shared.extend([elements[usize::from(half)][usize::from(quads)], stored]);
             }
         }

@@ -222,6 +222,9 @@ impl Emitter<'_> {
             Some(implicit) => Side::Implicit(implicit),
             None => Side::Stored {
                 quads: are_fours(&[row, operand.place.row(row), operand.place.inside, batch]),
+                eights: [row, operand.place.row(row), operand.place.inside, batch]
+                    .iter()
+                    .all(|size| size.is_multiple_of(8)),
                 half: self.program.stores.is_half(operand.place.store),
             },
         };

@@ -4,6 +4,7 @@ mod few;
 mod kernel;
 mod layers;
 mod shape;
+mod slab;
 mod tile;
 mod unit;
 

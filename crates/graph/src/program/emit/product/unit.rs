@@ -9,26 +9,34 @@ use crate::plan::Workgroup;
 use crate::plan::target::{MatrixUnit, UnitWay};
 use crate::program::emit::shares::{Shares, kind};
 
+use super::slab::{Lies, Slab, steps};
 use super::tile::side;
 
-/// The steps of a slab, and the fours of halves from one row of it to the next, as `units.wgsl` has them.
-const SLAB: usize = 16;
-const STRIDE: usize = 6;
-
-/// Returns what a workgroup takes that computes a tile of this side by a unit.
+/// Returns what a workgroup takes that computes a tile of this side by a unit, whatever the operands are.
 pub(super) fn workgroup(tile: usize, unit: MatrixUnit) -> Workgroup {
     let lanes = tile / side(tile);
     let strip = match unit.way {
         UnitWay::Cooperative => 4 * unit.size as usize * tile,
         UnitWay::Plain => 0,
     };
-    Workgroup { invocations: (lanes * lanes) as u64, bytes: (2 * 8 * STRIDE * tile + strip) as u64 }
+    let bytes = 2 * largest(tile, unit.way) + strip;
+    Workgroup { invocations: (lanes * lanes) as u64, bytes: bytes as u64 }
 }
 
-/// Returns the text in place of `slabs.wgsl` for tiles of this side.
-pub(super) fn text(tile: usize, unit: MatrixUnit) -> String {
+/// Returns the bytes of the largest slab.
+fn largest(tile: usize, way: UnitWay) -> usize {
+    let all = [Lies::InBlocks, Lies::BySteps, Lies::ByRows];
+    all.map(|lies| Slab { is_left: true, lies, way, tile }.bytes()).into_iter().max().unwrap_or(0)
+}
+
+/// Returns the text in place of `slabs.wgsl` for tiles of this side, whose operands lie so.
+pub(super) fn text(tile: usize, unit: MatrixUnit, lies: [Lies; 2]) -> String {
+    let slabs = [true, false].map(|is_left| {
+        let lies = lies[usize::from(!is_left)];
+        Slab { is_left, lies, way: unit.way, tile }
+    });
     let [variables, products, result, behind] = match unit.way {
-        UnitWay::Cooperative => cooperative(tile, unit),
+        UnitWay::Cooperative => cooperative(tile, unit, slabs),
         UnitWay::Plain => plain(tile),
     };
     let replaced = [("VARIABLES", variables), ("PRODUCTS", products), ("RESULT", result)];
@@ -36,11 +44,11 @@ pub(super) fn text(tile: usize, unit: MatrixUnit) -> String {
         let lines: Vec<&str> = lines.lines().collect();
         text.replace(&format!("// {name}\n"), &format!("{}\n", lines.join("\n")))
     });
-    text + &behind
+    format!("const SLAB: u32 = {}u;\n{}{}{text}{behind}", steps(unit.way), slabs[0].text(), slabs[1].text())
 }
 
 /// Returns the lines for cooperative matrices, and what stands behind the function.
-fn cooperative(tile: usize, unit: MatrixUnit) -> [String; 4] {
+fn cooperative(tile: usize, unit: MatrixUnit, [left, right]: [Slab; 2]) -> [String; 4] {
     let size = unit.size as usize;
     let invocations = (tile / side(tile)).pow(2);
     let shares = Shares::of([tile; 2], invocations, unit);
@@ -51,18 +59,14 @@ fn cooperative(tile: usize, unit: MatrixUnit) -> [String; 4] {
         let _ = writeln!(variables, "    var sum_{r}_{c}: {};", kind(unit, "f32", "C"));
     }
     let mut products = format!("{}\n", shares.of_computing());
-    for q in (0..SLAB).step_by(size) {
-        let load = |text: &mut String, name: String, from: String, role: &str, how: &str| {
-            let of = kind(unit, "f16", role);
-            let _ = writeln!(text, "            let {name} = {how}<{of}>(&halves[{from}], {STRIDE}u);");
-        };
+    for q in (0..steps(unit.way)).step_by(size) {
         for c in 0..columns {
-            let at = format!("BEHIND + (first_column + {c}u) * {}u + {}u", size * STRIDE, q / 4);
-            load(&mut products, format!("b_{q}_{c}"), at, "B", "coopLoad");
+            let load = right.load(unit, &format!("first_column + {c}u"), q);
+            let _ = writeln!(products, "            let b_{q}_{c} = {load};");
         }
         for r in 0..rows {
-            let at = format!("(first_row + {r}u) * {}u + {}u", size * STRIDE, q / 4);
-            load(&mut products, format!("a_{q}_{r}"), at, "A", "coopLoadT");
+            let load = left.load(unit, &format!("first_row + {r}u"), q);
+            let _ = writeln!(products, "            let a_{q}_{r} = {load};");
             for c in 0..columns {
                 let sum = format!("sum_{r}_{c}");
                 let _ =
@@ -125,7 +129,7 @@ fn cooperative(tile: usize, unit: MatrixUnit) -> [String; 4] {
 /// of eight steps are added one by one, and the sum so far is added to that.
 fn plain(tile: usize) -> [String; 4] {
     let variables = "let at_a = t / LANES * 4u * STRIDE;\n    \
-                     let at_b = BEHIND + t % LANES * 4u * STRIDE;\n    \
+                     let at_b = t % LANES * 4u * STRIDE;\n    \
                      let far = 4u * LANES * STRIDE;";
     // An invocation's first four columns, and those LANES fours further on where it has eight.
     let columns: &[(char, &str)] = if side(tile) == 8 { &[('c', ""), ('d', " + far")] } else { &[('c', "")] };
@@ -143,15 +147,18 @@ fn plain(tile: usize) -> [String; 4] {
         }
     }
     let behind = "
+// The fours of halves from one row of a slab to the next.
+const STRIDE: u32 = 6u;
+
 // Adds eight steps to the sums of a row and four columns. A product of two halves is exact, so that it does
 // not matter whether its addition is an fma.
 fn eight_steps(at_a: u32, at_b: u32, sums: vec4<f32>) -> vec4<f32> {
-    let x = vec4<f32>(halves[at_a]);
-    let y = vec4<f32>(halves[at_a + 1u]);
+    let x = vec4<f32>(a_slab[at_a]);
+    let y = vec4<f32>(a_slab[at_a + 1u]);
     var next: vec4<f32>;
     for (var s = 0u; s < 4u; s++) {
-        let first = x * vec4<f32>(halves[at_b + s * STRIDE]);
-        let second = y * vec4<f32>(halves[at_b + s * STRIDE + 1u]);
+        let first = x * vec4<f32>(b_slab[at_b + s * STRIDE]);
+        let second = y * vec4<f32>(b_slab[at_b + s * STRIDE + 1u]);
         let four = ((first.x + first.y) + first.z) + first.w;
         next[s] = (((four + second.x) + second.y) + second.z) + second.w;
     }
@@ -177,22 +184,30 @@ mod tests {
         MatrixUnit { size, lanes, fewest: lanes, way: UnitWay::Cooperative }
     }
 
+    const LIES: [Lies; 3] = [Lies::InBlocks, Lies::BySteps, Lies::ByRows];
+
     #[test]
     fn a_gpu_of_32_lanes_loads_six_matrices_for_eight_products() {
-        let text = text(128, unit(16, 32));
-        assert_eq!([text.matches("coopLoad").count(), text.matches("coopMultiplyAdd").count()], [6, 8]);
+        for lies in LIES {
+            let text = text(128, unit(16, 32), [lies; 2]);
+            assert_eq!([text.matches("coopLoad").count(), text.matches("coopMultiplyAdd").count()], [12, 16]);
+        }
     }
 
     #[test]
-    fn every_text_takes_what_a_workgroup_is_said_to_take() {
+    fn no_text_takes_more_than_a_workgroup_is_said_to_take() {
         let ways = [UnitWay::Cooperative, UnitWay::Plain];
         for (size, way) in SIZES.into_iter().flat_map(|size| ways.map(|way| (size, way))) {
             for tile in [32, 64, 128] {
                 let unit = MatrixUnit { size, lanes: 32, fewest: 32, way };
                 let constants = format!("const TILE: u32 = {tile}u;\nconst SIDE: u32 = {}u;\n", side(tile));
-                let module = constants + &text(tile, unit) + unisono_shaders::MATMUL_TILES;
-                assert_eq!(Workgroup::of(&module), Some(workgroup(tile, unit)));
-                assert!(!module.contains("// RESULT") && !module.contains("// PRODUCTS"));
+                let taken = LIES.map(|lies| {
+                    let text = text(tile, unit, [lies; 2]);
+                    let module = format!("{constants}{text}{}", unisono_shaders::MATMUL_TILES);
+                    assert!(!module.contains("// RESULT") && !module.contains("// PRODUCTS"));
+                    Workgroup::of(&module).unwrap()
+                });
+                assert_eq!(taken.into_iter().max_by_key(|taken| taken.bytes), Some(workgroup(tile, unit)));
             }
         }
     }
