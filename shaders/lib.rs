@@ -117,6 +117,8 @@ snippets! {
     ROUND_HALF = "round_half";
     /// Slabs of f32 and their multiply-adds, for [`MATMUL_TILES`](crate::MATMUL_TILES).
     SLABS = "slabs";
+    /// The sum of 16 products as the tensor cores of NVIDIA's Hopper add them.
+    ALIGNED = "aligned";
     /// Slabs of f16 for matrix units, for [`MATMUL_TILES`](crate::MATMUL_TILES). A generator replaces three
     /// of its lines.
     UNITS = "units";

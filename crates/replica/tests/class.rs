@@ -5,7 +5,8 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::adapter;
-use unisono_gpu::{Adapter, Backend, Kind, adapters};
+use unisono_gpu::{Adapter, Arithmetic, Backend, Kind, adapters};
+use unisono_graph::target::UnitSums;
 use unisono_replica::{Rounding, describe_classes, is_one_class, is_one_machine, machine, probe, probe_now};
 
 #[test]
@@ -53,4 +54,12 @@ fn a_matrix_unit_is_a_class_of_its_own() {
     let named = error.contains(&adapter.label()) && error.contains("its matrix unit is wrong: element 0 of");
     assert!(named, "{error}");
     assert_eq!(probe_now(&adapter).unwrap(), class);
+}
+
+/// The digest of an NVIDIA H200 (driver 580.159.04, Vulkan, 2026-11-28), whose probe ran products,
+/// convolutions, attention and their gradients by its tensor cores. The CPU computes the same bits.
+#[test]
+fn the_cpu_is_of_the_class_of_an_h200_with_its_tensor_cores() {
+    let cpu = Adapter::cpu(Arithmetic::default()).unwrap().with_unit_sums(UnitSums::Aligned).unwrap();
+    assert_eq!(probe_now(&cpu).unwrap().to_string(), "matrix:1b11ca4aabd4c1ed");
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use unisono_graph::target::{MatrixUnit, UnitWay};
+use unisono_graph::target::{MatrixUnit, UnitSums, UnitWay};
 
 use crate::{Adapter, Backend, GpuError};
 
@@ -86,7 +86,7 @@ impl Adapter {
         let used = self.matrix_sizes.iter().filter(|size| size.is_used()).map(|size| size.inner).max();
         let (fewest, lanes) = self.limits.subgroup;
         let unit = match (self.backend, used) {
-            (Backend::Cpu, _) => MatrixUnit { size: 8, lanes: 1, fewest: 1, way: UnitWay::Plain },
+            (Backend::Cpu, _) => UnitSums::default().unit(),
             (Backend::Vulkan, Some(size)) if self.features.subgroups && lanes > 0 => {
                 MatrixUnit { size, lanes, fewest, way: UnitWay::Cooperative }
             }
@@ -110,6 +110,12 @@ impl Adapter {
             )));
         }
         Ok(Self { unit: Some(unit), ..self.clone() })
+    }
+
+    /// Returns the CPU as it computes what a known matrix unit does, and no other adapter. See
+    /// [`Adapter::with_matrix_units`].
+    pub fn with_unit_sums(&self, sums: UnitSums) -> Option<Self> {
+        (self.backend == Backend::Cpu).then(|| Self { unit: Some(sums.unit()), ..self.clone() })
     }
 }
 

@@ -66,8 +66,35 @@ impl MatrixUnit {
 pub enum UnitWay {
     /// Kernels use the cooperative matrices of the device.
     Cooperative,
-    /// Kernels compute what lavapipe's unit does (Mesa 26.1, matrices of 8 x 8), by plain operations.
-    Plain,
+    /// Kernels compute what a known unit does, by plain operations.
+    Plain(UnitSums),
+}
+
+/// How a matrix unit adds, for the units of which that is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum UnitSums {
+    /// The sums of lavapipe's unit (Mesa 26.1, matrices of 8 x 8): the products of eight steps are added one
+    /// by one, and the sum so far is added to that.
+    #[default]
+    InTurn,
+    /// The sums of NVIDIA's Hopper (an H200 by Vulkan, matrices of 16 x 16): the products of 16 steps and the
+    /// sum so far are cut off at 25 bits below their largest exponent and added exactly, and the result is
+    /// cut off to 24 bits.
+    Aligned,
+}
+
+impl UnitSums {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::InTurn, Self::Aligned];
+
+    /// Returns the unit that adds so, as plain operations compute it.
+    pub fn unit(self) -> MatrixUnit {
+        let size = match self {
+            Self::InTurn => 8,
+            Self::Aligned => 16,
+        };
+        MatrixUnit { size, lanes: 1, fewest: 1, way: UnitWay::Plain(self) }
+    }
 }
 
 impl Target {

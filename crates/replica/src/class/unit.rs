@@ -154,15 +154,15 @@ fn values(input: &InputDecl) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use unisono_graph::Run;
-    use unisono_graph::target::{Machine, MatrixUnit, Target, UnitWay};
+    use unisono_graph::target::{Machine, MatrixUnit, Target, UnitSums, UnitWay};
 
     use super::*;
 
     #[test]
     fn every_kind_of_kernel_with_a_unit_is_probed() {
         let probe = UnitProbe::new().unwrap();
-        for way in [UnitWay::Cooperative, UnitWay::Plain] {
-            let unit = Some(MatrixUnit { size: 8, lanes: 8, fewest: 8, way });
+        let unit = MatrixUnit { size: 8, lanes: 8, fewest: 8, way: UnitWay::Cooperative };
+        for unit in [unit, UnitSums::InTurn.unit(), UnitSums::Aligned.unit()].map(Some) {
             let max_workgroup_bytes = 32 << 10;
             let target =
                 Target { machine: Machine::Gpu, f16: true, unit, max_workgroup_bytes, ..Target::default() };

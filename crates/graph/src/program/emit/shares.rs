@@ -63,7 +63,7 @@ pub(super) fn kind(unit: MatrixUnit, scalar: &str, role: &str) -> String {
 pub(super) fn extensions(unit: MatrixUnit) -> &'static str {
     match unit.way {
         UnitWay::Cooperative => "enable f16;\nenable wgpu_cooperative_matrix;\n",
-        UnitWay::Plain => "enable f16;\n",
+        UnitWay::Plain(_) => "enable f16;\n",
     }
 }
 

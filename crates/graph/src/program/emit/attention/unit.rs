@@ -4,8 +4,9 @@
 use std::fmt::Write;
 
 use unisono_shaders::attention::{UNITS, UNITS_SCORES, UNITS_SPREAD};
+use unisono_shaders::snippets::ALIGNED;
 
-use crate::plan::target::{MatrixUnit, UnitWay};
+use crate::plan::target::{MatrixUnit, UnitSums, UnitWay};
 use crate::program::emit::marks::filled;
 use crate::program::emit::shares::{Shares, kind};
 
@@ -21,7 +22,7 @@ const WIDE: usize = 18;
 pub(super) fn steps(unit: MatrixUnit) -> [String; 2] {
     let [variables, products, result, spread] = match unit.way {
         UnitWay::Cooperative => cooperative(unit),
-        UnitWay::Plain => plain(),
+        UnitWay::Plain(sums) => plain(sums),
     };
     let lines = [("//VARIABLES", variables), ("//PRODUCTS", products), ("//RESULT", result)];
     let scores = lines.iter().fold(UNITS_SCORES.to_owned(), |text, (mark, lines)| filled(&text, mark, lines));
@@ -34,7 +35,8 @@ pub(super) fn shared(unit: MatrixUnit) -> String {
         UnitWay::Cooperative => {
             "// The number of this subgroup in its workgroup.\nvar<private> subgroup: u32;\n"
         }
-        UnitWay::Plain => PLAIN,
+        UnitWay::Plain(UnitSums::InTurn) => IN_TURN,
+        UnitWay::Plain(UnitSums::Aligned) => return format!("{UNITS}\n{}{ALIGNED_STEPS}", ALIGNED.text()),
     };
     format!("{UNITS}\n{own}")
 }
@@ -42,7 +44,7 @@ pub(super) fn shared(unit: MatrixUnit) -> String {
 /// Returns a kernel whose main function knows its subgroup, if the unit's way needs that.
 pub(super) fn with_subgroup(wgsl: &str, unit: MatrixUnit) -> String {
     match unit.way {
-        UnitWay::Plain => wgsl.to_owned(),
+        UnitWay::Plain(_) => wgsl.to_owned(),
         UnitWay::Cooperative => wgsl
             .replace(
                 "@builtin(local_invocation_index) index: u32)",
@@ -147,13 +149,18 @@ fn block(unit: MatrixUnit, shares: Shares, q: usize, [a, b]: [&dyn Fn(usize) -> 
     text
 }
 
-/// Returns the lines without cooperative matrices, in the order of lavapipe's unit.
-fn plain() -> [String; 4] {
+/// Returns the lines without cooperative matrices, in the order of a unit.
+fn plain(sums: UnitSums) -> [String; 4] {
     let variables = "    let at_row = (BEHIND + t / 16u * 4u) * STRIDE;\n    \
                      let at_own = t % 16u * 4u * STRIDE;\n";
-    let products = "        for (var r = 0u; r < 4u; r++) {\n            \
-                    let at = at_row + r * STRIDE;\n            \
-                    result[r] = eight_steps(at + 2u, at_own + 2u, eight_steps(at, at_own, result[r]));\n        }\n";
+    let added = match sums {
+        UnitSums::InTurn => "eight_steps(at + 2u, at_own + 2u, eight_steps(at, at_own, result[r]))",
+        UnitSums::Aligned => "sixteen_steps(at, at_own, result[r])",
+    };
+    let products = format!(
+        "        for (var r = 0u; r < 4u; r++) {{\n            \
+         let at = at_row + r * STRIDE;\n            result[r] = {added};\n        }}\n"
+    );
     let mut spread = String::new();
     for i in 0..8 {
         let _ = writeln!(
@@ -163,11 +170,55 @@ fn plain() -> [String; 4] {
             i % 4
         );
     }
-    [variables.to_owned(), products.to_owned(), String::new(), spread]
+    [variables.to_owned(), products, String::new(), spread]
 }
 
-/// The functions of [`plain`].
-const PLAIN: &str = "// Adds eight steps to the sums of a row and four own places.
+/// The functions of [`plain`] for sums of units like Hopper's.
+const ALIGNED_STEPS: &str = "
+fn sixteen_of(at: u32) -> Sixteen {
+    return Sixteen(
+        vec4<f32>(halves[at]), vec4<f32>(halves[at + 1u]), vec4<f32>(halves[at + 2u]), vec4<f32>(halves[at + 3u]),
+    );
+}
+
+// Adds sixteen steps to the sums of a row and four own places.
+fn sixteen_steps(at_row: u32, at_own: u32, sums: vec4<f32>) -> vec4<f32> {
+    let row = sixteen_of(at_row);
+    var next: vec4<f32>;
+    for (var s = 0u; s < 4u; s++) { next[s] = aligned_sum(row, sixteen_of(at_own + s * STRIDE), sums[s]); }
+    return next;
+}
+
+// Returns the weights of an own place in four rows of the block, and four rows in a column.
+fn four_weights(r: u32, four: u32, i: u32) -> vec4<f32> {
+    let at = r * WIDE + four;
+    return vec4<f32>(vec4(shares[at][i], shares[at + WIDE][i], shares[at + 2u * WIDE][i], shares[at + 3u * WIDE][i]));
+}
+
+fn four_rows(r: u32, s: u32) -> vec4<f32> {
+    let at = r * WIDE + t % 16u;
+    return vec4<f32>(vec4(halves[at][s], halves[at + WIDE][s], halves[at + 2u * WIDE][s], halves[at + 3u * WIDE][s]));
+}
+
+// Returns the product of a block for an own place in four columns.
+fn block_of(four: u32, i: u32) -> vec4<f32> {
+    var sums: vec4<f32>;
+    for (var q = 0u; q < BLOCK; q += 16u) {
+        let weights = Sixteen(
+            four_weights(q, four, i), four_weights(q + 4u, four, i), four_weights(q + 8u, four, i),
+            four_weights(q + 12u, four, i),
+        );
+        for (var s = 0u; s < 4u; s++) {
+            let rows = Sixteen(four_rows(q, s), four_rows(q + 4u, s), four_rows(q + 8u, s), four_rows(q + 12u, s));
+            sums[s] = aligned_sum(weights, rows, sums[s]);
+        }
+    }
+    return sums;
+}
+";
+
+/// The functions of [`plain`] for sums of units like lavapipe's.
+const IN_TURN: &str = "// Adds eight steps to the sums of a row and four own places.
 fn eight_steps(at_row: u32, at_own: u32, sums: vec4<f32>) -> vec4<f32> {
     let x = vec4<f32>(halves[at_row]);
     let y = vec4<f32>(halves[at_row + 1u]);
@@ -210,9 +261,9 @@ mod tests {
 
     #[test]
     fn texts_are_complete_and_take_what_they_are_said_to_take() {
-        let ways = [UnitWay::Cooperative, UnitWay::Plain];
-        for (size, way) in [8, 16].into_iter().flat_map(|size| ways.map(|way| (size, way))) {
-            let unit = MatrixUnit { size, lanes: 32, fewest: 32, way };
+        let way = UnitWay::Cooperative;
+        let units = [8, 16].map(|size| MatrixUnit { size, lanes: 32, fewest: 32, way });
+        for unit in units.into_iter().chain(UnitSums::ALL.map(UnitSums::unit)) {
             let [scores, spread] = steps(unit);
             for mark in ["//VARIABLES", "//PRODUCTS", "//RESULT", "//SPREAD"] {
                 assert!(!scores.contains(mark) && !spread.contains(mark), "{mark}");

@@ -36,7 +36,7 @@ const GAP: usize = 8;
 pub(super) fn steps(way: UnitWay) -> usize {
     match way {
         UnitWay::Cooperative => 32,
-        UnitWay::Plain => 16,
+        UnitWay::Plain(_) => 16,
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::fmt::Write;
 
-use unisono_shaders::snippets::UNITS;
+use unisono_shaders::snippets::{ALIGNED, UNITS};
 
 use crate::plan::Workgroup;
-use crate::plan::target::{MatrixUnit, UnitWay};
+use crate::plan::target::{MatrixUnit, UnitSums, UnitWay};
 use crate::program::emit::shares::{Shares, kind};
 
 use super::slab::{Lies, Slab, steps};
@@ -17,7 +17,7 @@ pub(super) fn workgroup(tile: usize, unit: MatrixUnit) -> Workgroup {
     let lanes = tile / side(tile);
     let strip = match unit.way {
         UnitWay::Cooperative => 4 * unit.size as usize * tile,
-        UnitWay::Plain => 0,
+        UnitWay::Plain(_) => 0,
     };
     let bytes = 2 * largest(tile, unit.way) + strip;
     Workgroup { invocations: (lanes * lanes) as u64, bytes: bytes as u64 }
@@ -37,7 +37,7 @@ pub(super) fn text(tile: usize, unit: MatrixUnit, lies: [Lies; 2]) -> String {
     });
     let [variables, products, result, behind] = match unit.way {
         UnitWay::Cooperative => cooperative(tile, unit, slabs),
-        UnitWay::Plain => plain(tile),
+        UnitWay::Plain(sums) => plain(tile, sums),
     };
     let replaced = [("VARIABLES", variables), ("PRODUCTS", products), ("RESULT", result)];
     let text = replaced.iter().fold(UNITS.text().to_owned(), |text, (name, lines)| {
@@ -125,31 +125,41 @@ fn cooperative(tile: usize, unit: MatrixUnit, [left, right]: [Slab; 2]) -> [Stri
     [variables, products, result, behind]
 }
 
-/// Returns the lines without cooperative matrices, in the order of lavapipe's unit (Mesa 26.1): the products
-/// of eight steps are added one by one, and the sum so far is added to that.
-fn plain(tile: usize) -> [String; 4] {
+/// Returns the lines without cooperative matrices, in the order of a unit.
+fn plain(tile: usize, sums: UnitSums) -> [String; 4] {
     let variables = "let at_a = t / LANES * 4u * STRIDE;\n    \
                      let at_b = t % LANES * 4u * STRIDE;\n    \
                      let far = 4u * LANES * STRIDE;";
     // An invocation's first four columns, and those LANES fours further on where it has eight.
     let columns: &[(char, &str)] = if side(tile) == 8 { &[('c', ""), ('d', " + far")] } else { &[('c', "")] };
     let rows = side(tile);
+    let (steps, firsts, function) = match sums {
+        UnitSums::InTurn => ("eight_steps", &[0, 2][..], IN_TURN.to_owned()),
+        UnitSums::Aligned => ("sixteen_steps", &[0][..], format!("{}{ALIGNED_STEPS}", ALIGNED.text())),
+    };
     let mut products = String::new();
-    for q in [0, 2] {
+    for q in firsts {
         for (r, (name, far_b)) in (0..rows).flat_map(|r| columns.iter().map(move |own| (r, own))) {
             let far_a = if r < 4 { "" } else { " + far" };
             let sums = format!("tile.{name}{r}");
             let _ = writeln!(
                 products,
-                "        {sums} = eight_steps(at_a{far_a} + {}u * STRIDE + {q}u, at_b{far_b} + {q}u, {sums});",
+                "        {sums} = {steps}(at_a{far_a} + {}u * STRIDE + {q}u, at_b{far_b} + {q}u, {sums});",
                 r % 4
             );
         }
     }
-    let behind = "
+    let behind = format!("{PLAIN_HEAD}{function}{PLAIN_MAIN}");
+    [variables.to_owned(), products.trim().to_owned(), String::new(), behind]
+}
+
+const PLAIN_HEAD: &str = "
 // The fours of halves from one row of a slab to the next.
 const STRIDE: u32 = 6u;
 
+";
+
+const IN_TURN: &str = "\
 // Adds eight steps to the sums of a row and four columns. A product of two halves is exact, so that it does
 // not matter whether its addition is an fma.
 fn eight_steps(at_a: u32, at_b: u32, sums: vec4<f32>) -> vec4<f32> {
@@ -164,15 +174,37 @@ fn eight_steps(at_a: u32, at_b: u32, sums: vec4<f32>) -> vec4<f32> {
     }
     return sums + next;
 }
+";
 
+const ALIGNED_STEPS: &str = "
+fn a_sixteen(at: u32) -> Sixteen {
+    return Sixteen(
+        vec4<f32>(a_slab[at]), vec4<f32>(a_slab[at + 1u]), vec4<f32>(a_slab[at + 2u]), vec4<f32>(a_slab[at + 3u]),
+    );
+}
+
+fn b_sixteen(at: u32) -> Sixteen {
+    return Sixteen(
+        vec4<f32>(b_slab[at]), vec4<f32>(b_slab[at + 1u]), vec4<f32>(b_slab[at + 2u]), vec4<f32>(b_slab[at + 3u]),
+    );
+}
+
+// Adds sixteen steps to the sums of a row and four columns.
+fn sixteen_steps(at_a: u32, at_b: u32, sums: vec4<f32>) -> vec4<f32> {
+    let row = a_sixteen(at_a);
+    var next: vec4<f32>;
+    for (var s = 0u; s < 4u; s++) { next[s] = aligned_sum(row, b_sixteen(at_b + s * STRIDE), sums[s]); }
+    return next;
+}
+";
+
+const PLAIN_MAIN: &str = "
 @compute @workgroup_size(INVOCATIONS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) index: u32) {
     t = index;
     compute(group);
 }
 ";
-    [variables.to_owned(), products.trim().to_owned(), String::new(), behind.to_owned()]
-}
 
 #[cfg(test)]
 mod tests {
@@ -196,10 +228,8 @@ mod tests {
 
     #[test]
     fn no_text_takes_more_than_a_workgroup_is_said_to_take() {
-        let ways = [UnitWay::Cooperative, UnitWay::Plain];
-        for (size, way) in SIZES.into_iter().flat_map(|size| ways.map(|way| (size, way))) {
+        for unit in SIZES.map(|size| unit(size, 32)).into_iter().chain(UnitSums::ALL.map(UnitSums::unit)) {
             for tile in [32, 64, 128] {
-                let unit = MatrixUnit { size, lanes: 32, fewest: 32, way };
                 let constants = format!("const TILE: u32 = {tile}u;\nconst SIDE: u32 = {}u;\n", side(tile));
                 let taken = LIES.map(|lies| {
                     let text = text(tile, unit, [lies; 2]);
