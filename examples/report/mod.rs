@@ -134,6 +134,12 @@ fn units(report: &mut Report, name: &str) -> Result<(), Error> {
         if let Some(ran) = report.run(step.says("a training step in mixed precision"))? {
             report.take(&name, &ran);
         }
+        let name = format!("kernels gpt100m {precision}");
+        let kernels = Part::new(&name, Group::Fast, "bench").args(["kernels"]).args(adapter).limit(45);
+        let kernels = kernels.args(["--model", "gpt100m", "--precision", precision]);
+        if let Some(ran) = report.run(kernels.says("each launch of a step alone, in mixed precision"))? {
+            report.facts.insert(name, ran.output.trim().into());
+        }
     }
     Ok(())
 }

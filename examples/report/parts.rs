@@ -14,6 +14,10 @@ use unisono_examples::{Error, say};
 use super::process::{self, Ended, Ran};
 use crate::PART;
 
+/// How many times the limit of a part an adapter that computes on a CPU may take: some software drivers need
+/// minutes for what takes a GPU seconds.
+const SLOWER: u32 = 3;
+
 /// What a part is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -175,7 +179,12 @@ impl Report {
         limit: Duration,
         only: Vec<String>,
     ) -> Result<Self, Error> {
-        let failed = |error| format!("{}: {error}", dir.display());
+        let failed = |error| {
+            format!(
+                "the report cannot be written to {}: {error}: name another folder by --out DIR",
+                dir.display()
+            )
+        };
         fs::create_dir_all(dir.join("parts")).map_err(failed)?;
         let dir = dir.canonicalize().map_err(failed)?;
         let (records, states) = Default::default();
@@ -206,14 +215,15 @@ impl Report {
         let mut command = part.command()?;
         command.env("UNISONO_CACHE", self.dir.join("cache"));
         let file = part.name.replace([' ', ','], "_");
-        let ran = match process::run(&mut command, &self.dir.join("parts"), &file, part.limit.min(left)) {
+        let limit = if self.is_cpu() { SLOWER * part.limit } else { part.limit };
+        let ran = match process::run(&mut command, &self.dir.join("parts"), &file, limit.min(left)) {
             Ok(ran) => ran,
             Err(error) => {
                 self.record(&part, Ended::LeftOut, Duration::ZERO, &error.to_string(), "")?;
                 return Ok(None);
             }
         };
-        if ran.ended == Ended::TimedOut && left < part.limit {
+        if ran.ended == Ended::TimedOut && left < limit {
             self.record(&part, Ended::LeftOut, ran.took, "the time for the whole report was over", "")?;
             return Ok(None);
         }

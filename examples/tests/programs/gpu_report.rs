@@ -54,3 +54,17 @@ fn a_wrong_kernel_is_named_by_a_report() {
     assert!(page.contains("**Failed**: random graphs"), "{page}");
     assert!(page.contains("fn main"), "the WGSL of the first kernel that differs: {page}");
 }
+
+/// The folder of the report is named, and how to choose another one.
+#[test]
+fn a_report_that_cannot_be_written_says_where() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("taken"), "").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gpu_report"));
+    command.env_clear().current_dir(dir.path()).args(["--adapter", "cpu", "--out", "taken/report"]);
+    let output = command.output().unwrap();
+    let said = crate::err(&output);
+    assert!(!output.status.success());
+    assert!(said.contains("cannot be written to taken/report: "), "{said}");
+    assert!(said.contains("--out DIR"), "{said}");
+}
