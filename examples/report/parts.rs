@@ -15,8 +15,8 @@ use super::process::{self, Ended, Ran};
 use crate::PART;
 
 /// How many times the limit of a part an adapter that computes on a CPU may take: some software drivers need
-/// minutes for what takes a GPU seconds.
-const SLOWER: u32 = 3;
+/// minutes for what takes a GPU seconds, and other programs may run.
+const SLOWER: u32 = 5;
 
 /// What a part is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -196,6 +196,11 @@ impl Report {
     /// Returns whether the adapter computes on a CPU.
     pub fn is_cpu(&self) -> bool {
         self.facts.get("machine").is_some_and(|machine| machine["adapter"]["kind"] == "cpu")
+    }
+
+    /// Returns whether the adapter has 16-bit floats.
+    pub fn has_f16(&self) -> bool {
+        self.facts.get("machine").is_some_and(|machine| machine["features"]["f16"] == true)
     }
 
     /// Runs a part, unless the time is over or others are asked for. Returns what became of it.
