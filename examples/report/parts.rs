@@ -185,7 +185,9 @@ impl Report {
                 dir.display()
             )
         };
-        fs::create_dir_all(dir.join("parts")).map_err(failed)?;
+        for folder in ["parts", "cache"] {
+            fs::create_dir_all(dir.join(folder)).map_err(failed)?;
+        }
         let dir = dir.canonicalize().map_err(failed)?;
         let (records, states) = Default::default();
         let facts = Map::from_iter([("machine".to_owned(), Value::Null)]);
@@ -219,6 +221,12 @@ impl Report {
         }
         let mut command = part.command()?;
         command.env("UNISONO_CACHE", self.dir.join("cache"));
+        // Drivers keep compiled kernels in the home directory otherwise, where they may not be able to write.
+        for name in ["MESA_SHADER_CACHE_DIR", "__GL_SHADER_DISK_CACHE_PATH"] {
+            if std::env::var_os(name).is_none() {
+                command.env(name, self.dir.join("cache"));
+            }
+        }
         let file = part.name.replace([' ', ','], "_");
         let limit = if self.is_cpu() { SLOWER * part.limit } else { part.limit };
         let ran = match process::run(&mut command, &self.dir.join("parts"), &file, limit.min(left)) {

@@ -54,6 +54,10 @@ fn a_wrong_kernel_is_named_by_a_report() {
     assert_eq!(json["verdict"]["failed"][0], "random graphs");
     assert!(page.contains("**Failed**: random graphs"), "{page}");
     assert!(page.contains("fn main"), "the WGSL of the first kernel that differs: {page}");
+    // What the driver compiled is kept beside the report, and not in a home directory.
+    let kept = std::fs::read_dir(dir.path().join("out/cache")).unwrap().flatten();
+    let kept: Vec<String> = kept.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    assert!(kept.iter().any(|name| name.starts_with("mesa_shader_cache")), "{kept:?}");
 }
 
 /// The folder of the report is named, and how to choose another one.
