@@ -114,9 +114,8 @@ struct Flags {
     /// Tokens of each sample of `known`, if it is a model of texts
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..))]
     length: u16,
-    /// Numeric precision of matrix products in `--alone`: f32, mixed, or mixed+units, which uses the
-    /// adapter's matrix unit
-    #[arg(long, value_name = "PRECISION", hide = true, default_value = "f32")]
+    /// Numeric precision of matrix products: f32, mixed, or mixed+units, which uses the adapter's matrix unit
+    #[arg(long, value_name = "PRECISION", default_value = "f32")]
     precision: Precision,
     /// Train here and now: one step, then so many to take the median of; print a line of JSON
     #[arg(long, value_name = "N", hide = true)]
@@ -130,6 +129,14 @@ impl Flags {
 
     fn noise(&self) -> Result<Loader, Error> {
         self.model.noise(self.batch())
+    }
+
+    /// Returns an adapter as a trainer uses it in this precision.
+    fn in_precision(&self, adapter: &Adapter) -> Result<Adapter, Error> {
+        match self.precision {
+            Precision::MatrixUnits => Ok(adapter.with_matrix_units()?),
+            Precision::F32 | Precision::Mixed => Ok(adapter.clone()),
+        }
     }
 }
 
@@ -205,6 +212,7 @@ fn step(flags: &Flags) -> Result<(), Error> {
         "the same, if every tensor had its own".to_owned(),
     ];
     let (data, mut columns) = (flags.noise()?, vec![names.to_vec()]);
+    let target = flags.in_precision(&adapters[0])?.target();
     for replicas in counts(flags, &adapters) {
         let first = |cache| -> Result<String, Error> {
             let times = (0..STARTS).map(|_| start(flags, replicas, cache)).collect::<Result<_, _>>()?;
@@ -214,7 +222,7 @@ fn step(flags: &Flags) -> Result<(), Error> {
         let mut trainer = trainer(flags, replicas, &data)?;
         let step = median(steps(&mut trainer, flags, &data)?);
         let run = busiest(flags, replicas);
-        let plan = trainer.program(ProgramId::Train).plan(&run, &adapters[0].target())?;
+        let plan = trainer.program(ProgramId::Train).plan(&run, &target)?;
         columns.push(vec![
             replicas.to_string(),
             cached,
@@ -240,14 +248,15 @@ fn kernels(flags: &Flags) -> Result<(), Error> {
     heading(flags, &adapters[..1])?;
     let trainer = trainer(flags, 1, &flags.noise()?)?;
     let train = trainer.program(ProgramId::Train);
-    kernels::measure(train, &busiest(flags, flags.replicas.first().copied().unwrap_or(1)), &adapters[0])
+    let run = busiest(flags, flags.replicas.first().copied().unwrap_or(1));
+    kernels::measure(train, &run, &flags.in_precision(&adapters[0])?)
 }
 
 fn heading(flags: &Flags, adapters: &[Adapter]) -> Result<(), Error> {
     let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
     let (model, batch, shards) = (flags.model.name(), flags.batch(), flags.shards);
-    let labels = labels.join(", ");
-    Ok(writeln!(stdout(), "{model}, batch {batch} in {shards} shards, AdamW, on {labels}\n")?)
+    let (labels, precision) = (labels.join(", "), flags.precision);
+    Ok(writeln!(stdout(), "{model}, batch {batch} in {shards} shards, {precision}, AdamW, on {labels}\n")?)
 }
 
 fn alone(flags: &Flags, started: Instant) -> Result<(), Error> {
@@ -279,7 +288,7 @@ fn command(flags: &Flags, replicas: u16, steps: u32) -> Result<Command, Error> {
     let model = flags.model.flag();
     command.args(["--alone", &steps.to_string(), "--model", &model, "--shards", &flags.shards.to_string()]);
     command.args(["--replicas", &replicas.to_string(), "--warmup", &flags.warmup.to_string()]);
-    command.args(["--batch", &flags.batch().to_string()]);
+    command.args(["--batch", &flags.batch().to_string(), "--precision", &flags.precision.to_string()]);
     command.args(flags.shards_at_once.iter().flat_map(|n| ["--shards-at-once".to_owned(), n.to_string()]));
     command.args(flags.adapter.iter().flat_map(|name| ["--adapter", name]));
     Ok(command)

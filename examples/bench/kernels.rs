@@ -4,7 +4,7 @@
 use std::io::{Write, stdout};
 use std::time::Duration;
 
-use unisono::gpu::{Adapter, Device};
+use unisono::gpu::{Adapter, Device, Options};
 use unisono::graph::plan::{Command, Segment, Work};
 use unisono::graph::{Plan, Program, Run};
 use unisono_examples::{Error, table};
@@ -18,7 +18,8 @@ const SUBMISSIONS: usize = 10;
 /// Prints a line for every launch of a step on one replica: milliseconds, share, the rates at which it
 /// computes and moves the least that it has to, name, grid.
 pub fn measure(program: &Program, run: &Run, adapter: &Adapter) -> Result<(), Error> {
-    let mut device = Device::open(adapter)?;
+    let mut device =
+        Device::open_with(adapter, Options::default().with(|options| options.f16 = program.stores_f16()))?;
     let plan = program.plan(run, &device.target())?;
     let commands = plan.segments.iter().flat_map(|s| &s.commands);
     let times: Vec<(String, Work, Alone)> = commands

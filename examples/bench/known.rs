@@ -38,7 +38,7 @@ fn of<M: Architecture>(flags: &Flags, dir: &Path, each_token: bool) -> Result<()
     // From here on the process takes what training takes.
     let memory = Watch::begin();
     let builder = Trainer::builder(base.model()).optimizer(AdamW::new(1e-4)).global_batch(batch);
-    let builder = builder.shards(flags.shards as usize).replicas(1);
+    let builder = builder.shards(flags.shards as usize).replicas(1).precision(flags.precision);
     let builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
     let mut trainer = builder.build(&data.fields()?)?;
     base.load(&mut trainer)?;
@@ -57,7 +57,7 @@ fn of<M: Architecture>(flags: &Flags, dir: &Path, each_token: bool) -> Result<()
         ("step (median, input ready)", format!("{:.1} ms", 1e3 * step.as_secs_f64())),
     ];
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
-    Ok(writeln!(stdout(), "{}, batch {batch}\n\n{}", M::MODEL_TYPE, table(&rows))?)
+    Ok(writeln!(stdout(), "{}, batch {batch}, {}\n\n{}", M::MODEL_TYPE, flags.precision, table(&rows))?)
 }
 
 /// Makes two batches of random samples. Labels are 0 or 1, for each token or for each sample.

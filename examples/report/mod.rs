@@ -134,6 +134,12 @@ fn units(report: &mut Report, name: &str) -> Result<(), Error> {
         if let Some(ran) = report.run(step.says("a training step in mixed precision"))? {
             report.take(&name, &ran);
         }
+        let name = format!("kernels gpt100m {precision}");
+        let kernels = Part::new(&name, Group::Fast, "bench").args(["kernels"]).args(adapter).limit(45);
+        let kernels = kernels.args(["--model", "gpt100m", "--precision", precision]);
+        if let Some(ran) = report.run(kernels.says("each launch of a step alone, in mixed precision"))? {
+            report.facts.insert(name, ran.output.trim().into());
+        }
     }
     Ok(())
 }
@@ -238,7 +244,11 @@ fn trouble(report: &mut Report, name: &str, inputs: &Inputs) -> Result<(), Error
         let digits = inputs.digits.display().to_string();
         let mixed = Part::new("mixed precision", Group::Steady, "digits").adapters(&[name]).limit(60);
         let mixed = mixed.args(["--data", &digits, "--epochs", "3", "--precision", "mixed"]);
-        report.run(mixed.args(["--replicas", "1"]).says("mixed precision, where the adapter has f16"))?;
+        let mixed = mixed.args(["--replicas", "1"]);
+        report.run(match report.has_f16() {
+            true => mixed.says("mixed precision"),
+            false => mixed.fails().says("mixed precision, which is refused without f16"),
+        })?;
     }
     Ok(())
 }

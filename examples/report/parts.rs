@@ -14,6 +14,10 @@ use unisono_examples::{Error, say};
 use super::process::{self, Ended, Ran};
 use crate::PART;
 
+/// How many times the limit of a part an adapter that computes on a CPU may take: some software drivers need
+/// minutes for what takes a GPU seconds, and other programs may run.
+const SLOWER: u32 = 5;
+
 /// What a part is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -175,8 +179,15 @@ impl Report {
         limit: Duration,
         only: Vec<String>,
     ) -> Result<Self, Error> {
-        let failed = |error| format!("{}: {error}", dir.display());
-        fs::create_dir_all(dir.join("parts")).map_err(failed)?;
+        let failed = |error| {
+            format!(
+                "the report cannot be written to {}: {error}: name another folder by --out DIR",
+                dir.display()
+            )
+        };
+        for folder in ["parts", "cache"] {
+            fs::create_dir_all(dir.join(folder)).map_err(failed)?;
+        }
         let dir = dir.canonicalize().map_err(failed)?;
         let (records, states) = Default::default();
         let facts = Map::from_iter([("machine".to_owned(), Value::Null)]);
@@ -187,6 +198,11 @@ impl Report {
     /// Returns whether the adapter computes on a CPU.
     pub fn is_cpu(&self) -> bool {
         self.facts.get("machine").is_some_and(|machine| machine["adapter"]["kind"] == "cpu")
+    }
+
+    /// Returns whether the adapter has 16-bit floats.
+    pub fn has_f16(&self) -> bool {
+        self.facts.get("machine").is_some_and(|machine| machine["features"]["f16"] == true)
     }
 
     /// Runs a part, unless the time is over or others are asked for. Returns what became of it.
@@ -205,15 +221,22 @@ impl Report {
         }
         let mut command = part.command()?;
         command.env("UNISONO_CACHE", self.dir.join("cache"));
+        // Drivers keep compiled kernels in the home directory otherwise, where they may not be able to write.
+        for name in ["MESA_SHADER_CACHE_DIR", "__GL_SHADER_DISK_CACHE_PATH"] {
+            if std::env::var_os(name).is_none() {
+                command.env(name, self.dir.join("cache"));
+            }
+        }
         let file = part.name.replace([' ', ','], "_");
-        let ran = match process::run(&mut command, &self.dir.join("parts"), &file, part.limit.min(left)) {
+        let limit = if self.is_cpu() { SLOWER * part.limit } else { part.limit };
+        let ran = match process::run(&mut command, &self.dir.join("parts"), &file, limit.min(left)) {
             Ok(ran) => ran,
             Err(error) => {
                 self.record(&part, Ended::LeftOut, Duration::ZERO, &error.to_string(), "")?;
                 return Ok(None);
             }
         };
-        if ran.ended == Ended::TimedOut && left < part.limit {
+        if ran.ended == Ended::TimedOut && left < limit {
             self.record(&part, Ended::LeftOut, ran.took, "the time for the whole report was over", "")?;
             return Ok(None);
         }

@@ -2,12 +2,13 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+use unisono::gpu::{Backend, adapters};
 
 /// Runs the report without any variable and in an empty folder, and returns whether it passed, with
 /// report.json and report.md.
 fn report(dir: &Path, args: &[&str]) -> (bool, Value, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gpu_report"));
-    command.env_clear().current_dir(dir).args(["--short", "--out", "out"]).args(args);
+    command.env_clear().current_dir(dir).args(["--out", "out"]).args(args);
     let output = command.output().unwrap();
     let read = |name: &str| std::fs::read(dir.join("out").join(name));
     let json = read("report.json").unwrap_or_else(|error| panic!("{error}: {output:?}"));
@@ -21,7 +22,7 @@ const QUICK: [&str; 6] = ["--only", "digits", "--only", "limits", "--only", "ran
 #[test]
 fn a_report_tells_that_an_adapter_is_right() {
     let dir = tempfile::tempdir().unwrap();
-    let args = [&["--adapter", "cpu"], &QUICK[..]].concat();
+    let args = [&["--short", "--adapter", "cpu"], &QUICK[..]].concat();
     let (passed, json, page) = report(dir.path(), &args);
     assert!(passed, "{page}");
     assert_eq!(json["verdict"]["is_right"], true);
@@ -41,7 +42,7 @@ fn a_report_tells_that_an_adapter_is_right() {
 #[test]
 fn a_wrong_kernel_is_named_by_a_report() {
     let dir = tempfile::tempdir().unwrap();
-    let args = ["--adapter", "vulkan:llvmpipe", "--only", "random graphs", "--plant", "division"];
+    let args = ["--short", "--adapter", "vulkan:llvmpipe", "--only", "random graphs", "--plant", "division"];
     let has = unisono::gpu::select(&["vulkan:llvmpipe"]).is_ok();
     if !has {
         let install = if cfg!(target_os = "linux") { " (install: mesa-vulkan-drivers)" } else { "" };
@@ -53,4 +54,43 @@ fn a_wrong_kernel_is_named_by_a_report() {
     assert_eq!(json["verdict"]["failed"][0], "random graphs");
     assert!(page.contains("**Failed**: random graphs"), "{page}");
     assert!(page.contains("fn main"), "the WGSL of the first kernel that differs: {page}");
+    // What the driver compiled is kept beside the report, and not in a home directory.
+    let kept = std::fs::read_dir(dir.path().join("out/cache")).unwrap().flatten();
+    let kept: Vec<String> = kept.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    assert!(kept.iter().any(|name| name.starts_with("mesa_shader_cache")), "{kept:?}");
+}
+
+/// The folder of the report is named, and how to choose another one.
+#[test]
+fn a_report_that_cannot_be_written_says_where() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("taken"), "").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gpu_report"));
+    command.env_clear().current_dir(dir.path()).args(["--adapter", "cpu", "--out", "taken/report"]);
+    let output = command.output().unwrap();
+    let said = crate::err(&output);
+    assert!(!output.status.success());
+    assert!(said.contains("cannot be written to taken/report: "), "{said}");
+    assert!(said.contains("--out DIR"), "{said}");
+}
+
+/// An adapter without f16 is right if it refuses mixed precision.
+#[test]
+fn mixed_precision_is_trained_or_refused() {
+    for adapter in adapters(&[Backend::Vulkan, Backend::Gl, Backend::Cpu]) {
+        let dir = tempfile::tempdir().unwrap();
+        let name = match adapter.arithmetic {
+            Some(_) => "cpu".to_owned(),
+            None => format!("{}:{}", adapter.backend, adapter.label()),
+        };
+        let (passed, json, page) = report(dir.path(), &["--adapter", &name, "--only", "mixed"]);
+        assert!(passed, "{page}");
+        let parts = json["parts"].as_array().unwrap();
+        let part = parts.iter().find(|part| part["name"] == "mixed precision").unwrap();
+        let (ended, said) = (part["ended"].as_str().unwrap(), part["last_line"].as_str().unwrap());
+        match adapter.features.f16 {
+            true => assert_eq!(ended, "well", "{name}: {said}"),
+            false => assert!(ended == "failed" && said.contains("has no 16-bit floats"), "{name}: {said}"),
+        }
+    }
 }

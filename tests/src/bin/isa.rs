@@ -118,6 +118,9 @@ fn show(flags: &Flags, compiles: bool) -> Result<(), Error> {
                 Precision::F32 | Precision::Mixed => found.target(),
             }
         }
+        None if flags.precision == Precision::MatrixUnits => {
+            return Err("--precision mixed+units needs --chip NAME, which says what unit there is".into());
+        }
         None => target(),
     };
     let (plan, state) = step.plan(&target)?;

@@ -357,3 +357,15 @@ fn without_machine_code_there_is_the_index_alone() {
     let refused = run("perceptron");
     assert_eq!(refused.status.code(), Some(2));
 }
+
+/// A plan without one would be another precision's.
+#[test]
+fn a_matrix_unit_is_that_of_a_chip() {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("isa-units");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_isa"));
+    command.args(["--model", "mlp", "--family", "none", "--precision", "mixed+units", "--out"]).arg(dir);
+    let output = command.output().unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("mixed+units needs --chip NAME"), "{said}");
+}
