@@ -10,8 +10,10 @@ use crate::Error;
 use crate::observe::monitor::Monitor;
 use crate::observe::observer::Observer;
 
-/// The files of a run's directory that its model is written to.
-const OF_MODEL: [&str; 2] = ["model.safetensors", "model.json"];
+/// The files of a run's directory that are the run's own.
+const OF_RUN: [&str; 3] = ["model.safetensors", "model.json", ".lock"];
+/// The folder of a run's directory of which everything is the run's own.
+const CHECKPOINTS: &str = "checkpoints";
 
 impl Monitor {
     /// Checks the files that observers say they write ([`Observer::files`]).
@@ -36,14 +38,19 @@ impl Monitor {
         Ok(())
     }
 
-    /// Checks that no observer writes the model's files of a run's directory.
+    /// Checks that no observer writes the model, the lock or the checkpoints of a run's directory.
     ///
     /// # Errors
     /// One does, or panics.
     pub fn check_files_beside(&mut self, dir: &Path) -> Result<(), Error> {
-        let own = OF_MODEL.map(|file| place(&dir.join(file)));
+        let own = OF_RUN.map(|file| place(&dir.join(file)));
+        let checkpoints = place(&dir.join(CHECKPOINTS));
+        let is_own = |path: &PathBuf| {
+            let path = place(path);
+            own.contains(&path) || path.starts_with(&checkpoints)
+        };
         for (name, files) in self.files()? {
-            if let Some(path) = files.iter().find(|path| own.contains(&place(path))) {
+            if let Some(path) = files.iter().find(|path| is_own(path)) {
                 return Err(both("the run's directory", name, path));
             }
         }
@@ -123,13 +130,18 @@ mod tests {
     }
 
     #[test]
-    fn the_model_of_a_run_is_no_observers_file() {
+    fn what_is_a_runs_own_is_no_observers_file() {
         let dir = tempfile::tempdir().unwrap();
-        let observers = vec![ObserverSlot::new(Plot::new(dir.path().join("run/model.json")))];
+        for name in ["model.json", "model.safetensors", ".lock", "checkpoints/history.svg", "checkpoints"] {
+            let observers = vec![ObserverSlot::new(Plot::new(dir.path().join("run").join(name)))];
+            let mut monitor = Monitor { observers, ..Monitor::default() };
+            monitor.check_files_beside(&dir.path().join("other")).unwrap();
+            let told = monitor.check_files_beside(&dir.path().join("run")).unwrap_err().to_string();
+            assert!(told.contains("the run's directory and ") && told.contains(name), "{told}");
+        }
+        let observers = vec![ObserverSlot::new(Plot::new(dir.path().join("run/history.svg")))];
         let mut monitor = Monitor { observers, ..Monitor::default() };
-        monitor.check_files_beside(&dir.path().join("other")).unwrap();
-        let told = monitor.check_files_beside(&dir.path().join("run")).unwrap_err().to_string();
-        assert!(told.contains("the run's directory and ") && told.contains("model.json"), "{told}");
+        monitor.check_files_beside(&dir.path().join("run")).unwrap();
     }
 
     #[cfg(unix)]
