@@ -48,8 +48,8 @@ fn of<M: Architecture>(flags: &Flags, dir: &Path, each_token: bool) -> Result<()
     }
     let adapter = select(&flags.adapter)?.swap_remove(0);
     let taken = memory.end(&adapter);
-    // An audit keeps the state before its step beside the trusted one. Both lie in the host's memory, which is
-    // the CPU's own.
+    // An audit keeps the state before its step beside the trusted one. Both are in the host's memory, which
+    // is the CPU's own.
     let on_host = if adapter.kind == Kind::Cpu { 2 * promised.audits } else { 0 };
     let all = promised.total() + on_host;
     let taken = taken.map_or_else(

@@ -24,7 +24,7 @@ static MOST: AtomicUsize = AtomicUsize::new(0);
 static REFUSED: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 #[expect(unsafe_code, reason = "an allocator is unsafe; this one passes everything on to the system's")]
-// SAFETY: all calls go to the system's allocator as they are, or return null, which says that there is no memory.
+// SAFETY: all calls go to the system's allocator as they are, or return null, which means no memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.size() >= REFUSED.load(Ordering::Relaxed) {
