@@ -1,7 +1,6 @@
 //! Trains a model from the settings of a run to its last line of output.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, stdout};
 use std::path::{Component, Path, PathBuf};
@@ -159,7 +158,7 @@ impl Run {
         for (flag, path) in self.files() {
             // A run's directory is its own, and what somebody planted there is replaced.
             if flag != "--out" {
-                check_replaceable(&path).map_err(|error| Refused(format!("{flag}: {error}")))?;
+                check_replaceable(&path).map_err(|error| Refused(format!("{flag} {error}")))?;
             }
             let of_run = checkpoints.as_ref().filter(|own| place(&path).starts_with(own));
             let of_run = of_run.map(|_| "--out".to_owned());
@@ -170,11 +169,8 @@ impl Run {
         }
         for (flag, path) in [("--trace", trace), ("--csv", csv)] {
             let Some(path) = path else { continue };
-            let refused = |error: &dyn Display| Refused(format!("{flag} {}: {error}", path.display()));
-            match path.is_dir() {
-                true => Err(refused(&io::Error::from(io::ErrorKind::IsADirectory)))?,
-                false => try_dir(path.parent().unwrap_or(path)).map_err(|error| refused(&error))?,
-            }
+            let tried = try_dir(path.parent().unwrap_or(path));
+            tried.map_err(|error| Refused(format!("{flag} {}: {error}", path.display())))?;
         }
         for (flag, dir) in [("--onnx", onnx), ("--logdir", logdir)] {
             let Some(dir) = dir else { continue };
