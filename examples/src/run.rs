@@ -1,10 +1,9 @@
 //! Trains a model from the settings of a run to its last line of output.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, stdout};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use unisono::checkpoint::check_replaceable;
 use unisono::data::{FieldSpec, Loader, Source};
@@ -150,31 +149,32 @@ impl Run {
     /// Refuses the places of files that are written beside checkpoints if nothing can be written there, or
     /// two files would have one place. A run learns of it before it starts, not when it is done.
     fn try_places(&self) -> Result<(), Error> {
-        let RunFlags { trace, onnx, csv, .. } = &self.flags;
+        let RunFlags { trace, onnx, csv, logdir, out, .. } = &self.flags;
         if !self.cluster.is_first() {
             return Ok(());
         }
-        for (flag, path) in [("--trace", trace), ("--csv", csv)] {
-            let Some(path) = path else { continue };
-            let refused = |error: &dyn Display| Refused(format!("{flag} {}: {error}", path.display()));
-            match path.is_dir() {
-                true => Err(refused(&io::Error::from(io::ErrorKind::IsADirectory)))?,
-                false => try_dir(path.parent().unwrap_or(path)).map_err(|error| refused(&error))?,
-            }
-        }
-        if let Some(dir) = onnx {
-            try_dir(dir).map_err(|error| Refused(format!("--onnx {}: {error}", dir.display())))?;
-        }
+        let checkpoints = out.as_ref().map(|out| place(&out.join("checkpoints")));
         let mut taken: BTreeMap<PathBuf, String> = BTreeMap::new();
         for (flag, path) in self.files() {
             // A run's directory is its own, and what somebody planted there is replaced.
             if flag != "--out" {
-                check_replaceable(&path).map_err(|error| Refused(format!("{flag}: {error}")))?;
+                check_replaceable(&path).map_err(|error| Refused(format!("{flag} {error}")))?;
             }
-            if let Some(other) = taken.insert(place(&path), flag.to_owned()) {
+            let of_run = checkpoints.as_ref().filter(|own| place(&path).starts_with(own));
+            let of_run = of_run.map(|_| "--out".to_owned());
+            if let Some(other) = taken.insert(place(&path), flag.to_owned()).or(of_run) {
                 let what = format!("{other} and {flag} both write {}", path.display());
                 Err(Refused(format!("{what}: give one of them another place")))?;
             }
+        }
+        for (flag, path) in [("--trace", trace), ("--csv", csv)] {
+            let Some(path) = path else { continue };
+            let tried = try_dir(path.parent().unwrap_or(path));
+            tried.map_err(|error| Refused(format!("{flag} {}: {error}", path.display())))?;
+        }
+        for (flag, dir) in [("--onnx", onnx), ("--logdir", logdir)] {
+            let Some(dir) = dir else { continue };
+            try_dir(dir).map_err(|error| Refused(format!("{flag} {}: {error}", dir.display())))?;
         }
         Ok(())
     }
@@ -188,6 +188,7 @@ impl Run {
         let mut files: Vec<(&'static str, PathBuf)> = Vec::new();
         files
             .extend(beside(out, ["model.safetensors", "model.json"]).into_iter().map(|path| ("--out", path)));
+        files.extend(out.iter().map(|dir| ("--out", dir.join(".lock"))));
         files.extend(beside(onnx, ["model.onnx", "model.json"]).into_iter().map(|path| ("--onnx", path)));
         files.extend(trace.iter().map(|path| ("--trace", path.clone())));
         files.extend(csv.iter().map(|path| ("--csv", path.clone())));
@@ -306,11 +307,21 @@ impl Run {
     }
 }
 
-/// Returns a path under the real name of its directory, so that two ways to one file are equal.
+/// Returns a path under the real name of its directory, so that two ways to one file are equal. What does not
+/// exist of the directory is without `.` and `..`.
 fn place(path: &Path) -> PathBuf {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-    path.file_name().map_or_else(|| dir.clone(), |name| dir.join(name))
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut place = PathBuf::new();
+    for part in path.parent().unwrap_or(&path).components() {
+        match part {
+            Component::ParentDir => drop(place.pop()),
+            Component::CurDir => {}
+            part => place.push(part),
+        }
+        place = place.canonicalize().unwrap_or(place);
+    }
+    place.extend(path.file_name());
+    place
 }
 
 /// Creates a directory, and writes and removes a file in it.

@@ -4,6 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use unisono::checkpoint::WeightPrecision;
 use unisono::data::{Loader, Memory as Samples};
 use unisono::graph::Run;
 use unisono::{AdamW, BatchNorm, Builder, Dense, Error, Sequential, Trainer};
@@ -19,11 +20,16 @@ struct Counting;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
+/// Pieces of this many bytes or more are refused, as by a system without memory.
+static REFUSED: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 #[expect(unsafe_code, reason = "an allocator is unsafe; this one passes everything on to the system's")]
-// SAFETY: all calls go to the system's allocator as they are.
+// SAFETY: all calls go to the system's allocator as they are, or return null, which means no memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.size() >= REFUSED.load(Ordering::Relaxed) {
+            return std::ptr::null_mut();
+        }
         let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         MOST.fetch_max(now, Ordering::Relaxed);
         // SAFETY: the caller's promises are those that the system's allocator asks for.
@@ -81,6 +87,47 @@ fn audits_take_what_the_estimate_says() {
             "{steps} steps, an audit every {every}: {taken} bytes, and not {copies} times {estimate}"
         );
     }
+}
+
+/// A host without memory for a copy of a tensor gets an error from each way to read or write one. No replica
+/// leaves, and the run goes on afterwards.
+#[test]
+fn a_host_without_memory_for_a_copy_of_a_tensor_gets_errors() {
+    // The allocator refuses for the whole process.
+    if std::env::var(CHILD).is_err() {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["a_host_without_memory_for_a_copy_of_a_tensor_gets_errors", "--exact", "--nocapture"]);
+        let output = child.env(CHILD, "refuse").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let problem = format!("{text} {}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && text.contains("as before"), "{problem}");
+        return;
+    }
+    const LARGEST: usize = 4 << 20;
+    let dir = std::env::temp_dir().join(format!("unisono-no-memory-{}", std::process::id()));
+    let without = |what: &str, call: &mut dyn FnMut() -> Result<(), Error>| {
+        REFUSED.store(LARGEST, Ordering::Relaxed);
+        let error = call();
+        REFUSED.store(usize::MAX, Ordering::Relaxed);
+        let error = error.expect_err(what).to_string();
+        assert!(error.contains("the host has no memory for 4194304 bytes"), "{what}: {error}");
+        assert!(error.contains("1.weight"), "{what}: {error}");
+    };
+    let data = loader(8, 1).unwrap();
+    let mut trainer = heavy(1_000);
+    trainer.fit(&data, None, 1).unwrap();
+    let state = trainer.state_sha256().unwrap();
+    let values = trainer.tensor("1.weight").unwrap().unwrap();
+    assert_eq!(4 * values.len(), LARGEST);
+    without("read", &mut || trainer.tensor("1.weight").unwrap().map(drop));
+    without("write", &mut || trainer.set_tensor("1.weight", &values));
+    without("export", &mut || trainer.export(dir.join("model.safetensors"), WeightPrecision::F32).map(drop));
+    without("digest", &mut || trainer.state_sha256().map(drop));
+    assert!(!dir.exists());
+    assert_eq!(trainer.state_sha256().unwrap(), state);
+    assert!(trainer.reports().iter().all(|report| report.left.is_none()));
+    trainer.fit(&data, None, 2).unwrap();
+    println!("as before");
 }
 
 fn builder() -> Builder {

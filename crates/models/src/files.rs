@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use unisono::checkpoint::{Tensors, read_tensors, read_torch};
+use unisono::checkpoint::{Tensors, open_regular, read_tensors, read_torch};
 
 use crate::error::Error;
 
@@ -34,9 +34,14 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// Reads a whole file.
+/// Reads a whole regular file. A pipe would be waited for, and a device may never end: they are refused.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|reason| Error::Io { path: path.to_owned(), reason })
+    let read = open_regular(path).and_then(|file| {
+        let mut bytes = Vec::new();
+        let length = file.metadata()?.len();
+        file.take(length).read_to_end(&mut bytes).map(|_| bytes)
+    });
+    read.map_err(|reason| Error::Io { path: path.to_owned(), reason })
 }
 
 /// Opens the tokenizer of a directory.

@@ -409,6 +409,20 @@ fn files_of_other_kinds_are_named() {
     assert!(error(other.path()).contains("weights is a GGUF file"), "{}", error(other.path()));
 }
 
+/// A pipe in the place of a file is not waited for.
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_refused() {
+    for name in ["config.json", "model.safetensors.index.json", "model.safetensors", "pytorch_model.bin"] {
+        let dir = with_config();
+        let path = dir.path().join(name);
+        drop(std::fs::remove_file(&path));
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let told = error(dir.path());
+        assert!(told.contains(name) && told.contains("no regular file"), "{name}: {told}");
+    }
+}
+
 #[test]
 fn a_directory_of_older_days_has_pytorchs_file() {
     let [new, old] = ["gpt2", "gpt2_bin"].map(|name| Pretrained::<Gpt2>::open(case(name)).unwrap());

@@ -105,9 +105,17 @@ fn two_files_of_one_place_are_refused_before_training() {
     refused(&["--csv", &file, "--trace", &file], &["--trace and --csv both write", &file]);
     refused(&["--out", &out, "--onnx", &out], &["--out and --onnx both write", "model.json"]);
     refused(&["--out", &out, "--csv", &model], &["--out and --csv both write", &model]);
+    // What is the run's own: its lock, and all of its checkpoints.
+    for name in ["out/.lock", "out/checkpoints/a.csv", "out/checkpoints/step-00000001"] {
+        let own = path(name);
+        refused(&["--out", &out, "--csv", &own], &["--out and --csv both write", &own]);
+    }
+    std::fs::write(path("text"), "").unwrap();
+    refused(&["--logdir", &path("text")], &["--logdir", &path("text")]);
     // By another way to the same place.
-    let other = path("out/../file");
-    refused(&["--csv", &file, "--trace", &other], &["both write"]);
+    for other in ["out/../file", "new/../file"] {
+        refused(&["--csv", &file, "--trace", &path(other)], &["both write"]);
+    }
     assert!(std::fs::read_dir(&out).unwrap().next().is_none());
 }
 

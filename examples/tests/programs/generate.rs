@@ -58,7 +58,9 @@ fn what_is_no_prompt_or_no_decoder_is_named() {
         let output = generate(&["--model", model, "--prompts", prompts.to_str().unwrap()]);
         assert!(!output.status.success() && err(&output).contains(words), "{}", err(&output));
     };
-    refused(&model, "prompts.txt: No such file");
+    // In the system's own words.
+    let reason = fs::read(&prompts).unwrap_err();
+    refused(&model, &format!("prompts.txt: {reason}"));
     fs::write(&prompts, "\n \n").unwrap();
     refused(&model, "prompts.txt: it has no prompts");
     fs::write(&prompts, "[1, 2]\nTo be, or\n").unwrap();

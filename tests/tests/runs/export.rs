@@ -6,8 +6,8 @@ use std::fs;
 use unisono::checkpoint::{Plan, WeightPrecision};
 use unisono::data::{Bag, Draws, Loader, Memory, Vocabulary};
 use unisono::{
-    BatchNorm, Conv2d, Dense, Dropout, ExportedModel, Flatten, FromFn, Layer, MaxPool2d, Predictor, Relu,
-    Residual, Sequential, Trainer,
+    BatchNorm, Conv2d, CsvLog, Dense, Dropout, ExportedModel, Flatten, FromFn, Layer, MaxPool2d, Plot,
+    Predictor, Relu, Residual, Sequential, Trainer,
 };
 
 const SAMPLES: usize = 24;
@@ -146,4 +146,26 @@ fn files_replace_links_and_leave_pipes_alone() {
     trainer.write_trace(&path).unwrap();
     assert!(fs::symlink_metadata(&path).unwrap().is_file());
     assert_eq!(fs::read_to_string(&outside).unwrap(), "precious");
+}
+
+/// Two outputs of one place would be one output less, which a run must not find out when it is done.
+#[test]
+fn two_outputs_of_a_run_do_not_have_one_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let fields = data().fields().unwrap();
+    let builder = || Trainer::builder(Sequential::new().add(Flatten).add(Dense::new(3))).replicas(1);
+    let both = builder().observer(CsvLog::new(at("log"))).observer(Plot::new(at("log")));
+    let error = both.build(&fields).err().unwrap().to_string();
+    assert!(error.contains("CsvLog and ") && error.contains("Plot both write "), "{error}");
+    let mut trainer = builder().observer(Plot::new(at("run/model.json"))).build(&fields).unwrap();
+    let error = trainer.checkpoints(&at("run"), 0).unwrap_err().to_string();
+    assert!(error.contains("the run's directory and ") && error.contains("model.json"), "{error}");
+    assert!(!at("run").exists() && !at("log").exists());
+    trainer.checkpoints(&at("other"), 0).unwrap();
+    #[cfg(unix)]
+    {
+        let full = builder().observer(Plot::new("/dev/full")).build(&fields).err().unwrap().to_string();
+        assert!(full.contains("Plot: /dev/full: is a device"), "{full}");
+    }
 }

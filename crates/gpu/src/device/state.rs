@@ -116,7 +116,8 @@ impl Device {
     /// Reads a whole tensor of the state.
     ///
     /// # Errors
-    /// [`GpuError::Plan`] if there is no such tensor; [`GpuError::Lost`]; [`GpuError::Timeout`].
+    /// [`GpuError::Plan`] if there is no such tensor; [`GpuError::OutOfMemory`] if the host has no memory for
+    /// it; [`GpuError::Lost`]; [`GpuError::Timeout`].
     pub fn read_state(&mut self, index: usize) -> Result<Vec<u8>, GpuError> {
         self.read_state_into(index, Vec::new())
     }
@@ -128,11 +129,14 @@ impl Device {
     /// Those of [`Device::read_state`].
     pub fn read_state_into(&mut self, index: usize, mut bytes: Vec<u8>) -> Result<Vec<u8>, GpuError> {
         let tensor = self.tensor(index)?;
+        bytes.clear();
+        if bytes.try_reserve_exact(tensor.bytes as usize).is_err() {
+            let what = format!("the host's copy of state {index}");
+            return Err(GpuError::OutOfMemory { what, bytes: tensor.bytes });
+        }
         let known = self.state.read.take();
         let staging = self.chunk(known, tensor.bytes, wgpu::MapMode::Read)?;
         let block = &staging.blocks[0].buffer;
-        bytes.clear();
-        bytes.reserve_exact(tensor.bytes as usize);
         while (bytes.len() as u64) < tensor.bytes {
             let offset = bytes.len() as u64;
             let length = (tensor.bytes - offset).min(CHUNK_BYTES);

@@ -28,10 +28,7 @@ impl Replicas {
             return Err(ReplicaError::StateBytes { name, ty, given, wanted });
         }
         self.check_owners(index)?;
-        let bytes = tree::canonical_bytes(bytes).map_err(|_| {
-            let name = self.state(index).map(|decl| decl.name.clone()).unwrap_or_default();
-            ReplicaError::NoHostMemory { what: format!("the state {name}"), bytes: wanted }
-        })?;
+        let bytes = tree::canonical_bytes(bytes).map_err(|_| self.no_host_memory(index, wanted))?;
         let bytes = Arc::new(bytes);
         self.ask_all(&mut |_| Request::WriteState { index, bytes: Arc::clone(&bytes) })?;
         Ok(())
@@ -40,7 +37,7 @@ impl Replicas {
     /// Reads tensor `index` of the state, as little-endian bytes, from the first replica that can.
     ///
     /// # Errors
-    /// [`ReplicaError::NoState`], [`ReplicaError::NoneLeft`].
+    /// [`ReplicaError::NoState`], [`ReplicaError::NoneLeft`], [`ReplicaError::NoHostMemory`].
     pub fn read_state(&mut self, index: usize) -> Result<Vec<u8>, ReplicaError> {
         Ok(self.read_states(&[index], Vec::new())?.pop().unwrap_or_default())
     }
@@ -68,7 +65,13 @@ impl Replicas {
         into.resize_with(indices.len(), Vec::new);
         let mut found: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
         while found.len() < indices.len() {
-            let missing = (0..indices.len()).filter(|at| !found.contains_key(at)).collect();
+            let missing: Vec<usize> = (0..indices.len()).filter(|at| !found.contains_key(at)).collect();
+            // Here and not on the replicas: what the host lacks is no reason for a replica to leave.
+            for &at in &missing {
+                into[at].clear();
+                let reserved = into[at].try_reserve_exact(4 * sizes[at]);
+                reserved.map_err(|_| self.no_host_memory(indices[at], 4 * sizes[at]))?;
+            }
             let shares =
                 shares(missing, &sizes, &self.scheduler.present()).ok_or_else(|| self.none_left())?;
             let workers = shares.keys().copied().collect();
@@ -84,6 +87,12 @@ impl Replicas {
             }
         }
         Ok(found.into_values().collect())
+    }
+
+    /// Returns the error of a tensor of which the host has no memory for a copy.
+    fn no_host_memory(&self, index: usize, bytes: usize) -> ReplicaError {
+        let name = self.state(index).map(|decl| decl.name.clone()).unwrap_or_default();
+        ReplicaError::NoHostMemory { what: format!("the state {name}"), bytes }
     }
 
     /// Reads some tensors, of which only their owners have some.

@@ -122,6 +122,10 @@ impl CsvLog {
 }
 
 impl Observer for CsvLog {
+    fn files(&self) -> Vec<PathBuf> {
+        vec![self.path.clone()]
+    }
+
     fn started(&mut self, start: &Start<'_>) {
         self.metrics = start.metrics.to_vec();
         // What a loop of your own has told is in no history, but in the file, where that is this run's.

@@ -11,6 +11,7 @@ pub(crate) mod logged;
 pub(crate) mod machines;
 pub(crate) mod monitor;
 pub(crate) mod observer;
+mod places;
 pub(crate) mod plot;
 mod png;
 #[cfg(feature = "progress-bar")]

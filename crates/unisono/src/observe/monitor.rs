@@ -17,7 +17,7 @@ use crate::{Epoch, Error};
 pub(crate) struct ObserverSlot {
     observer: Box<dyn Observer>,
     /// The name of its type.
-    name: &'static str,
+    pub name: &'static str,
     /// Whether it has panicked, after which it is called no more.
     panicked: bool,
 }
@@ -32,7 +32,7 @@ impl ObserverSlot {
     ///
     /// # Errors
     /// The first panic, with the observer's name and `what` it was called with.
-    fn ask<T>(
+    pub fn ask<T>(
         &mut self,
         forwards: bool,
         what: &str,
@@ -90,6 +90,16 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
+    /// Watches a run. `forwards`: another rank calls its observers.
+    ///
+    /// # Errors
+    /// Those of [`Monitor::check_files`].
+    pub fn new(observers: Vec<ObserverSlot>, notes: Vec<String>, forwards: bool) -> Result<Self, Error> {
+        let mut monitor = Self { observers, notes, forwards, ..Self::default() };
+        monitor.check_files()?;
+        Ok(monitor)
+    }
+
     /// Tells observers that a fit begins.
     pub fn started(&mut self, start: &Start<'_>) {
         self.notify("started", |o| o.started(start));

@@ -1,7 +1,7 @@
 //! Observers, which are called as a run proceeds.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use unisono_replica::ReplicaReport;
 
@@ -24,6 +24,13 @@ pub trait Observer: Send {
     /// the first rank does.
     fn on_all_ranks(&self) -> bool {
         false
+    }
+
+    /// Returns the files that the observer writes and whose names it was given. A run is refused before its
+    /// first step if two of its observers write one file, or if a file would replace a device, a pipe or a
+    /// directory. Default: none.
+    fn files(&self) -> Vec<PathBuf> {
+        Vec::new()
     }
 
     /// Called when a fit begins, before its first step, also if all its epochs are already done. Default:

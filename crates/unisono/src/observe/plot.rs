@@ -100,6 +100,10 @@ impl Plot {
 }
 
 impl Observer for Plot {
+    fn files(&self) -> Vec<PathBuf> {
+        vec![self.path.clone()]
+    }
+
     fn started(&mut self, start: &Start<'_>) {
         self.epochs = start.epochs(std::mem::take(&mut self.epochs));
         self.is_current = false;

@@ -13,7 +13,7 @@ use crate::{Better, Epoch, Error, Evaluation, History};
 #[doc(alias("BackupAndRestore", "ModelCheckpoint"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Saving {
-    pub(super) dir: PathBuf,
+    pub(crate) dir: PathBuf,
     every: u64,
     keep: usize,
     keep_every: u64,

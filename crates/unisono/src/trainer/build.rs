@@ -223,7 +223,7 @@ impl Builder {
             state: RunState { settings, loss_scale, carries, identity, control, ..RunState::default() },
             using,
             saver: None,
-            monitor: Monitor { observers, notes, forwards: !cluster.is_first(), ..Monitor::default() },
+            monitor: Monitor::new(observers, notes, !cluster.is_first())?,
             callbacks,
             data_hash: DataHash::default(),
             trust: Trust::New,

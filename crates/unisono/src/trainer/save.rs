@@ -31,9 +31,11 @@ impl Trainer {
     ///
     /// # Errors
     /// The directory cannot be written, or another run uses it. On several machines: the directory has no
-    /// name, such as `/`. The metric of [`Saving::keep_best`] does not exist. An adapter cannot be probed.
+    /// name, such as `/`. The metric of [`Saving::keep_best`] does not exist. An adapter cannot be probed. An
+    /// observer writes the model, the lock or the checkpoints of the directory.
     pub fn save_to(&mut self, mut saving: Saving) -> Result<(), Error> {
         let note = saving.settle(&self.plan.parts.objective().metrics)?;
+        self.monitor.check_files_beside(&saving.dir)?;
         note.iter().for_each(|note| self.monitor.note(note));
         // Checkpoints name the classes. Probing now delays no step.
         self.replica_set.classes.probed()?;

@@ -2,6 +2,7 @@
 
 use unisono_checkpoint::{Info, Tensor, Tensors};
 use unisono_graph::StateKind;
+use unisono_replica::ReplicaError;
 
 use crate::saving::tensors::info;
 use crate::{Error, Trainer};
@@ -12,7 +13,11 @@ impl Trainer {
         self.check_before_leaving()?;
         let bytes = self.replica_set.replicas.read_state(index);
         let bytes = self.check_result(bytes)?;
-        Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+        let mut values = Vec::new();
+        let name = || self.plan.programs.train().states()[index].name.clone();
+        values.try_reserve_exact(bytes.len() / 4).map_err(|_| no_host_memory(&name(), bytes.len()))?;
+        values.extend(bytes.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)));
+        Ok(values)
     }
 
     /// Returns the values of a parameter or statistic by name (`0.weight`), or of what the optimizer keeps
@@ -28,7 +33,7 @@ impl Trainer {
     /// The values become a part of the run's identity.
     ///
     /// # Errors
-    /// No such tensor, or another number of values.
+    /// No such tensor, or another number of values; the host has no memory for a copy.
     #[doc(alias = "set_weights")]
     pub fn set_tensor(&mut self, name: &str, values: &[f32]) -> Result<(), Error> {
         self.check_trust()?;
@@ -41,7 +46,10 @@ impl Trainer {
             let problem = format!("{name:?} is {:?}, not {} values", ty.dims, values.len());
             return Err(Error::setting("tensor", problem));
         }
-        let bytes: Vec<u8> = bytemuck::cast_slice(values).to_vec();
+        let mut bytes: Vec<u8> = Vec::new();
+        let reserved = bytes.try_reserve_exact(4 * values.len());
+        reserved.map_err(|_| no_host_memory(name, 4 * values.len()))?;
+        bytes.extend_from_slice(bytemuck::cast_slice(values));
         let written = self.replica_set.replicas.write_state(index, &bytes);
         self.check_result(written)?;
         let Info { dtype, shape } = info(&self.plan.programs.train().states()[index].ty);
@@ -82,4 +90,9 @@ impl Trainer {
         });
         named.collect()
     }
+}
+
+/// Returns the error of a tensor of which the host has no memory for a copy.
+fn no_host_memory(name: &str, bytes: usize) -> Error {
+    ReplicaError::NoHostMemory { what: format!("the tensor {name}"), bytes }.into()
 }

@@ -115,6 +115,10 @@ fn every_function_of_a_callback_may_panic() {
 struct Watches(Mine);
 
 impl Observer for Watches {
+    fn files(&self) -> Vec<std::path::PathBuf> {
+        self.0.step_on("files");
+        Vec::new()
+    }
     fn on_all_ranks(&self) -> bool {
         self.0.step_on("on_all_ranks");
         false
@@ -168,6 +172,10 @@ fn every_function_of_an_observer_may_panic() {
         assert_eq!(trainer.history(), sound.history(), "{at}");
         assert_eq!(trainer.state_sha256().unwrap(), sound.state_sha256().unwrap(), "{at}");
     }
+    let fields = train.fields().unwrap();
+    let built = kept("files", || builder(1).observer(Watches(Mine::new("files", true))).build(&fields));
+    let error = built.err().unwrap().to_string();
+    assert!(error.contains("Observer::files) panicked: stepped on files"), "{error}");
     // In a loop of one's own the next step says it.
     let mut trainer = build(builder(1).observer(Watches(Mine::new("logged", true))));
     let batch = train.clone().batch(16).epoch(0).unwrap().next().unwrap().unwrap();
