@@ -21,7 +21,8 @@ pub struct RunFlags {
     #[arg(long, value_name = "NAME")]
     pub adapter: Vec<String>,
     /// How the CPU rounds: fused (fma rounds once, as on most GPUs), split (fma rounds twice, as on software
-    /// drivers and in checkpoints of version 0.1), fused-subnormals or split-subnormals [default: fused]
+    /// drivers and in checkpoints of version 0.1), fused-subnormals, split-subnormals, or hopper (as fused,
+    /// and with --matrix-units as the tensor cores of an NVIDIA H200) [default: fused]
     #[arg(long, value_name = "ARITHMETIC")]
     pub arithmetic: Option<Arithmetic>,
     /// Check the run on another adapter: it recomputes a sample of the steps, and the bytes are compared.

@@ -17,7 +17,11 @@ fn main() -> Result<(), Error> {
     for n in [1024, 2048, 4096, 8192].into_iter().filter(|n| *n <= most) {
         for (ta, tb) in [(false, false), (false, true), (true, false)] {
             let took = product_of(&mut device, n, ta, tb)?.as_secs_f64();
-            println!("{n} {ta} {tb}: {:.3} ms {:.1} TFLOP/s", 1e3 * took, 2.0 * (n as f64).powi(3) / took / 1e12);
+            println!(
+                "{n} {ta} {tb}: {:.3} ms {:.1} TFLOP/s",
+                1e3 * took,
+                2.0 * (n as f64).powi(3) / took / 1e12
+            );
         }
     }
     Ok(())
@@ -36,7 +40,12 @@ fn fastest(device: &mut Device, plan: &Plan, upload: &[u8]) -> Result<Timing, Er
 }
 
 /// Returns the time of a product of two n x n matrices, of numbers that f16 holds if `halves`.
-fn product_of(device: &mut Device, n: usize, transpose_a: bool, transpose_b: bool) -> Result<Duration, Error> {
+fn product_of(
+    device: &mut Device,
+    n: usize,
+    transpose_a: bool,
+    transpose_b: bool,
+) -> Result<Duration, Error> {
     let tape = Tape::new();
     let [a, b] = ["a", "b"].map(|name| tape.input(name, Type::global(&[n, n])));
     let [a, b] = [a.round_half(), b.round_half()];
@@ -50,9 +59,6 @@ fn product_of(device: &mut Device, n: usize, transpose_a: bool, transpose_b: boo
     Ok(fastest(device, &Plan { segments: vec![segment], ..plan }, &[])?.total())
 }
 fn dump(adapter: &Adapter, dir: &std::path::Path) -> Result<(), Error> {
-    
-    
-    
     std::fs::create_dir_all(dir)?;
     let mut device = Device::open_with(adapter, Options::default().with(|options| options.f16 = true))?;
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -62,7 +68,15 @@ fn dump(adapter: &Adapter, dir: &std::path::Path) -> Result<(), Error> {
         state ^= state << 17;
         (state >> 16) as u32
     };
-    for (k, m, n) in [(16, 128, 128), (32, 128, 128), (48, 128, 128), (64, 128, 128), (2120, 200, 136), (1100, 260, 300), (40, 1024, 1032)] {
+    for (k, m, n) in [
+        (16, 128, 128),
+        (32, 128, 128),
+        (48, 128, 128),
+        (64, 128, 128),
+        (2120, 200, 136),
+        (1100, 260, 300),
+        (40, 1024, 1032),
+    ] {
         for kind in 0..5 {
             let mut value = |i: usize| {
                 let w = word();
@@ -128,7 +142,9 @@ fn dump(adapter: &Adapter, dir: &std::path::Path) -> Result<(), Error> {
                 let other = first.get_or_insert_with(|| result.clone()) != &result;
                 if other || kind == 0 {
                     let tile = text.find("const TILE").map(|at| text[at..at + 24].replace('\n', " "));
-                    println!("{k} {m} {n} {kind} {transpose_a} {transpose_b}: {names:?} {lies:?} {tile:?} differs: {other}");
+                    println!(
+                        "{k} {m} {n} {kind} {transpose_a} {transpose_b}: {names:?} {lies:?} {tile:?} differs: {other}"
+                    );
                 }
                 if !transpose_a && transpose_b && k < 100 && m == 128 {
                     for (name, data) in [("a", a), ("b", b), ("c", result)] {
@@ -136,7 +152,9 @@ fn dump(adapter: &Adapter, dir: &std::path::Path) -> Result<(), Error> {
                     }
                 }
             }
-            let digest = first.unwrap().iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+            let digest = first.unwrap().iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+                (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+            });
             println!("{k} {m} {n} {kind}: {digest:016x}");
         }
     }

@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use common::adapter;
 use unisono_gpu::{Adapter, Arithmetic, Backend, Kind, adapters};
 use unisono_graph::target::UnitSums;
-use unisono_replica::{Rounding, describe_classes, is_one_class, is_one_machine, machine, probe, probe_now};
+use unisono_replica::{
+    Rounding, cpus_of, describe_classes, is_one_class, is_one_machine, machine, probe, probe_now,
+};
 
 #[test]
 fn an_adapter_is_always_of_the_same_class() {
@@ -60,6 +62,11 @@ fn a_matrix_unit_is_a_class_of_its_own() {
 /// convolutions, attention and their gradients by its tensor cores. The CPU computes the same bits.
 #[test]
 fn the_cpu_is_of_the_class_of_an_h200_with_its_tensor_cores() {
-    let cpu = Adapter::cpu(Arithmetic::default()).unwrap().with_unit_sums(UnitSums::Aligned).unwrap();
-    assert_eq!(probe_now(&cpu).unwrap().to_string(), "matrix:1b11ca4aabd4c1ed");
+    let hopper = Arithmetic { unit_sums: UnitSums::Aligned, ..Arithmetic::default() };
+    let cpu = Adapter::cpu(hopper).unwrap();
+    let class = probe_now(&cpu.with_matrix_units().unwrap()).unwrap().to_string();
+    assert_eq!(class, "matrix:1b11ca4aabd4c1ed");
+    assert_eq!(cpus_of(&class), [hopper]);
+    // Without its unit it is the CPU of its arithmetic.
+    assert!(is_one_class(&[adapter(), cpu]).unwrap());
 }

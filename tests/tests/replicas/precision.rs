@@ -329,10 +329,13 @@ fn an_adapter_without_f16_is_refused_by_name() {
     assert!(matches!(running.join("gl"), Err(Error::NoF16 { .. })));
 }
 
-/// The CPU and lavapipe add alike. Other units are of classes of their own.
+/// The CPU and lavapipe add alike, and the CPU as `hopper` adds like an H200. Other units are of classes of
+/// their own.
 #[test]
 fn a_matrix_unit_gives_one_state_whoever_computes() {
-    let units: Vec<Adapter> = adapters().iter().filter_map(|own| own.with_matrix_units().ok()).collect();
+    let hopper = Adapter::cpu("hopper".parse().unwrap());
+    let all = adapters().into_iter().chain(hopper);
+    let units: Vec<Adapter> = all.filter_map(|own| own.with_matrix_units().ok()).collect();
     if units.iter().all(|adapter| adapter.backend == Backend::Cpu) {
         left_out("cooperative matrices are not run: no adapter lists them (lavapipe of Mesa 26.1 does)");
     }

@@ -3,10 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use unisono_graph::target::UnitSums;
+
 use crate::adapter::enumerate::cpu;
 use crate::{Adapter, Backend};
 
-/// How the CPU computes: the two choices that WGSL leaves to an adapter.
+/// How the CPU computes: the two choices that WGSL leaves to an adapter, and the matrix unit whose results it
+/// computes where one is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Arithmetic {
     /// Whether `fma` rounds once, as on GPUs. Otherwise it rounds the product and the sum, as software
@@ -15,6 +18,9 @@ pub struct Arithmetic {
     /// Whether subnormal numbers are kept inside of kernels. Otherwise they are zeros. Results of sums have
     /// none either way. Default: false.
     pub subnormals: bool,
+    /// How the matrix unit adds whose results the CPU computes in software, if a run uses matrix units.
+    /// Without them it changes nothing. Default: [`UnitSums::InTurn`].
+    pub unit_sums: UnitSums,
 }
 
 /// One rounding, and subnormal numbers are zeros: as on an NVIDIA GPU.
@@ -25,21 +31,33 @@ impl Default for Arithmetic {
 }
 
 impl Arithmetic {
-    /// All of them, the default first.
-    pub const ALL: [Self; 4] = [
-        Self { fused: true, subnormals: false },
-        Self { fused: false, subnormals: false },
-        Self { fused: true, subnormals: true },
-        Self { fused: false, subnormals: true },
+    /// All that can be named, the default first.
+    pub const ALL: [Self; 5] = [
+        Self::of(true, false),
+        Self::of(false, false),
+        Self::of(true, true),
+        Self::of(false, true),
+        Self { unit_sums: UnitSums::Aligned, ..Self::of(true, false) },
     ];
 
-    /// Returns the name by which [`crate::select`] knows it, behind `cpu:`.
+    const fn of(fused: bool, subnormals: bool) -> Self {
+        Self { fused, subnormals, unit_sums: UnitSums::InTurn }
+    }
+
+    /// Returns those whose results differ in a run without matrix units, the default first.
+    pub fn without_units() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|arithmetic| arithmetic.unit_sums == UnitSums::default())
+    }
+
+    /// Returns the name by which [`crate::select`] knows it, behind `cpu:`. In `hopper` the CPU computes as in
+    /// `fused`, and with matrix units as the tensor cores of NVIDIA's Hopper.
     pub fn name(self) -> &'static str {
-        match (self.fused, self.subnormals) {
-            (false, false) => "split",
-            (false, true) => "split-subnormals",
-            (true, false) => "fused",
-            (true, true) => "fused-subnormals",
+        match (self.fused, self.subnormals, self.unit_sums) {
+            (false, false, _) => "split",
+            (false, true, _) => "split-subnormals",
+            (true, true, _) => "fused-subnormals",
+            (true, false, UnitSums::InTurn) => "fused",
+            (true, false, UnitSums::Aligned) => "hopper",
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use unisono_graph::target::{MatrixUnit, UnitSums, UnitWay};
+use unisono_graph::target::{MatrixUnit, UnitWay};
 
 use crate::{Adapter, Backend, GpuError};
 
@@ -76,8 +76,8 @@ impl fmt::Display for MatrixSize {
 
 impl Adapter {
     /// Returns the adapter with its matrix unit in use: a device of it multiplies numbers that f16 holds by
-    /// the unit. The largest size that the adapter lists is taken. The CPU has none, and computes what
-    /// lavapipe's unit does.
+    /// the unit. The largest size that the adapter lists is taken. The CPU has none, and computes
+    /// in software what its arithmetic's unit does ([`crate::Arithmetic::unit_sums`]).
     ///
     /// # Errors
     /// [`GpuError::NoMatrixUnit`] if the adapter has no unit that kernels can use.
@@ -86,7 +86,7 @@ impl Adapter {
         let used = self.matrix_sizes.iter().filter(|size| size.is_used()).map(|size| size.inner).max();
         let (fewest, lanes) = self.limits.subgroup;
         let unit = match (self.backend, used) {
-            (Backend::Cpu, _) => UnitSums::default().unit(),
+            (Backend::Cpu, _) => self.arithmetic.unwrap_or_default().unit_sums.unit(),
             (Backend::Vulkan, Some(size)) if self.features.subgroups && lanes > 0 => {
                 MatrixUnit { size, lanes, fewest, way: UnitWay::Cooperative }
             }
@@ -110,12 +110,6 @@ impl Adapter {
             )));
         }
         Ok(Self { unit: Some(unit), ..self.clone() })
-    }
-
-    /// Returns the CPU as it computes what a known matrix unit does, and no other adapter. See
-    /// [`Adapter::with_matrix_units`].
-    pub fn with_unit_sums(&self, sums: UnitSums) -> Option<Self> {
-        (self.backend == Backend::Cpu).then(|| Self { unit: Some(sums.unit()), ..self.clone() })
     }
 }
 

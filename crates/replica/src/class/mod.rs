@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use unisono_gpu::{Adapter, Arithmetic, is_unprotected};
 use unisono_graph::GraphError;
+use unisono_graph::target::UnitSums;
 
 use crate::worker::fault;
 use exact::Exact;
@@ -117,14 +118,15 @@ fn has_version(adapter: &Adapter) -> bool {
 /// Returns the arithmetics in which the CPU is of the class that [`Class`] prints as `digest`. It probes the
 /// CPU in each.
 pub fn cpus_of(digest: &str) -> Vec<Arithmetic> {
+    let by_unit = digest.starts_with(OF_UNIT);
     let is_of = |arithmetic: &Arithmetic| {
         let cpu = Adapter::cpu(*arithmetic);
-        let cpu =
-            if digest.starts_with(OF_UNIT) { cpu.and_then(|cpu| cpu.with_matrix_units().ok()) } else { cpu };
+        let cpu = if by_unit { cpu.and_then(|cpu| cpu.with_matrix_units().ok()) } else { cpu };
         let class = cpu.map(|cpu| probe(&cpu));
         matches!(class, Some(Ok(class)) if class.is_portable && class.to_string() == digest)
     };
-    Arithmetic::ALL.into_iter().filter(is_of).collect()
+    let is_other = |arithmetic: &Arithmetic| by_unit || arithmetic.unit_sums == UnitSums::default();
+    Arithmetic::ALL.into_iter().filter(is_other).filter(is_of).collect()
 }
 
 /// Probes each adapter and says in a line for each which class it has, for error messages about mixtures.

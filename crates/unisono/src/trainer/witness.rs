@@ -84,7 +84,9 @@ impl Witness {
                 false => Err(other_class(&with(&found))),
             };
         }
-        for cpu in Arithmetic::ALL.into_iter().filter_map(Adapter::cpu) {
+        let others =
+            |arithmetic: &Arithmetic| has_unit || Arithmetic::without_units().any(|own| own == *arithmetic);
+        for cpu in Arithmetic::ALL.into_iter().filter(others).filter_map(Adapter::cpu) {
             let cpu = used(cpu)?;
             if is_one_class(&with(&cpu))? {
                 return Ok(cpu);

@@ -1,10 +1,10 @@
 //! Products by matrix units: one function, whatever the tile, the shards and the layout of memory are. Units
 //! whose order is known give the bytes of a plain loop on the host.
 
-use unisono_gpu::{Adapter, Backend, Device};
+use unisono_gpu::{Adapter, Arithmetic, Backend, Device};
 use unisono_graph::half::round_half;
 use unisono_graph::ops::{Contract, MatMul};
-use unisono_graph::target::Machine;
+use unisono_graph::target::{Machine, UnitSums, UnitWay};
 use unisono_graph::{Layout, Program, Run, Tape, Target};
 use unisono_testkit::{adapters, left_out};
 
@@ -16,9 +16,9 @@ type Fault = (&'static str, &'static str);
 /// Faults of `units.wgsl`: a slab is read twice and the next one not at all, a chunk ends early, the two
 /// blocks of a slab change places.
 const OF_UNITS: [Fault; 3] = [
-    ("p + SLAB + steps, is_a", "p + steps, is_a"),
+    ("a_next(own, a_from, p + SLAB)", "a_next(own, a_from, p)"),
     ("p < own.end; p += SLAB", "p + SLAB < own.end; p += SLAB"),
-    ("STRIDE + steps / 4u", "STRIDE + (steps / 4u ^ 2u)"),
+    ("u + step / 4u]", "u + (step / 4u ^ 2u)]"),
 ];
 
 /// Faults of cooperative matrices: a product is added twice, and rows of a tile go where others belong.
@@ -30,25 +30,36 @@ const OF_COOPERATIVE: [Fault; 2] = [
     ("if first_row + 0u == s", "if first_row + 1u == s"),
 ];
 
-/// Faults of the plain operations: products are added by a tree, and a sum is carried over twice.
-const OF_PLAIN: [Fault; 2] = [
+/// Faults of sums in turn: products are added by a tree, and a sum is carried over twice.
+const IN_TURN: [Fault; 2] = [
     ("((first.x + first.y) + first.z) + first.w", "(first.x + first.y) + (first.z + first.w)"),
     ("return sums + next", "return sums + sums + next"),
 ];
 
-/// Returns the adapters with their units in use: the CPU, and those whose drivers list cooperative matrices.
+/// Faults of aligned sums: the exponent of the sum so far does not count, and a result is rounded to the
+/// nearest number instead of cut off.
+const ALIGNED: [Fault; 2] = [("max(own, -100)", "-100"), ("(8u - min(countLeadingZeros(size), 8u))", "0u")];
+
+/// Returns the adapters with their units in use: the CPU with the units that are known, and the adapters
+/// whose drivers list cooperative matrices.
 fn units() -> Vec<Adapter> {
+    let hopper = Adapter::cpu(Arithmetic { unit_sums: UnitSums::Aligned, ..Arithmetic::default() });
     let found: Vec<Adapter> =
-        adapters().iter().filter_map(|adapter| adapter.with_matrix_units().ok()).collect();
+        adapters().into_iter().chain(hopper).filter_map(|adapter| adapter.with_matrix_units().ok()).collect();
     if found.iter().all(|adapter| adapter.backend == Backend::Cpu) {
         left_out("cooperative matrices are not run: no adapter lists them (lavapipe of Mesa 26.1 does)");
     }
     found
 }
 
-/// Returns whether a unit adds as lavapipe's does.
-fn is_known(adapter: &Adapter) -> bool {
-    adapter.backend == Backend::Cpu || adapter.name.contains("llvmpipe")
+/// Returns how an adapter's unit adds, if that is known.
+fn sums(adapter: &Adapter) -> Option<UnitSums> {
+    match adapter.unit.map(|unit| unit.way) {
+        Some(UnitWay::Plain(sums)) => Some(sums),
+        Some(UnitWay::Cooperative) if adapter.name.contains("llvmpipe") => Some(UnitSums::InTurn),
+        Some(UnitWay::Cooperative) if adapter.name.contains("H200") => Some(UnitSums::Aligned),
+        _ => None,
+    }
 }
 
 /// Returns targets that make a plan take tiles of all sides.
@@ -74,10 +85,31 @@ fn program(case: &Case, f16: bool) -> Program {
     Program::compile_with(&tape.finish().unwrap(), Layout { f16, ..Layout::default() }).unwrap()
 }
 
-/// Adds a chunk's products as lavapipe's unit does (Mesa 26.1): those of eight steps one by one, and the
-/// sum so far to that.
-fn chunk(pairs: &[(f32, f32)]) -> f32 {
-    pairs.chunks(8).fold(0.0, |sum, block| sum + block.iter().fold(0.0, |sum, (a, b)| sum + a * b))
+/// Adds a chunk's products as a unit does. lavapipe's (Mesa 26.1) adds those of eight steps one by one, and
+/// the sum so far to that. Hopper's adds those of 16 steps and the sum so far exactly, without what lies more
+/// than 25 bits below the largest exponent, and cuts the result off.
+fn chunk(sums: UnitSums, pairs: &[(f32, f32)]) -> f32 {
+    let in_turn = |sum: f32, block: &[(f32, f32)]| sum + block.iter().fold(0.0, |sum, (a, b)| sum + a * b);
+    match sums {
+        UnitSums::InTurn => pairs.chunks(8).fold(0.0, in_turn),
+        UnitSums::Aligned => pairs.chunks(16).fold(0.0, aligned),
+    }
+}
+
+fn aligned(sum: f32, block: &[(f32, f32)]) -> f32 {
+    let exponent = |x: f32| x.abs().log2().floor() as i32;
+    let of_half = |x: f32| exponent(x).max(-14);
+    let products = block.iter().filter(|(a, b)| a * b != 0.0);
+    let own = (sum != 0.0).then(|| exponent(sum));
+    let Some(largest) = products.clone().map(|(a, b)| of_half(*a) + of_half(*b)).chain(own).max() else {
+        return 0.0;
+    };
+    let unit = 2f64.powi(largest - 25);
+    let terms = products.map(|(a, b)| f64::from(a * b)).chain([f64::from(sum)]);
+    let exact: f64 = terms.map(|term| (term / unit).trunc()).sum::<f64>() * unit;
+    // To 24 bits, towards 0.
+    let near = exact as f32;
+    if f64::from(near).abs() > exact.abs() { f32::from_bits(near.to_bits() - 1) } else { near }
 }
 
 fn halves(case: &Case) -> [Vec<f32>; 2] {
@@ -91,7 +123,8 @@ fn products_by_matrix_units_are_one_function() {
         let mut sides = [0; 3];
         for (number, case) in cases().iter().enumerate() {
             let values = halves(case);
-            let expected = is_known(&adapter).then(|| case.sums(&values, chunk));
+            let expected =
+                sums(&adapter).map(|sums| case.sums(&values, |pairs: &[(f32, f32)]| chunk(sums, pairs)));
             let program = program(case, number % 2 == 0);
             let mut first = None;
             for target in targets(&device) {
@@ -121,7 +154,11 @@ fn faults_in_kernels_of_matrix_units_show() {
     let (program, values) = (program(&case, false), halves(&case));
     for adapter in units() {
         let mut device = Device::open(&adapter).unwrap();
-        let own = if adapter.backend == Backend::Cpu { OF_PLAIN } else { OF_COOPERATIVE };
+        let own = match adapter.unit.map(|unit| unit.way) {
+            Some(UnitWay::Plain(UnitSums::InTurn)) => IN_TURN,
+            Some(UnitWay::Plain(UnitSums::Aligned)) => ALIGNED,
+            _ => OF_COOPERATIVE,
+        };
         for fault in OF_UNITS.into_iter().chain(own) {
             for busy_workgroups in [1, u32::MAX] {
                 let target = Target { machine: Machine::Gpu, busy_workgroups, ..device.target() };
@@ -133,7 +170,7 @@ fn faults_in_kernels_of_matrix_units_show() {
                 let faulty = run_plan(&mut device, &plan, &values, 1);
                 // The blocks of a slab are one of a unit of 16, whose order is its own.
                 let is_within =
-                    fault.0.starts_with("STRIDE") && adapter.unit.is_some_and(|unit| unit.size == 16);
+                    fault.0.starts_with("u + step") && adapter.unit.is_some_and(|unit| unit.size == 16);
                 assert!(faulty != sound || is_within, "{fault:?} on {}", adapter.label());
             }
         }
