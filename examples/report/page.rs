@@ -156,7 +156,9 @@ fn units(report: &Report) -> String {
     let lines = units["products"].as_array().into_iter().flatten().chain(step.as_ref());
     let columns = ["what", "mixed (ms)", "mixed with units (ms)", "times as fast"];
     let class = text(&units["class"]);
-    format!("{head}The unit's numeric class is `{class}`.\n\n{}", rows(&columns, lines.map(row)))
+    let cpu = units["cpus_of_the_same_class"][0].as_str().unwrap_or("no CPU");
+    let class = format!("The unit's numeric class is `{class}`: that of {cpu}.");
+    format!("{head}{class}\n\n{}", rows(&columns, lines.map(row)))
 }
 
 fn ceilings(report: &Report) -> String {

@@ -35,10 +35,13 @@ fn measure(flags: Flags) -> Result<(), Error> {
     }
     let facts = match adapter.with_matrix_units() {
         // The probe compares the unit's results with exact ones before anything is timed.
-        Ok(by_unit) => json!({
-            "class": unisono::probe(&by_unit)?.to_string(),
-            "products": products(&adapter, &by_unit, flags.most)?,
-        }),
+        Ok(by_unit) => {
+            let class = unisono::probe(&by_unit)?.to_string();
+            let cpus: Vec<String> =
+                unisono::cpus_of(&class).into_iter().map(|cpu| format!("cpu:{cpu}")).collect();
+            let products = products(&adapter, &by_unit, flags.most)?;
+            json!({ "class": class, "cpus_of_the_same_class": cpus, "products": products })
+        }
         Err(error) => json!({ "lacks": error.to_string() }),
     };
     Ok(writeln!(stdout(), "{facts}")?)

@@ -27,8 +27,8 @@ pub use unisono_gpu::Arithmetic;
 pub use unisono_graph as graph;
 pub use unisono_graph::{DType, Lead, Precision, Tape, Type, Var};
 pub use unisono_replica::{
-    ARITHMETIC, Assignment, AuditReport, Audits, Class, ReplicaReport, Rounding, WitnessReport, machine,
-    probe,
+    ARITHMETIC, Assignment, AuditReport, Audits, Class, ReplicaReport, Rounding, WitnessReport, cpus_of,
+    machine, probe,
 };
 
 pub use callbacks::*;

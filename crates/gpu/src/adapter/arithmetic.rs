@@ -49,8 +49,8 @@ impl Arithmetic {
         Self::ALL.into_iter().filter(|arithmetic| arithmetic.unit_sums == UnitSums::default())
     }
 
-    /// Returns the name by which [`crate::select`] knows it, behind `cpu:`. In `hopper` the CPU computes as in
-    /// `fused`, and with matrix units as the tensor cores of NVIDIA's Hopper.
+    /// Returns the name by which [`crate::select`] knows it, behind `cpu:`. In `hopper` the CPU computes as
+    /// in `fused`, and with matrix units as the tensor cores of NVIDIA's Hopper.
     pub fn name(self) -> &'static str {
         match (self.fused, self.subnormals, self.unit_sums) {
             (false, false, _) => "split",
