@@ -254,11 +254,18 @@ impl ProductKernel<'_> {
                 let in_turns = self.epilogue.is_some();
                 let sizes = format!(
                     "const TILE: u32 = {tile}u;\nconst SIDE: u32 = {side}u;\nconst IN_TURNS: bool = {in_turns};\n{}",
-                    self.unit.map(|unit| unit::text(tile, unit, self.lies(unit))).unwrap_or_default()
+                    self.unit
+                        .map(|unit| unit::text(tile, unit, self.lies(unit), self.inner()))
+                        .unwrap_or_default()
                 );
                 (sizes, unisono_shaders::MATMUL_TILES)
             }
         }
+    }
+
+    /// Returns a number of which all inner ranges are multiples. Chunks end at multiples of 1,024.
+    fn inner(&self) -> usize {
+        if self.shape.contract { self.shape.rows_a_sample } else { self.shape.k }
     }
 
     /// Returns how each operand lies in workgroup memory for a matrix unit.
@@ -347,7 +354,7 @@ impl ProductKernel<'_> {
         format!(
             "const CHUNK: u32 = {PRODUCT_CHUNK}u;\nconst RAGGED: bool = {};\nconst JOIN: bool = {};\n\
              const ACROSS: u32 = {}u;\n{sizes}{kept}{written}{}",
-            !if shape.contract { shape.rows_a_sample } else { shape.k }.is_multiple_of(4),
+            !self.inner().is_multiple_of(4),
             self.join,
             if shape.all == All::Columns { shape.n } else { 0 },
             self.epilogue.map_or("", |epilogue| &epilogue.wgsl),

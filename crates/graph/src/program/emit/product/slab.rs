@@ -26,6 +26,8 @@ pub(super) struct Slab {
     pub way: UnitWay,
     /// The rows of the slab.
     pub tile: usize,
+    /// Whether every inner range is a number of whole slabs, so that nothing past its end is put into one.
+    pub is_whole: bool,
 }
 
 /// The numbers from one line of a slab to the next that no line uses: with them, what is read side by side
@@ -134,10 +136,12 @@ impl Slab {
         let put = |part| {
             let step = if by_rows { line(part) } else { format!("{} * 8u", eight(part)) };
             let to = format!("{} * {}u + {} * 2u", line(part), self.stride() / 4, eight(part));
-            format!(
-                "    X_slab[{to}] = select(vec4<f16>(), next.x{part}, p + {step} < own.end);\n    \
-                 X_slab[{to} + 1u] = select(vec4<f16>(), next.y{part}, p + {step} < own.end);\n"
-            )
+            let kept = |name: &str| match self.is_whole {
+                true => format!("next.{name}{part}"),
+                false => format!("select(vec4<f16>(), next.{name}{part}, p + {step} < own.end)"),
+            };
+            let [x, y] = ["x", "y"].map(kept);
+            format!("    X_slab[{to}] = {x};\n    X_slab[{to} + 1u] = {y};\n")
         };
         format!(
             "struct XFirst {{ {} }}\nstruct XNext {{ {} }}\n\

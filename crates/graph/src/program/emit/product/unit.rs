@@ -26,14 +26,19 @@ pub(super) fn workgroup(tile: usize, unit: MatrixUnit) -> Workgroup {
 /// Returns the bytes of the largest slab.
 fn largest(tile: usize, way: UnitWay) -> usize {
     let all = [Lies::InBlocks, Lies::BySteps, Lies::ByRows];
-    all.map(|lies| Slab { is_left: true, lies, way, tile }.bytes()).into_iter().max().unwrap_or(0)
+    all.map(|lies| Slab { is_left: true, lies, way, tile, is_whole: false }.bytes())
+        .into_iter()
+        .max()
+        .unwrap_or(0)
 }
 
-/// Returns the text in place of `slabs.wgsl` for tiles of this side, whose operands lie so.
-pub(super) fn text(tile: usize, unit: MatrixUnit, lies: [Lies; 2]) -> String {
+/// Returns the text in place of `slabs.wgsl` for tiles of this side, whose operands lie so. Every inner range
+/// is a multiple of `inner`.
+pub(super) fn text(tile: usize, unit: MatrixUnit, lies: [Lies; 2], inner: usize) -> String {
+    let is_whole = inner.is_multiple_of(steps(unit.way));
     let slabs = [true, false].map(|is_left| {
         let lies = lies[usize::from(!is_left)];
-        Slab { is_left, lies, way: unit.way, tile }
+        Slab { is_left, lies, way: unit.way, tile, is_whole }
     });
     let [variables, products, result, behind] = match unit.way {
         UnitWay::Cooperative => cooperative(tile, unit, slabs),
@@ -221,7 +226,7 @@ mod tests {
     #[test]
     fn a_gpu_of_32_lanes_loads_six_matrices_for_eight_products() {
         for lies in LIES {
-            let text = text(128, unit(16, 32), [lies; 2]);
+            let text = text(128, unit(16, 32), [lies; 2], 1);
             assert_eq!([text.matches("coopLoad").count(), text.matches("coopMultiplyAdd").count()], [12, 16]);
         }
     }
@@ -232,7 +237,7 @@ mod tests {
             for tile in [32, 64, 128] {
                 let constants = format!("const TILE: u32 = {tile}u;\nconst SIDE: u32 = {}u;\n", side(tile));
                 let taken = LIES.map(|lies| {
-                    let text = text(tile, unit, [lies; 2]);
+                    let text = text(tile, unit, [lies; 2], 1);
                     let module = format!("{constants}{text}{}", unisono_shaders::MATMUL_TILES);
                     assert!(!module.contains("// RESULT") && !module.contains("// PRODUCTS"));
                     Workgroup::of(&module).unwrap()
