@@ -189,6 +189,7 @@ fn states(report: &mut Report, name: &str, cpu: &str, inputs: &Inputs) -> Result
     let lost = lost.env("FAILPOINTS", "replica-1:step-30=return(lose)");
     report.state("digits", "a replica of 2 lost in step 30", lost)?;
     killed(report, name, &digits)?;
+    states_by_unit(report, name, inputs)?;
     if report.short {
         return Ok(());
     }
@@ -205,6 +206,24 @@ fn states(report: &mut Report, name: &str, cpu: &str, inputs: &Inputs) -> Result
             let part = Part::new(&format!("{program}, {how}"), Group::Right, program).args(&args);
             report.state(program, how, part.adapters(&[adapter]).args(["--replicas", replicas]).limit(60))?;
         }
+    }
+    Ok(())
+}
+
+/// The state of a short run by the matrix unit, where the CPU computes what the unit does.
+fn states_by_unit(report: &mut Report, name: &str, inputs: &Inputs) -> Result<(), Error> {
+    let units = report.facts.get("matrix units");
+    let Some(cpu) = units.and_then(|units| units["cpus_of_the_same_class"][0].as_str()).map(str::to_owned)
+    else {
+        return Ok(());
+    };
+    let digits = inputs.digits.display().to_string();
+    for (how, adapter, replicas) in
+        [("CPU", &cpu[..], "1"), ("1 replica", name, "1"), ("2 replicas", name, "2")]
+    {
+        let part = Part::new(&format!("digits by unit, {how}"), Group::Right, "digits").adapters(&[adapter]);
+        let part = part.args(["--data", &digits, "--epochs", "4", "--precision", "mixed", "--matrix-units"]);
+        report.state("digits, mixed+units", how, part.args(["--replicas", replicas]).limit(60))?;
     }
     Ok(())
 }
