@@ -3,7 +3,7 @@
 use unisono_shaders::{Params, ProductParams, STARTS, Snippet, module, snippets};
 
 use super::shape::{All, Shape};
-use super::slab::Lies;
+use super::slab::SlabLayout;
 use super::tile::{side, tile};
 use super::unit;
 use crate::codegen::{Epilogue, ImplicitOperand};
@@ -143,13 +143,15 @@ impl Side<'_> {
         }
     }
 
-    /// Returns how a matrix unit's kernel copies the operand to workgroup memory. `by_rows` says whether the
-    /// rows of a step are stored side by side, and not the steps of a row.
-    fn lies(&self, by_rows: bool, unit: MatrixUnit) -> Lies {
+    /// Returns the layout in which a matrix unit's kernel copies the operand to workgroup memory.
+    /// `is_mn_major` says whether the rows of a step are stored side by side, and not the steps of a row.
+    fn layout(&self, is_mn_major: bool, unit: MatrixUnit) -> SlabLayout {
         match (self, unit.way) {
-            (Self::Stored { half: true, eights: true, .. }, UnitWay::Cooperative) if by_rows => Lies::ByRows,
-            (Self::Stored { half: true, eights: true, .. }, UnitWay::Cooperative) => Lies::BySteps,
-            _ => Lies::InBlocks,
+            (Self::Stored { half: true, eights: true, .. }, UnitWay::Cooperative) if is_mn_major => {
+                SlabLayout::MnMajor
+            }
+            (Self::Stored { half: true, eights: true, .. }, UnitWay::Cooperative) => SlabLayout::KMajor,
+            _ => SlabLayout::Blocks,
         }
     }
 
@@ -255,7 +257,7 @@ impl ProductKernel<'_> {
                 let sizes = format!(
                     "const TILE: u32 = {tile}u;\nconst SIDE: u32 = {side}u;\nconst IN_TURNS: bool = {in_turns};\n{}",
                     self.unit
-                        .map(|unit| unit::text(tile, unit, self.lies(unit), self.inner()))
+                        .map(|unit| unit::text(tile, unit, self.layouts(unit), self.inner()))
                         .unwrap_or_default()
                 );
                 (sizes, unisono_shaders::MATMUL_TILES)
@@ -268,10 +270,10 @@ impl ProductKernel<'_> {
         if self.shape.contract { self.shape.rows_a_sample } else { self.shape.k }
     }
 
-    /// Returns how each operand lies in workgroup memory for a matrix unit.
-    fn lies(&self, unit: MatrixUnit) -> [Lies; 2] {
+    /// Returns the layout of each operand in workgroup memory for a matrix unit.
+    fn layouts(&self, unit: MatrixUnit) -> [SlabLayout; 2] {
         let [a, b] = &self.sides;
-        [a.lies(self.shape.transpose_a, unit), b.lies(!self.shape.transpose_b, unit)]
+        [a.layout(self.shape.transpose_a, unit), b.layout(!self.shape.transpose_b, unit)]
     }
 
     /// Returns element i of an operand (0 or 1) as WGSL, if the operand is a matrix of f32 in memory.

@@ -1,28 +1,27 @@
-//! The slab of an operand in workgroup memory, for a matrix unit: how invocations read it, where it lies, and
-//! where a block of the unit's size begins in it.
+//! The slab of an operand in workgroup memory, for a matrix unit: how invocations read it, how it is laid
+//! out, and where a block of the unit's size begins in it.
 
 use crate::plan::target::{MatrixUnit, UnitWay};
 use crate::program::emit::shares::kind;
 
 use super::tile::side;
 
-/// How the numbers of a slab are read, and how they lie in workgroup memory.
+/// How the numbers of a slab are read, and their layout in workgroup memory. CUTLASS has the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lies {
-    /// Invocations read blocks of four rows and four steps, as they do without a unit. The steps of a row lie
-    /// side by side.
-    InBlocks,
-    /// The operand is stored as f16 with the steps of a row side by side, and is copied as it lies there.
-    BySteps,
-    /// The operand is stored as f16 with the rows of a step side by side, and is copied as it lies there.
-    ByRows,
+pub(super) enum SlabLayout {
+    /// Invocations read blocks of four rows and four steps, as they do without a unit. The layout is K-major.
+    Blocks,
+    /// The operand is stored as f16 with the steps of a row side by side (K-major), and is copied as it is.
+    KMajor,
+    /// The operand is stored as f16 with the rows of a step side by side (MN-major), and is copied as it is.
+    MnMajor,
 }
 
 /// A slab of the left operand, or of the right one, whose columns are the slab's rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slab {
     pub is_left: bool,
-    pub lies: Lies,
+    pub layout: SlabLayout,
     pub way: UnitWay,
     /// The rows of the slab.
     pub tile: usize,
@@ -30,8 +29,8 @@ pub(super) struct Slab {
     pub is_whole: bool,
 }
 
-/// The numbers from one line of a slab to the next that no line uses: with them, what is read side by side
-/// lies in other banks.
+/// The unused numbers between two lines of a slab. They put what is read at the same time into different
+/// banks.
 const GAP: usize = 8;
 
 /// Returns the steps of a slab. Each slab takes two barriers, whatever its length is.
@@ -45,12 +44,12 @@ pub(super) fn steps(way: UnitWay) -> usize {
 impl Slab {
     /// Returns the numbers of workgroup memory from one line, a row or a step, to the next.
     pub fn stride(self) -> usize {
-        GAP + if self.lies == Lies::ByRows { self.tile } else { steps(self.way) }
+        GAP + if self.layout == SlabLayout::MnMajor { self.tile } else { steps(self.way) }
     }
 
     /// Returns the bytes of workgroup memory.
     pub fn bytes(self) -> usize {
-        let lines = if self.lies == Lies::ByRows { steps(self.way) } else { self.tile };
+        let lines = if self.layout == SlabLayout::MnMajor { steps(self.way) } else { self.tile };
         2 * lines * self.stride()
     }
 
@@ -61,7 +60,7 @@ impl Slab {
 
     /// Returns the memory and the functions by which it is filled, in terms of the operand's letter.
     pub fn text(self) -> String {
-        let functions = if self.lies == Lies::InBlocks { self.blocks() } else { self.copies() };
+        let functions = if self.layout == SlabLayout::Blocks { self.blocks() } else { self.copies() };
         let text = format!("var<workgroup> X_slab: array<vec4<f16>, {}u>;\n{functions}", self.bytes() / 8);
         let x = self.letter();
         let [first, next] = ["First", "Next"].map(|name| x.to_uppercase() + name);
@@ -114,19 +113,19 @@ impl Slab {
     /// other work goes on while it is under way.
     fn copies(self) -> String {
         let (number, parts) = self.parts(8);
-        let by_rows = self.lies == Lies::ByRows;
-        let eights = if by_rows { self.tile } else { steps(self.way) } / 8;
+        let is_mn_major = self.layout == SlabLayout::MnMajor;
+        let eights = if is_mn_major { self.tile } else { steps(self.way) } / 8;
         let line = |part| format!("{} / {eights}u", number(part));
         let eight = |part| format!("{} % {eights}u", number(part));
         let each = |text: &dyn Fn(usize) -> String| (0..parts).map(text).collect::<String>();
         let extent = if self.is_left { "params.m" } else { "params.n" };
         let x = self.letter();
-        let first = |part| match by_rows {
+        let first = |part| match is_mn_major {
             true => format!("own.{x} + min(i0 + {} * 8u, ({extent} - 1u) / 8u * 8u), ", eight(part)),
             false => format!("own.{x} + min(i0 + {}, {extent} - 1u) * params.X_step, ", line(part)),
         };
         let read = |part| {
-            let step = match by_rows {
+            let step = match is_mn_major {
                 true => format!("min(p + {}, max(own.end, 1u) - 1u) * params.X_step", line(part)),
                 false => format!("min(p + {} * 8u, max(own.end, 8u) - 8u)", eight(part)),
             };
@@ -134,7 +133,7 @@ impl Slab {
             format!("{x}[{at}], {x}[{at} + 1u], ")
         };
         let put = |part| {
-            let step = if by_rows { line(part) } else { format!("{} * 8u", eight(part)) };
+            let step = if is_mn_major { line(part) } else { format!("{} * 8u", eight(part)) };
             let to = format!("{} * {}u + {} * 2u", line(part), self.stride() / 4, eight(part));
             let kept = |name: &str| match self.is_whole {
                 true => format!("next.{name}{part}"),
@@ -160,12 +159,12 @@ impl Slab {
     pub fn load(self, unit: MatrixUnit, row: &str, q: usize) -> String {
         let x = self.letter();
         let (size, stride) = (unit.size as usize, self.stride() / 4);
-        let by_rows = self.lies == Lies::ByRows;
-        let at = match by_rows {
+        let is_mn_major = self.layout == SlabLayout::MnMajor;
+        let at = match is_mn_major {
             true => format!("({row}) * {}u + {}u", size / 4, q * stride),
             false => format!("({row}) * {}u + {}u", size * stride, q / 4),
         };
-        let how = if self.is_left == by_rows { "coopLoad" } else { "coopLoadT" };
+        let how = if self.is_left == is_mn_major { "coopLoad" } else { "coopLoadT" };
         format!("{how}<{}>(&{x}_slab[{at}], {stride}u)", kind(unit, "f16", &x.to_uppercase()))
     }
 }

@@ -9,7 +9,7 @@ use crate::plan::Workgroup;
 use crate::plan::target::{MatrixUnit, UnitSums, UnitWay};
 use crate::program::emit::shares::{Shares, kind};
 
-use super::slab::{Lies, Slab, steps};
+use super::slab::{Slab, SlabLayout, steps};
 use super::tile::side;
 
 /// Returns what a workgroup takes that computes a tile of this side by a unit, whatever the operands are.
@@ -25,20 +25,20 @@ pub(super) fn workgroup(tile: usize, unit: MatrixUnit) -> Workgroup {
 
 /// Returns the bytes of the largest slab.
 fn largest(tile: usize, way: UnitWay) -> usize {
-    let all = [Lies::InBlocks, Lies::BySteps, Lies::ByRows];
-    all.map(|lies| Slab { is_left: true, lies, way, tile, is_whole: false }.bytes())
+    let all = [SlabLayout::Blocks, SlabLayout::KMajor, SlabLayout::MnMajor];
+    all.map(|layout| Slab { is_left: true, layout, way, tile, is_whole: false }.bytes())
         .into_iter()
         .max()
         .unwrap_or(0)
 }
 
-/// Returns the text in place of `slabs.wgsl` for tiles of this side, whose operands lie so. Every inner range
-/// is a multiple of `inner`.
-pub(super) fn text(tile: usize, unit: MatrixUnit, lies: [Lies; 2], inner: usize) -> String {
+/// Returns the text in place of `slabs.wgsl` for tiles of this side, whose operands have these layouts. Every
+/// inner range is a multiple of `inner`.
+pub(super) fn text(tile: usize, unit: MatrixUnit, layouts: [SlabLayout; 2], inner: usize) -> String {
     let is_whole = inner.is_multiple_of(steps(unit.way));
     let slabs = [true, false].map(|is_left| {
-        let lies = lies[usize::from(!is_left)];
-        Slab { is_left, lies, way: unit.way, tile, is_whole }
+        let layout = layouts[usize::from(!is_left)];
+        Slab { is_left, layout, way: unit.way, tile, is_whole }
     });
     let [variables, products, result, behind] = match unit.way {
         UnitWay::Cooperative => cooperative(tile, unit, slabs),
@@ -221,12 +221,12 @@ mod tests {
         MatrixUnit { size, lanes, fewest: lanes, way: UnitWay::Cooperative }
     }
 
-    const LIES: [Lies; 3] = [Lies::InBlocks, Lies::BySteps, Lies::ByRows];
+    const LAYOUTS: [SlabLayout; 3] = [SlabLayout::Blocks, SlabLayout::KMajor, SlabLayout::MnMajor];
 
     #[test]
     fn a_gpu_of_32_lanes_loads_six_matrices_for_eight_products() {
-        for lies in LIES {
-            let text = text(128, unit(16, 32), [lies; 2], 1);
+        for layout in LAYOUTS {
+            let text = text(128, unit(16, 32), [layout; 2], 1);
             assert_eq!([text.matches("coopLoad").count(), text.matches("coopMultiplyAdd").count()], [12, 16]);
         }
     }
@@ -236,8 +236,8 @@ mod tests {
         for unit in SIZES.map(|size| unit(size, 32)).into_iter().chain(UnitSums::ALL.map(UnitSums::unit)) {
             for tile in [32, 64, 128] {
                 let constants = format!("const TILE: u32 = {tile}u;\nconst SIDE: u32 = {}u;\n", side(tile));
-                let taken = LIES.map(|lies| {
-                    let text = text(tile, unit, [lies; 2], 1);
+                let taken = LAYOUTS.map(|layout| {
+                    let text = text(tile, unit, [layout; 2], 1);
                     let module = format!("{constants}{text}{}", unisono_shaders::MATMUL_TILES);
                     assert!(!module.contains("// RESULT") && !module.contains("// PRODUCTS"));
                     Workgroup::of(&module).unwrap()
