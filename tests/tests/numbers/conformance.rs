@@ -5,6 +5,8 @@ mod spread;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use unisono_gpu::Adapter;
+use unisono_graph::Precision;
 use unisono_tests::conformance::{Runner, Suite};
 
 #[test]
@@ -18,6 +20,26 @@ fn every_case_passes_on_every_adapter() {
     let failed: Vec<String> =
         outcomes.iter().filter(|o| !o.failures.is_empty()).map(ToString::to_string).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// Products, convolutions, attention and whatever has them, forward and backward, by the matrix units that
+/// the CPU computes and those that drivers list.
+#[test]
+fn every_case_passes_by_matrix_units() {
+    let hopper = Adapter::cpu("hopper".parse().unwrap());
+    let adapters = unisono_testkit::adapters().into_iter().chain(hopper);
+    let by_unit = adapters.filter(|adapter| adapter.with_matrix_units().is_ok());
+    let opened: Vec<_> = by_unit.map(|adapter| Runner::open_in(&adapter, Precision::MatrixUnits)).collect();
+    assert!(opened.len() >= 2, "the CPU computes two units");
+    let oracle = Path::new(env!("CARGO_MANIFEST_DIR")).join("oracle");
+    let suites =
+        ["ops", "layers", "losses"].map(|name| Suite::read(&oracle.join(name).with_extension("json")));
+    for mut runner in opened.into_iter().map(Result::unwrap) {
+        for suite in &suites {
+            let outcome = runner.suite(suite.as_ref().unwrap());
+            assert!(outcome.failures.is_empty(), "{outcome}");
+        }
+    }
 }
 
 #[test]

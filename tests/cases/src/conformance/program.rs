@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use unisono_gpu::Adapter;
+use unisono_graph::Precision;
 
 use super::{Runner, Suite};
 
@@ -21,6 +22,10 @@ struct Flags {
     /// Run this suite, such as ops. Repeat the flag for several [default: all]
     #[arg(long, value_name = "NAME")]
     suite: Vec<String>,
+    /// Precision of products: f32, mixed or mixed+units. In the latter two, ops, layers and losses may be off
+    /// by the rounding of f16
+    #[arg(long, value_name = "PRECISION", default_value_t = Precision::F32)]
+    precision: Precision,
 }
 
 /// Runs the program with the arguments of this process.
@@ -44,7 +49,7 @@ fn conform(flags: &Flags) -> Result<usize, String> {
         let wanted = |suite: &Suite| flags.suite.is_empty() || flags.suite.contains(&suite.name);
         for suite in Suite::all(dir)?.iter().filter(|suite| wanted(suite)) {
             for adapter in &adapters {
-                let outcome = Runner::open(adapter)?.suite(suite);
+                let outcome = Runner::open_in(adapter, flags.precision)?.suite(suite);
                 println!("{outcome}");
                 failures += outcome.failures.len();
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use unisono_gpu::{Adapter, Device, Options};
-use unisono_graph::{Array, DType, Feed, Frame, Graph, Lead, Program, Tape, Type, Var};
+use unisono_graph::{Array, DType, Feed, Frame, Graph, Layout, Lead, Precision, Program, Tape, Type, Var};
 use unisono_replica::shards;
 
 use super::{Case, Recipe, Reference, Suite, Vars, metrics, optimizers, recipe, training};
@@ -46,10 +46,16 @@ struct Ran {
     pipelines: u64,
 }
 
+/// The largest error that passes in mixed precision, relative to the norm of what is expected: eight times
+/// the rounding of an f16.
+const OF_HALVES: f64 = 8.0 / 2048.0;
+
 /// Runs cases on one adapter.
 pub struct Runner {
     adapter: Adapter,
     device: Device,
+    options: Options,
+    precision: Precision,
     /// What the devices before this one were given.
     before: Ran,
     /// The sizes of the states that the device has, in elements.
@@ -67,8 +73,28 @@ impl Runner {
     /// # Errors
     /// It does not open.
     pub fn open_with(adapter: &Adapter, options: Options) -> Result<Self, String> {
-        let device = Device::open_with(adapter, options).map_err(|e| e.to_string())?;
-        Ok(Self { adapter: adapter.clone(), device, before: Ran::default(), states: vec![] })
+        let device = Device::open_with(adapter, options.clone()).map_err(|e| e.to_string())?;
+        let (before, precision) = (Ran::default(), Precision::F32);
+        Ok(Self { adapter: adapter.clone(), device, options, precision, before, states: vec![] })
+    }
+
+    /// Opens an adapter for cases whose products are in this precision. Then ops, layers and losses may be
+    /// off by the rounding of f16; optimizers, metrics and short runs are computed in f32.
+    ///
+    /// # Errors
+    /// The adapter does not open, or does not have what the precision needs.
+    pub fn open_in(adapter: &Adapter, precision: Precision) -> Result<Self, String> {
+        let adapter = match precision {
+            Precision::MatrixUnits => adapter.with_matrix_units().map_err(|e| e.to_string())?,
+            Precision::F32 | Precision::Mixed => adapter.clone(),
+        };
+        let options = Options::default().with(|options| options.f16 = precision.is_mixed());
+        Ok(Self { precision, ..Self::open_with(&adapter, options)? })
+    }
+
+    /// Returns the largest error that a case may have.
+    fn tolerance(&self, case: &Case) -> f64 {
+        if self.precision.is_mixed() { case.tolerance.max(OF_HALVES) } else { case.tolerance }
     }
 
     /// Runs every case of a suite.
@@ -98,8 +124,10 @@ impl Runner {
             return self.measure(case, &*metric?);
         }
         let recipe = recipe(case)?;
-        let (graph, rows) = trace(case, &recipe)?;
-        let program = Program::compile(&graph).map_err(|e| e.to_string())?;
+        let (graph, rows) = trace(case, &recipe, self.precision)?;
+        let layout = Layout { f16: self.precision.is_mixed(), ..Layout::default() };
+        let program = Program::compile_with(&graph, layout).map_err(|e| e.to_string())?;
+        let tolerance = self.tolerance(case);
         let counts: &[usize] = if rows > 1 { &[1, 3, 8] } else { &[1] };
         let mut worst = 0.0f64;
         for &count in counts {
@@ -109,10 +137,10 @@ impl Runner {
                 // What a layer's statistics become is in its states.
                 let answer = outputs.get(role).or_else(|| states.get(role.strip_prefix("after.")?));
                 let error = error(answer, expected).map_err(|e| format!("{role}, {count} shards: {e}"))?;
-                worst = worst.max(error / case.tolerance);
-                if error > case.tolerance {
-                    let times = error / case.tolerance;
-                    let of = format!("times its tolerance of {:e}", case.tolerance);
+                worst = worst.max(error / tolerance);
+                if error > tolerance {
+                    let times = error / tolerance;
+                    let of = format!("times its tolerance of {tolerance:e}");
                     return Err(format!("{role}, {count} shards: {times:.2} {of}"));
                 }
             }
@@ -124,7 +152,7 @@ impl Runner {
     /// It is a failure if the shards show in a bit.
     fn measure(&mut self, case: &Case, metric: &dyn unisono::Metric) -> Verdict {
         let recipe = metrics::recipe(case)?;
-        let (graph, rows) = trace(case, &recipe)?;
+        let (graph, rows) = trace(case, &recipe, Precision::F32)?;
         let program = Program::compile(&graph).map_err(|e| e.to_string())?;
         let mut first: Option<Vec<f64>> = None;
         for count in [1, 3, 8] {
@@ -179,7 +207,8 @@ impl Runner {
         // A device keeps the states that it was first given, so that other ones need a new device.
         let states: Vec<usize> = program.states().iter().map(|state| state.ty.count()).collect();
         if states != self.states {
-            *self = Self { states, before: self.ran(), ..Self::open(&self.adapter)? };
+            let opened = Self::open_with(&self.adapter, self.options.clone())?;
+            *self = Self { states, before: self.ran(), precision: self.precision, ..opened };
         }
         let ran = unisono_testkit::run(&mut self.device, program, feed).map_err(|e| e.to_string())?;
         Ok((ran.outputs, ran.states))
@@ -208,7 +237,7 @@ pub fn steps(case: &Case) -> Result<Vec<(Graph, Feed)>, String> {
         Some(_) => metrics::recipe(case)?,
         None => recipe(case)?,
     };
-    let (graph, rows) = trace(case, &recipe)?;
+    let (graph, rows) = trace(case, &recipe, Precision::F32)?;
     let sizes = shards::sizes(rows, if rows > 1 { 3 } else { 1 }, rows);
     let feed = feed(case, &recipe, &graph, &sizes);
     Ok(vec![(graph, feed)])
@@ -216,8 +245,8 @@ pub fn steps(case: &Case) -> Result<Vec<(Graph, Feed)>, String> {
 
 /// Returns the graph of a case with its gradients, and the number of rows of the batch (1 if there is no
 /// batch).
-fn trace(case: &Case, recipe: &Recipe) -> Result<(Graph, usize), String> {
-    let tape = Tape::new();
+fn trace(case: &Case, recipe: &Recipe, precision: Precision) -> Result<(Graph, usize), String> {
+    let tape = Tape::with_precision(precision);
     let mut rows = 1;
     let mut declare = |role: &str, tensor: &Reference, batched: bool| {
         if batched {
