@@ -199,6 +199,14 @@ fn mistakes() -> Vec<Mistake> {
         ),
         ("the sum of a batch as an output", model(|_, x| x["x"].sum_samples()), &["own"]),
         (
+            "keys and values that stay on devices",
+            model(|_, x| {
+                x["x"].tape().keep_resident(0, &x["x"]);
+                x["x"].clone()
+            }),
+            &["resident", "signatures of a predictor"],
+        ),
+        (
             "a negative weight",
             model(|cx, x| {
                 cx.loss("less", &x["x"], -1.0);
