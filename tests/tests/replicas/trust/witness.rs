@@ -1,6 +1,6 @@
 //! A witness beside a run on one device: it changes no bit, and finds what the device cannot find itself.
 
-use unisono::{Arithmetic, Witness};
+use unisono::{Arithmetic, Precision, Witness};
 use unisono_gpu::Adapter;
 use unisono_testkit::left_out;
 
@@ -142,4 +142,9 @@ fn settings_that_make_no_sense_for_a_witness_are_refused() {
     let mut trainer = with(Witness::cpu()).adapter("cpu:split").build(&data().fields().unwrap()).unwrap();
     trainer.fit(&data(), None, 1).unwrap();
     assert!(trainer.witness().unwrap().adapter.contains("split"), "{:?}", trainer.witness());
+    // It does so for tensor cores, too.
+    let by_unit = with(Witness::cpu()).precision(Precision::MatrixUnits).adapter("cpu:hopper");
+    let mut trainer = by_unit.build(&data().fields().unwrap()).unwrap();
+    trainer.fit(&data(), None, 1).unwrap();
+    assert!(trainer.witness().unwrap().adapter.contains("hopper"), "{:?}", trainer.witness());
 }
