@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 
 use common::adapter;
 use unisono_gpu::{Adapter, Arithmetic, Backend, Kind, adapters};
@@ -39,9 +40,13 @@ fn software_adapters_of_all_backends_are_of_one_class() {
     }
 }
 
+/// Held by tests that probe a matrix unit: one of them plants a fault in every unit of the process.
+static UNITS: Mutex<()> = Mutex::new(());
+
 /// Whoever asks for matrix units gets a class of its own, which products of halves show.
 #[test]
 fn a_matrix_unit_is_a_class_of_its_own() {
+    let _alone = UNITS.lock().unwrap_or_else(PoisonError::into_inner);
     let plain = probe_now(&adapter()).unwrap();
     let adapter = adapter().with_matrix_units().unwrap();
     let class = probe_now(&adapter).unwrap();
@@ -63,6 +68,7 @@ fn a_matrix_unit_is_a_class_of_its_own() {
 /// rounds other products to the smallest normal number.)
 #[test]
 fn the_cpu_is_of_the_class_of_an_h200_with_its_tensor_cores() {
+    let _alone = UNITS.lock().unwrap_or_else(PoisonError::into_inner);
     let hopper = Arithmetic { unit_sums: UnitSums::Aligned, ..Arithmetic::default() };
     let cpu = Adapter::cpu(hopper).unwrap();
     let class = probe_now(&cpu.with_matrix_units().unwrap()).unwrap().to_string();
