@@ -82,7 +82,7 @@ fn class(adapter: &Adapter, cpus: &[(Arithmetic, Class)]) -> Vec<String> {
 /// Returns the classes of the CPU in all arithmetics that it knows.
 fn cpus() -> Vec<(Arithmetic, Class)> {
     let probed = |arithmetic| Some((arithmetic, unisono::probe(&Adapter::cpu(arithmetic)?).ok()?));
-    Arithmetic::without_units().filter_map(probed).collect()
+    Arithmetic::distinct(false).filter_map(probed).collect()
 }
 
 fn driver(adapter: &Adapter) -> Vec<String> {

@@ -55,7 +55,7 @@ fn classes(adapter: &Adapter) -> Result<(Value, Vec<String>), Error> {
         let cpu = Adapter::cpu(*arithmetic).and_then(|cpu| unisono::probe(&cpu).ok());
         cpu.is_some_and(|cpu| cpu.is_same(&class))
     };
-    let same = Arithmetic::without_units().filter(is_same).map(|cpu| format!("cpu:{}", cpu.name()));
+    let same = Arithmetic::distinct(false).filter(is_same).map(|cpu| format!("cpu:{}", cpu.name()));
     let digest = class.digest.to_string()[..16].to_owned();
     let value =
         json!({ "rounding": class.rounding.name(), "digest": digest, "is_portable": class.is_portable });

@@ -18,8 +18,8 @@ pub struct Arithmetic {
     /// Whether subnormal numbers are kept inside of kernels. Otherwise they are zeros. Results of sums have
     /// none either way. Default: false.
     pub subnormals: bool,
-    /// How the matrix unit adds whose results the CPU computes in software, if a run uses matrix units.
-    /// Without them it changes nothing. Default: [`UnitSums::InTurn`].
+    /// If a run uses matrix units, the CPU computes in software what a unit does. This says how that unit
+    /// adds. It changes nothing in other runs. Default: [`UnitSums::InTurn`].
     pub unit_sums: UnitSums,
 }
 
@@ -44,9 +44,11 @@ impl Arithmetic {
         Self { fused, subnormals, unit_sums: UnitSums::InTurn }
     }
 
-    /// Returns those whose results differ in a run without matrix units, the default first.
-    pub fn without_units() -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().filter(|arithmetic| arithmetic.unit_sums == UnitSums::default())
+    /// Returns those that give different results in runs with matrix units, or in runs without them. The
+    /// default comes first.
+    pub fn distinct(by_unit: bool) -> impl Iterator<Item = Self> {
+        let shows = move |own: &Self| by_unit || own.unit_sums == UnitSums::default();
+        Self::ALL.into_iter().filter(shows)
     }
 
     /// Returns the name by which [`crate::select`] knows it, behind `cpu:`. In `hopper` the CPU computes as

@@ -76,8 +76,8 @@ impl fmt::Display for MatrixSize {
 
 impl Adapter {
     /// Returns the adapter with its matrix unit in use: a device of it multiplies numbers that f16 holds by
-    /// the unit. The largest size that the adapter lists is taken. The CPU has none, and computes
-    /// in software what its arithmetic's unit does ([`crate::Arithmetic::unit_sums`]).
+    /// the unit. The largest size that the adapter lists is taken. The CPU has no unit: it
+    /// computes in software what the unit of its arithmetic does ([`crate::Arithmetic::unit_sums`]).
     ///
     /// # Errors
     /// [`GpuError::NoMatrixUnit`] if the adapter has no unit that kernels can use.

@@ -70,7 +70,7 @@ pub enum UnitWay {
     Plain(UnitSums),
 }
 
-/// How a matrix unit adds, for the units of which that is known.
+/// How a matrix unit adds. This is known for two kinds of units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum UnitSums {
     /// The sums of lavapipe's unit (Mesa 26.1, matrices of 8 x 8): the products of eight steps are added one

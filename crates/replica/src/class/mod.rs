@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use unisono_gpu::{Adapter, Arithmetic, is_unprotected};
 use unisono_graph::GraphError;
-use unisono_graph::target::UnitSums;
 
 use crate::worker::fault;
 use exact::Exact;
@@ -125,8 +124,7 @@ pub fn cpus_of(digest: &str) -> Vec<Arithmetic> {
         let class = cpu.map(|cpu| probe(&cpu));
         matches!(class, Some(Ok(class)) if class.is_portable && class.to_string() == digest)
     };
-    let is_other = |arithmetic: &Arithmetic| by_unit || arithmetic.unit_sums == UnitSums::default();
-    Arithmetic::ALL.into_iter().filter(is_other).filter(is_of).collect()
+    Arithmetic::distinct(by_unit).filter(is_of).collect()
 }
 
 /// Probes each adapter and says in a line for each which class it has, for error messages about mixtures.

@@ -89,7 +89,7 @@ impl Replicas {
         Ok(found.into_values().collect())
     }
 
-    /// Returns the error of a tensor of which the host has no memory for a copy.
+    /// Returns the error that the host has no memory for a copy of a tensor.
     fn no_host_memory(&self, index: usize, bytes: usize) -> ReplicaError {
         let name = self.state(index).map(|decl| decl.name.clone()).unwrap_or_default();
         ReplicaError::NoHostMemory { what: format!("the state {name}"), bytes }

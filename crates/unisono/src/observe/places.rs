@@ -12,7 +12,7 @@ use crate::observe::observer::Observer;
 
 /// The files of a run's directory that are the run's own.
 const OF_RUN: [&str; 3] = ["model.safetensors", "model.json", ".lock"];
-/// The folder of a run's directory of which everything is the run's own.
+/// The folder of checkpoints in a run's directory. No observer may write there.
 const CHECKPOINTS: &str = "checkpoints";
 
 impl Monitor {

@@ -92,7 +92,7 @@ impl Trainer {
     }
 }
 
-/// Returns the error of a tensor of which the host has no memory for a copy.
+/// Returns the error that the host has no memory for a copy of a tensor.
 fn no_host_memory(name: &str, bytes: usize) -> Error {
     ReplicaError::NoHostMemory { what: format!("the tensor {name}"), bytes }.into()
 }

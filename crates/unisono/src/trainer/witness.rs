@@ -84,9 +84,7 @@ impl Witness {
                 false => Err(other_class(&with(&found))),
             };
         }
-        let others =
-            |arithmetic: &Arithmetic| has_unit || Arithmetic::without_units().any(|own| own == *arithmetic);
-        for cpu in Arithmetic::ALL.into_iter().filter(others).filter_map(Adapter::cpu) {
+        for cpu in Arithmetic::distinct(has_unit).filter_map(Adapter::cpu) {
             let cpu = used(cpu)?;
             if is_one_class(&with(&cpu))? {
                 return Ok(cpu);

@@ -1,5 +1,7 @@
 //! What each subgroup of a workgroup computes by a matrix unit.
 
+use unisono_shaders::snippets::ALIGNED;
+
 use crate::plan::target::{MatrixUnit, UnitWay};
 
 /// What the subgroups of a workgroup compute of a tile: each has a rectangle of blocks of the unit's size.
@@ -57,6 +59,27 @@ impl Shares {
 /// Returns the type of a cooperative matrix: its numbers, and what it is in a product (A, B or C).
 pub(super) fn kind(unit: MatrixUnit, scalar: &str, role: &str) -> String {
     format!("coop_mat{0}x{0}<{scalar}, {role}>", unit.size)
+}
+
+/// Returns the function `sixteen_steps`, which adds sixteen steps to the sums of a row and four columns, as
+/// Hopper's unit does. Rows and columns are in these memories, in fours of halves. There are STRIDE fours
+/// from one column to the next.
+pub(super) fn aligned_steps([rows, columns]: [&str; 2]) -> String {
+    let read = |name: &str, memory: &str| {
+        let fours: Vec<String> = (0..4).map(|i| format!("vec4<f32>({memory}[at + {i}u])")).collect();
+        format!("fn {name}(at: u32) -> Sixteen {{ return Sixteen({}); }}\n", fours.join(", "))
+    };
+    format!(
+        "{}{}{}\
+         fn sixteen_steps(at_row: u32, at_column: u32, sums: vec4<f32>) -> vec4<f32> {{\n    \
+         let row = row_steps(at_row);\n    var next: vec4<f32>;\n    \
+         for (var s = 0u; s < 4u; s++) {{\n        \
+         next[s] = aligned_sum(row, column_steps(at_column + s * STRIDE), sums[s]);\n    }}\n    \
+         return next;\n}}\n",
+        ALIGNED.text(),
+        read("row_steps", rows),
+        read("column_steps", columns)
+    )
 }
 
 /// Returns the extensions of WGSL that the kernel needs beyond f16.

@@ -4,11 +4,10 @@
 use std::fmt::Write;
 
 use unisono_shaders::attention::{UNITS, UNITS_SCORES, UNITS_SPREAD};
-use unisono_shaders::snippets::ALIGNED;
 
 use crate::plan::target::{MatrixUnit, UnitSums, UnitWay};
 use crate::program::emit::marks::filled;
-use crate::program::emit::shares::{Shares, kind};
+use crate::program::emit::shares::{Shares, aligned_steps, kind};
 
 /// The invocations of a workgroup, its own places, the rows of a block, and the fours of halves from one to
 /// the next, as the files have them.
@@ -36,7 +35,9 @@ pub(super) fn shared(unit: MatrixUnit) -> String {
             "// The number of this subgroup in its workgroup.\nvar<private> subgroup: u32;\n"
         }
         UnitWay::Plain(UnitSums::InTurn) => IN_TURN,
-        UnitWay::Plain(UnitSums::Aligned) => return format!("{UNITS}\n{}{ALIGNED_STEPS}", ALIGNED.text()),
+        UnitWay::Plain(UnitSums::Aligned) => {
+            return format!("{UNITS}\n{}{ALIGNED_BLOCKS}", aligned_steps(["halves", "halves"]));
+        }
     };
     format!("{UNITS}\n{own}")
 }
@@ -173,28 +174,15 @@ fn plain(sums: UnitSums) -> [String; 4] {
     [variables.to_owned(), products, String::new(), spread]
 }
 
-/// The functions of [`plain`] for sums of units like Hopper's.
-const ALIGNED_STEPS: &str = "
-fn sixteen_of(at: u32) -> Sixteen {
-    return Sixteen(
-        vec4<f32>(halves[at]), vec4<f32>(halves[at + 1u]), vec4<f32>(halves[at + 2u]), vec4<f32>(halves[at + 3u]),
-    );
-}
-
-// Adds sixteen steps to the sums of a row and four own places.
-fn sixteen_steps(at_row: u32, at_own: u32, sums: vec4<f32>) -> vec4<f32> {
-    let row = sixteen_of(at_row);
-    var next: vec4<f32>;
-    for (var s = 0u; s < 4u; s++) { next[s] = aligned_sum(row, sixteen_of(at_own + s * STRIDE), sums[s]); }
-    return next;
-}
-
-// Returns the weights of an own place in four rows of the block, and four rows in a column.
+/// The function of a block in [`plain`] for sums of units like Hopper's.
+const ALIGNED_BLOCKS: &str = "
+// Returns the weights of an own place in four rows of the block.
 fn four_weights(r: u32, four: u32, i: u32) -> vec4<f32> {
     let at = r * WIDE + four;
     return vec4<f32>(vec4(shares[at][i], shares[at + WIDE][i], shares[at + 2u * WIDE][i], shares[at + 3u * WIDE][i]));
 }
 
+// Returns four rows of the block in a column.
 fn four_rows(r: u32, s: u32) -> vec4<f32> {
     let at = r * WIDE + t % 16u;
     return vec4<f32>(vec4(halves[at][s], halves[at + WIDE][s], halves[at + 2u * WIDE][s], halves[at + 3u * WIDE][s]));

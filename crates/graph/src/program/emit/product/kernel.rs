@@ -265,7 +265,7 @@ impl ProductKernel<'_> {
         }
     }
 
-    /// Returns a number of which all inner ranges are multiples. Chunks end at multiples of 1,024.
+    /// Returns a divisor of the length of every inner range. (Chunks end at multiples of 1,024.)
     fn inner(&self) -> usize {
         if self.shape.contract { self.shape.rows_a_sample } else { self.shape.k }
     }

@@ -3,11 +3,11 @@
 
 use std::fmt::Write;
 
-use unisono_shaders::snippets::{ALIGNED, UNITS};
+use unisono_shaders::snippets::UNITS;
 
 use crate::plan::Workgroup;
 use crate::plan::target::{MatrixUnit, UnitSums, UnitWay};
-use crate::program::emit::shares::{Shares, kind};
+use crate::program::emit::shares::{Shares, aligned_steps, kind};
 
 use super::slab::{Slab, SlabLayout, steps};
 use super::tile::side;
@@ -32,8 +32,8 @@ fn largest(tile: usize, way: UnitWay) -> usize {
         .unwrap_or(0)
 }
 
-/// Returns the text in place of `slabs.wgsl` for tiles of this side, whose operands have these layouts. Every
-/// inner range is a multiple of `inner`.
+/// Returns the text in place of `slabs.wgsl` for tiles of this side, whose operands have these layouts.
+/// `inner` divides the length of every inner range.
 pub(super) fn text(tile: usize, unit: MatrixUnit, layouts: [SlabLayout; 2], inner: usize) -> String {
     let is_whole = inner.is_multiple_of(steps(unit.way));
     let slabs = [true, false].map(|is_left| {
@@ -140,7 +140,7 @@ fn plain(tile: usize, sums: UnitSums) -> [String; 4] {
     let rows = side(tile);
     let (steps, firsts, function) = match sums {
         UnitSums::InTurn => ("eight_steps", &[0, 2][..], IN_TURN.to_owned()),
-        UnitSums::Aligned => ("sixteen_steps", &[0][..], format!("{}{ALIGNED_STEPS}", ALIGNED.text())),
+        UnitSums::Aligned => ("sixteen_steps", &[0][..], aligned_steps(["a_slab", "b_slab"])),
     };
     let mut products = String::new();
     for q in firsts {
@@ -178,28 +178,6 @@ fn eight_steps(at_a: u32, at_b: u32, sums: vec4<f32>) -> vec4<f32> {
         next[s] = (((four + second.x) + second.y) + second.z) + second.w;
     }
     return sums + next;
-}
-";
-
-const ALIGNED_STEPS: &str = "
-fn a_sixteen(at: u32) -> Sixteen {
-    return Sixteen(
-        vec4<f32>(a_slab[at]), vec4<f32>(a_slab[at + 1u]), vec4<f32>(a_slab[at + 2u]), vec4<f32>(a_slab[at + 3u]),
-    );
-}
-
-fn b_sixteen(at: u32) -> Sixteen {
-    return Sixteen(
-        vec4<f32>(b_slab[at]), vec4<f32>(b_slab[at + 1u]), vec4<f32>(b_slab[at + 2u]), vec4<f32>(b_slab[at + 3u]),
-    );
-}
-
-// Adds sixteen steps to the sums of a row and four columns.
-fn sixteen_steps(at_a: u32, at_b: u32, sums: vec4<f32>) -> vec4<f32> {
-    let row = a_sixteen(at_a);
-    var next: vec4<f32>;
-    for (var s = 0u; s < 4u; s++) { next[s] = aligned_sum(row, b_sixteen(at_b + s * STRIDE), sums[s]); }
-    return next;
 }
 ";
 
