@@ -46,6 +46,8 @@ macro_rules! snippets {
 }
 
 snippets! {
+    /// Blocks of a product's left operand. Needs `a_load`.
+    A_BLOCK = "a_block";
     /// [`A_QUADS`] of an operand that is f16.
     A_HALF_QUADS = "a_half_quads";
     /// [`A_WORDS`] of an operand that is f16.
@@ -56,6 +58,8 @@ snippets! {
     A_STORED = "a_stored";
     /// Reads four elements of a product's left operand one by one.
     A_WORDS = "a_words";
+    /// Blocks of a product's right operand. Needs `b_load`.
+    B_BLOCK = "b_block";
     /// [`B_QUADS`] of an operand that is f16.
     B_HALF_QUADS = "b_half_quads";
     /// [`B_WORDS`] of an operand that is f16.

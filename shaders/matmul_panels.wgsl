@@ -2,12 +2,14 @@
 // order. An invocation computes ROWS rows and 32 columns. It copies what it needs of b once, step by step,
 // and multiplies it with eight rows of a at a time, which are read where they are, or from a copy if a is a
 // view or of f16. All memory is the invocation's own: there are no barriers.
-// `unisono_panel_product` is what takes the time, and then `unisono_panel_copy`. unisono-cpu has code of its
-// own for them. Grid: x: 32 columns each; y: ROWS rows each; z: batch * chunks, or groups of joined shards.
-// Constants: ROWS, a multiple of eight; SHARDS, the sums of shards that may wait; STRIPE: the vectors that a
-// copy of a takes; those of product.wgsl. Functions generated for the product: left, which returns an element
-// of a or of its copy; left_rows, which makes the copy, and returns where the eight rows begin and how far
-// apart two steps are; and copy_panel, which copies what is needed of b.
+// `unisono_panel_product` is what takes the time, and then `unisono_panel_copy` and the copies of views,
+// `unisono_view_stripe` and `unisono_view_panel`. unisono-cpu has code of its own for them.
+// Grid: x: 32 columns each; y: ROWS rows each; z: batch * chunks, or groups of joined shards.
+// Constants: ROWS, a multiple of eight; SHARDS, the sums of shards that may wait; STEPS: the steps for which
+// there is memory; STRIPE: the vectors that a copy of a takes; those of product.wgsl. Functions generated for
+// the product: left, which returns an element of a or of its copy; left_steps, which prepares the copies of
+// all rows; left_rows, which makes a copy, and returns where the eight rows begin and how far apart two steps
+// are; and copy_panel, which copies what is needed of b.
 
 // panel[8 * p + h]: step p of the columns 4 * h to 4 * h + 3.
 var<workgroup> panel: array<vec4<f32>, 8u * (CHUNK + 4u)>;
@@ -42,6 +44,7 @@ fn unisono_panel_product(rows: Rows, steps: u32, to: u32, levels: u32, waits: bo
 fn multiply(own: Part, i0: u32, j0: u32, rows: u32, levels: u32, waits: bool) {
     let steps = max(own.end, own.start) - own.start;
     copy_panel(own, j0, steps);
+    left_steps(own, steps);
     for (var i = 0u; i < rows; i += 8u) {
         unisono_panel_product(left_rows(own, i0 + i, steps), steps, i, levels, waits);
     }

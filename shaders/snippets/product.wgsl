@@ -39,27 +39,6 @@ fn inside(own: Part, p: u32) -> u32 {
     return select(p, min(p, own.end - 1u), RAGGED);
 }
 
-// block[r][d] = a[i + r, p + d] for the rows i to i + 3 of `rows`, and 0 from `end` on. Rows from m on hold
-// any values. p < end.
-fn a_block(own: Part, rows: ARows, p: u32) -> mat4x4<f32> {
-    var block = a_load(own, rows, p);
-    if RAGGED {
-        let counts = vec4<u32>(p, p + 1u, p + 2u, p + 3u) < vec4<u32>(own.end);
-        for (var r = 0u; r < 4u; r++) { block[r] = select(vec4<f32>(), block[r], counts); }
-    }
-    return block;
-}
-
-// block[d][s] = b[p + d, j + s] for the columns j to j + 3, and 0 from `end` on. Columns from n on hold any
-// values. p < end.
-fn b_block(own: Part, p: u32, columns: BColumns) -> mat4x4<f32> {
-    var block = b_load(own, p, columns);
-    if RAGGED {
-        for (var d = 0u; d < 4u; d++) { block[d] = select(vec4<f32>(), block[d], vec4<bool>(p + d < own.end)); }
-    }
-    return block;
-}
-
 // Adds four steps to the sums of one row and four columns: x is the row at p to p + 3, y[d] the columns at p
 // + d.
 fn four_steps(x: vec4<f32>, y: mat4x4<f32>, sums: vec4<f32>) -> vec4<f32> {

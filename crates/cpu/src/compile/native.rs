@@ -14,12 +14,19 @@ use naga::{
 
 use super::translator::Writer;
 use super::value::{Memory, Pointer, Val};
-use crate::native::{Attention, FewProduct, MOST_WIDTH, PanelCopy, PanelProduct, Part, Run};
+use crate::native::{
+    Attention, FewProduct, MOST_BORDERS, MOST_WIDTH, PanelCopy, PanelProduct, Part, Run, ViewCopy,
+};
 
 /// The name of the function that multiplies eight rows with a panel of 32 columns.
 const PANEL_PRODUCT: &str = "unisono_panel_product";
 /// The name of the function that copies a panel.
 const PANEL_COPY: &str = "unisono_panel_copy";
+
+/// The functions that copy what is needed of an operand which is only a view: their names, the operand, where
+/// they copy it to, and how many lines of it.
+const VIEW_COPIES: [(&str, &str, &str, u32); 2] =
+    [("unisono_view_stripe", "a", "stripe", 8), ("unisono_view_panel", "b", "panel", 32)];
 
 /// The name of the function that multiplies few rows.
 const FEW_PRODUCT: &str = "unisono_few_product";
@@ -33,8 +40,13 @@ const ATTENTION: [(&str, Part); 3] = [
 
 /// The bytes of a task.
 const TASK: usize = {
-    let all =
-        [size_of::<PanelProduct>(), size_of::<PanelCopy>(), size_of::<FewProduct>(), size_of::<Attention>()];
+    let all = [
+        size_of::<PanelProduct>(),
+        size_of::<PanelCopy>(),
+        size_of::<ViewCopy>(),
+        size_of::<FewProduct>(),
+        size_of::<Attention>(),
+    ];
     let (mut most, mut at) = (0, 0);
     while at < all.len() {
         most = if all[at] > most { all[at] } else { most };
@@ -43,11 +55,11 @@ const TASK: usize = {
     most
 };
 
-/// An array of floats in memory.
+/// An array of f32 or u32 in memory.
 #[derive(Clone, Copy)]
-struct Floats {
+struct Words {
     memory: Memory,
-    /// How many floats it has, if that is known.
+    /// How many it has, if that is known.
     count: Option<u32>,
 }
 
@@ -62,7 +74,7 @@ impl Writer<'_, '_> {
             Some(PANEL_PRODUCT) => self.panel_product(arguments),
             Some(PANEL_COPY) => self.panel_copy(arguments),
             Some(FEW_PRODUCT) => self.few_product(arguments),
-            Some(name) => self.attention(name, arguments),
+            Some(name) => self.view_copy(name, arguments).or_else(|| self.attention(name, arguments)),
             None => None,
         };
         written.is_some()
@@ -133,6 +145,45 @@ impl Writer<'_, '_> {
             (offset_of!(PanelCopy, last), *last),
         ];
         self.run(self.plan.vectors.panel_copy(), &fields);
+        Some(())
+    }
+
+    fn view_copy(&mut self, name: &str, arguments: &[Val]) -> Option<()> {
+        let (_, operand, copy, width) = *VIEW_COPIES.iter().find(|(own, ..)| *own == name)?;
+        let [Val::One(count)] = arguments else { return None };
+        let code = self.plan.vectors.view_copy()?;
+        let of = |what: &str| format!("{}_{what}", operand.to_uppercase());
+        let (Some(Literal::U32(borders)), Some(Literal::U32(apart)), Some(Literal::F32(fill))) =
+            (self.constant(&of("BORDERS")), self.constant("STEPS"), self.constant(&of("FILL")))
+        else {
+            return None;
+        };
+        if borders as usize > MOST_BORDERS || self.ty(*count) != types::I32 {
+            return None;
+        }
+        let [from, to] = [self.buffer_floats(operand)?, self.group_floats(copy)?];
+        let [lines, steps] = ["lines", "steps"].map(|what| self.group_words(&format!("{operand}_{what}")));
+        let mut words = vec![
+            (offset_of!(ViewCopy, width), width),
+            (offset_of!(ViewCopy, apart), apart),
+            (offset_of!(ViewCopy, borders), borders),
+            (offset_of!(ViewCopy, fill), fill.to_bits()),
+        ];
+        for i in 0..borders as usize {
+            let Some(Literal::U32(limit)) = self.constant(&of(&format!("LIMIT_{i}"))) else { return None };
+            words.push((offset_of!(ViewCopy, limits) + 4 * i, limit));
+        }
+        let mut fields = vec![
+            (offset_of!(ViewCopy, from), self.start(from)),
+            (offset_of!(ViewCopy, to), self.start(to)),
+            (offset_of!(ViewCopy, lines), self.start(lines?)),
+            (offset_of!(ViewCopy, steps), self.start(steps?)),
+            (offset_of!(ViewCopy, count), *count),
+        ];
+        for (at, word) in words {
+            fields.push((at, self.b.ins().iconst(types::I32, i64::from(word))));
+        }
+        self.run(code, &fields);
         Some(())
     }
 
@@ -251,7 +302,7 @@ impl Writer<'_, '_> {
     /// Returns the array `NAME_data` in a buffer and the number of its first element `NAME_base`, or nothing
     /// if the module has none. `None`: it has one of another type.
     #[expect(clippy::option_option, reason = "no array, and none of this type")]
-    fn named_start(&mut self, name: &str) -> Option<Option<(Floats, ir::Value)>> {
+    fn named_start(&mut self, name: &str) -> Option<Option<(Words, ir::Value)>> {
         let (data, base) = (format!("{name}_data"), format!("{name}_base"));
         let all = &self.plan.module.global_variables;
         let Some((handle, variable)) = all.iter().find(|(_, own)| own.name.as_ref() == Some(&base)) else {
@@ -276,7 +327,7 @@ impl Writer<'_, '_> {
     }
 
     /// Returns the address of a float by its number.
-    fn start_from(&mut self, floats: Floats, first: ir::Value) -> ir::Value {
+    fn start_from(&mut self, floats: Words, first: ir::Value) -> ir::Value {
         let start = self.start(floats);
         let first = self.b.ins().uextend(types::I64, first);
         let offset = self.b.ins().ishl_imm_u(first, 2);
@@ -299,31 +350,37 @@ impl Writer<'_, '_> {
     }
 
     /// Returns the address of the first float.
-    fn start(&mut self, floats: Floats) -> ir::Value {
+    fn start(&mut self, floats: Words) -> ir::Value {
         self.address(&floats.memory, 4, true)
     }
 
     /// Returns the array of this name that a workgroup shares.
-    fn group_floats(&self, name: &str) -> Option<Floats> {
-        self.floats(name, |space| space == AddressSpace::WorkGroup)
+    fn group_floats(&self, name: &str) -> Option<Words> {
+        self.array(name, Scalar::F32, |space| space == AddressSpace::WorkGroup)
+    }
+
+    /// Returns the array of u32 of this name that a workgroup shares.
+    fn group_words(&self, name: &str) -> Option<Words> {
+        self.array(name, Scalar::U32, |space| space == AddressSpace::WorkGroup)
     }
 
     /// Returns the array of this name in a buffer.
-    fn buffer_floats(&self, name: &str) -> Option<Floats> {
-        self.floats(name, |space| matches!(space, AddressSpace::Storage { .. }))
+    fn buffer_floats(&self, name: &str) -> Option<Words> {
+        self.array(name, Scalar::F32, |space| matches!(space, AddressSpace::Storage { .. }))
     }
 
-    /// Returns the global variable of this name, if it is an array of f32 or vectors of four of them.
-    fn floats(&self, name: &str, has_space: fn(AddressSpace) -> bool) -> Option<Floats> {
+    /// Returns the global variable of this name, if it is an array of this scalar or of vectors of four of
+    /// them.
+    fn array(&self, name: &str, own: Scalar, has_space: fn(AddressSpace) -> bool) -> Option<Words> {
         let module = self.plan.module;
-        let own = |(_, variable): &(Handle<GlobalVariable>, &GlobalVariable)| {
+        let is_named = |(_, variable): &(Handle<GlobalVariable>, &GlobalVariable)| {
             variable.name.as_deref() == Some(name) && has_space(variable.space)
         };
-        let (handle, variable) = module.global_variables.iter().find(own)?;
+        let (handle, variable) = module.global_variables.iter().find(is_named)?;
         let TypeInner::Array { base, size, .. } = module.types[variable.ty].inner else { return None };
         let each = match module.types[base].inner {
-            TypeInner::Vector { size: VectorSize::Quad, scalar } if scalar == Scalar::F32 => 4,
-            TypeInner::Scalar(scalar) if scalar == Scalar::F32 => 1,
+            TypeInner::Vector { size: VectorSize::Quad, scalar } if scalar == own => 4,
+            TypeInner::Scalar(scalar) if scalar == own => 1,
             _ => return None,
         };
         let count = match size {
@@ -331,7 +388,7 @@ impl Writer<'_, '_> {
             _ => None,
         };
         match self.globals[handle.index()] {
-            Some(Pointer::Memory(memory)) => Some(Floats { memory, count }),
+            Some(Pointer::Memory(memory)) => Some(Words { memory, count }),
             _ => None,
         }
     }

@@ -9,12 +9,14 @@ mod functions;
 mod panels;
 #[cfg(target_arch = "x86_64")]
 mod transposed;
+mod view;
 
 pub(crate) use attention::{Attention, MOST_WIDTH, Part};
 pub(crate) use few::FewProduct;
 pub(crate) use functions::{Code, function, fused};
 pub use panels::has_fma;
 pub(crate) use panels::{PanelCopy, PanelProduct, Run, Vectors, vectors};
+pub(crate) use view::{MOST_BORDERS, ViewCopy};
 
 /// How often `fma(a, b, c)` rounds. WGSL allows both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

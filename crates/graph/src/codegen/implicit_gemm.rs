@@ -20,6 +20,9 @@ pub struct ImplicitOperand {
     /// The same text for GPUs. It says how large digits are that are multiplied: a GPU multiplies numbers
     /// below 2^24 by one instruction, and its compiler does not know of digits that they are small.
     pub bounded: String,
+    /// What `matmul_panels.wgsl` needs in their place: `put_lines`, `put_steps` and `view`, each with the
+    /// operand's letter. It is there if the binding is f32.
+    pub panels: Option<String>,
     /// The binding that the functions load from.
     pub store: Binding,
     /// Whether the binding is f16.
@@ -51,8 +54,9 @@ pub fn operand(
     let address = spot.address(ty, place);
     let text = Text { side, spot: &spot, address, halves, aligned, bounds: false };
     let store = Binding { store: place.store, row: (ty.lead == Lead::Sample).then(|| place.row(ty.count())) };
+    let panels = (!halves).then(|| text.panels());
     let (wgsl, bounded) = (text.wgsl(), Text { bounds: true, ..text }.wgsl());
-    Some(ImplicitOperand { wgsl, bounded, store, halves })
+    Some(ImplicitOperand { wgsl, bounded, panels, store, halves })
 }
 
 /// The parts of the functions' text.
@@ -77,33 +81,12 @@ impl Text<'_> {
     fn wgsl(&self) -> String {
         let [x, outer, lines, size] =
             [["a", "rows", "ARows", "m"], ["b", "columns", "BColumns", "n"]][self.side];
-        let (held, fours) = (if self.halves { "f16" } else { "f32" }, self.fours());
-        let held = if fours.is_some() { format!("vec4<{held}>") } else { held.into() };
-        // The address, and each coordinate that has a border.
-        let forms: Vec<(String, &Form)> = std::iter::once(("at".to_string(), &self.address))
-            .chain(self.spot.inside.iter().enumerate().map(|(i, (form, _))| (format!("c{i}"), form)))
-            .collect();
+        let fours = self.fours();
         let vector = "vec4<u32>";
+        let forms = self.forms();
         let fields: Vec<String> = forms.iter().map(|(name, _)| format!("{name}: {vector}")).collect();
-        let name = |variable| match (variable, self.side) {
-            (Variable::Layer, 0) => "own.a",
-            (Variable::Layer, _) => "own.b",
-            (Variable::Outer, _) => "o",
-            (Variable::Inner, _) => "q",
-        };
-        let outside = |form: &Form| {
-            let own = Form { plus: form.plus, ..form.of(&[Variable::Layer, Variable::Outer]) };
-            form_text(&own, vector, |digit, _| digit_text(digit, name(digit.variable)))
-        };
-        let outers: Vec<String> = forms.iter().map(|(_, form)| outside(form)).collect();
-        let inners: String = forms
-            .iter()
-            .map(|(field, form)| {
-                let digit = |digit: &Digit, factor| self.bounded_text(digit, factor);
-                let own = form_text(&form.of(&[Variable::Inner]), vector, digit);
-                format!("    let {field} = {own};\n")
-            })
-            .collect();
+        let outers: Vec<String> = forms.iter().map(|(_, form)| self.outer_text(form)).collect();
+        let inners = self.inner_texts();
         // Four side by side begin at a multiple of four, the last of them too.
         let last = if fours == Some(Variable::Outer) {
             format!("(params.{size} - 1u) / 4u * 4u")
@@ -115,8 +98,7 @@ impl Text<'_> {
             _ => (format!("own: Part, p: u32, {outer}: {lines}"), self.block(outer)),
         };
         format!(
-            "@group(0) @binding({binding}) var<storage, read> {x}: array<{held}>;\n\
-             struct {lines} {{ {fields} }}\n\
+            "{binding}struct {lines} {{ {fields} }}\n\
              fn {x}_{outer}(own: Part, i: u32) -> {lines} {{\n    \
              let o = min(vec4<u32>(i, i + 1u, i + 2u, i + 3u), vec4<u32>({last}));\n    \
              return {lines}({outers});\n}}\n\
@@ -124,9 +106,107 @@ impl Text<'_> {
              let steps = vec4<u32>(p, p + 1u, p + 2u, p + 3u);\n    \
              let q = select(steps, min(steps, vec4<u32>(own.end - 1u)), RAGGED);\n\
              {inners}    var block: mat4x4<f32>;\n{body}}}\n",
-            binding = self.side + 1,
+            binding = self.binding(),
             fields = fields.join(", "),
             outers = outers.join(", "),
+        )
+    }
+
+    /// Returns the declaration of the memory that the functions load from.
+    fn binding(&self) -> String {
+        let x = ["a", "b"][self.side];
+        let held = if self.halves { "f16" } else { "f32" };
+        let held = if self.fours().is_some() { format!("vec4<{held}>") } else { held.into() };
+        format!("@group(0) @binding({}) var<storage, read> {x}: array<{held}>;\n", self.side + 1)
+    }
+
+    /// Returns the address, and each coordinate that has a border, with their names.
+    fn forms(&self) -> Vec<(String, &Form)> {
+        let borders = self.spot.inside.iter().enumerate().map(|(i, (form, _))| (format!("c{i}"), form));
+        std::iter::once(("at".to_string(), &self.address)).chain(borders).collect()
+    }
+
+    /// Returns what a form has of the layer and of the outer variable `o`.
+    fn outer_text(&self, form: &Form) -> String {
+        let name = |variable| match (variable, self.side) {
+            (Variable::Layer, 0) => "own.a",
+            (Variable::Layer, _) => "own.b",
+            (Variable::Outer, _) => "o",
+            (Variable::Inner, _) => "q",
+        };
+        let own = Form { plus: form.plus, ..form.of(&[Variable::Layer, Variable::Outer]) };
+        form_text(&own, "vec4<u32>", |digit, _| digit_text(digit, name(digit.variable)))
+    }
+
+    /// Returns statements that compute what each form has of four steps `q` from `p` on.
+    fn inner_texts(&self) -> String {
+        let one = |(field, form): (String, &Form)| {
+            let digit = |digit: &Digit, factor| self.bounded_text(digit, factor);
+            let own = form_text(&form.of(&[Variable::Inner]), "vec4<u32>", digit);
+            format!("    let {field} = {own};\n")
+        };
+        self.forms().into_iter().map(one).collect()
+    }
+
+    /// Returns the operand for panels: where eight rows or 32 columns begin, where the steps of a chunk are,
+    /// and the copy of all of them, whose elements are at the sums of both. unisono-cpu has code of its own
+    /// for the copy.
+    fn panels(&self) -> String {
+        let [x, upper, size, name, copy, quads] = [
+            ["a", "A", "m", "unisono_view_stripe", "stripe", "2"],
+            ["b", "B", "n", "unisono_view_panel", "panel", "8"],
+        ][self.side];
+        let forms = self.forms();
+        let count = forms.len();
+        let fill = literal(self.spot.fill.unwrap_or_default());
+        let mut constants =
+            format!("const {upper}_BORDERS: u32 = {}u;\nconst {upper}_FILL: f32 = {fill};\n", count - 1);
+        let (mut lines, mut steps, mut inside) = (String::new(), String::new(), String::new());
+        for (f, (field, form)) in forms.iter().enumerate() {
+            let _ = writeln!(lines, "        {x}_lines[{f}u * {quads}u + h] = {};", self.outer_text(form));
+            let _ = write!(steps, " {x}_steps[{f}u * STEPS + first + d] = {field}[d];");
+        }
+        for (i, (_, limit)) in self.spot.inside.iter().enumerate() {
+            let _ = writeln!(constants, "const {upper}_LIMIT_{i}: u32 = {limit}u;");
+            let f = i + 1;
+            let and = if i > 0 { " & " } else { "" };
+            let _ = write!(
+                inside,
+                "{and}({x}_lines[{f}u * {quads}u + h] + {x}_steps[{f}u * STEPS + p] < vec4<u32>({limit}u))"
+            );
+        }
+        let element = if self.fours().is_some() { "[i / 4u][i % 4u]" } else { "[i]" };
+        let number = |i: &str| format!("{x}_number(at.{i})");
+        let all = ["x", "y", "z", "w"].map(number).join(", ");
+        let (at, loaded) = (format!("{x}_lines[h] + {x}_steps[p]"), format!("vec4<f32>({all})"));
+        let body = if inside.is_empty() {
+            format!("            let at = {at};\n            {copy}[{quads}u * p + h] = {loaded};\n")
+        } else {
+            format!(
+                "            let inside = {inside};\n            \
+                 let at = select(vec4<u32>(), {at}, inside);\n            \
+                 {copy}[{quads}u * p + h] = select(vec4<f32>({fill}), {loaded}, inside);\n"
+            )
+        };
+        format!(
+            "{binding}{constants}\
+             fn {x}_number(i: u32) -> f32 {{ return {x}{element}; }}\n\
+             // The first elements of four lines each, and then their coordinates; and the same of steps.\n\
+             var<workgroup> {x}_lines: array<vec4<u32>, {count}u * {quads}u>;\n\
+             var<workgroup> {x}_steps: array<u32, {count}u * STEPS>;\n\
+             fn {x}_put_lines(own: Part, i: u32) {{\n    \
+             for (var h = 0u; h < {quads}u; h++) {{\n        let line = i + 4u * h;\n        \
+             let o = min(vec4<u32>(line, line + 1u, line + 2u, line + 3u), vec4<u32>(params.{size} - 1u));\n\
+             {lines}    }}\n}}\n\
+             fn {x}_put_steps(own: Part, count: u32) {{\n    \
+             for (var first = 0u; first < count; first += 4u) {{\n    let p = own.start + first;\n    \
+             let steps = vec4<u32>(p, p + 1u, p + 2u, p + 3u);\n    \
+             let q = select(steps, min(steps, vec4<u32>(own.end - 1u)), RAGGED);\n\
+             {inners}    for (var d = 0u; d < 4u; d++) {{{steps} }}\n    }}\n}}\n\
+             fn {name}(count: u32) {{\n    for (var p = 0u; p < count; p++) {{\n        \
+             for (var h = 0u; h < {quads}u; h++) {{\n{body}        }}\n    }}\n}}\n",
+            binding = self.binding(),
+            inners = self.inner_texts(),
         )
     }
 

@@ -1,6 +1,6 @@
 //! Functions of images: what lies in windows, convolutions and pools.
 
-use super::{Col2Im, Im2Col};
+use super::{Col2Im, Im2Col, MatMul};
 use crate::trace::{Var, Window};
 use crate::values::Lead;
 
@@ -100,13 +100,16 @@ impl Var {
             return self.clone();
         }
         let (pixels, inner) = (h * w, per_group * kh * kw);
-        let rows = if groups == 1 {
-            self.reshape(&[c, pixels]).permute(&[1, 0]).matmul(&weight.reshape(&[c, inner]))
+        // Columns [O/g kh kw] of [h w] each, which `fold` reads along the pixels.
+        let columns = if groups == 1 {
+            let product = MatMul { transpose_a: true, transpose_b: true };
+            let rows = self.reshape(&[c, pixels]).permute(&[1, 0]);
+            self.tape().apply(product, &[&weight.reshape(&[c, inner]), &rows])
         } else {
-            let x = self.reshape(&[groups, c / groups, pixels]).permute(&[0, 2, 1]);
-            x.matmul(&weight.reshape(&[groups, c / groups, inner]))
+            let weight = weight.reshape(&[groups, c / groups, inner]).permute(&[0, 2, 1]);
+            weight.matmul(&self.reshape(&[groups, c / groups, pixels]))
         };
-        let windows = rows.reshape(&[groups, h, w, per_group, kh, kw]).permute(&[0, 3, 1, 2, 4, 5]);
+        let windows = columns.reshape(&[groups, per_group, kh, kw, h, w]).permute(&[0, 1, 4, 5, 2, 3]);
         windows.fold(window, image).reshape(&[groups * per_group, image[0], image[1]])
     }
 

@@ -49,7 +49,8 @@ fn rows(busy: u32, [m, n]: [usize; 2], batch: usize) -> usize {
 }
 
 /// Finds eight rows of a left operand where it is stored.
-const LEFT_STORED: &str = "fn left_rows(own: Part, i: u32, steps: u32) -> Rows {
+const LEFT_STORED: &str = "fn left_steps(own: Part, steps: u32) {}
+fn left_rows(own: Part, i: u32, steps: u32) -> Rows {
     var rows: Rows;
     for (var r = 0u; r < 8u; r++) {
         let row = min(i + r, params.m - 1u);
@@ -64,11 +65,16 @@ const LEFT_STORED: &str = "fn left_rows(own: Part, i: u32, steps: u32) -> Rows {
 }
 ";
 
-/// Copies eight rows of a left operand.
-const LEFT_COPIED: &str = "
+/// The memory for copies of eight rows of a left operand, of which element i is `left(i)`.
+const STRIPE: &str = "
 // stripe[2 * p + g]: step p of the rows 4 * g to 4 * g + 3.
 var<workgroup> stripe: array<vec4<f32>, STRIPE>;
 fn left(i: u32) -> f32 { return stripe[i / 4u][i % 4u]; }
+";
+
+/// Copies eight rows of a left operand of f16.
+const LEFT_COPIED: &str = "
+fn left_steps(own: Part, steps: u32) {}
 fn left_rows(own: Part, i: u32, steps: u32) -> Rows {
     for (var g = 0u; g < 2u; g++) {
         let rows = a_rows(own, i + 4u * g);
@@ -78,6 +84,25 @@ fn left_rows(own: Part, i: u32, steps: u32) -> Rows {
         }
     }
     return Rows(array<u32, 8>(0u, 1u, 2u, 3u, 4u, 5u, 6u, 7u), 8u);
+}
+";
+
+/// Copies eight rows of a left operand that is a view.
+const LEFT_VIEWED: &str = "
+fn left_steps(own: Part, steps: u32) { a_put_steps(own, steps); }
+fn left_rows(own: Part, i: u32, steps: u32) -> Rows {
+    a_put_lines(own, i);
+    unisono_view_stripe(steps);
+    return Rows(array<u32, 8>(0u, 1u, 2u, 3u, 4u, 5u, 6u, 7u), 8u);
+}
+";
+
+/// Copies a right operand that is a view.
+const RIGHT_VIEWED: &str = "
+fn copy_panel(own: Part, j: u32, steps: u32) {
+    b_put_lines(own, j);
+    b_put_steps(own, steps);
+    unisono_view_panel(steps);
 }
 ";
 
@@ -106,7 +131,7 @@ fn copy_panel(own: Part, j: u32, steps: u32) {
 }
 ";
 
-/// Copies a right operand that is a view or of f16, in blocks, sixteen columns at a time: eight blocks in one
+/// Copies a right operand of f16, in blocks, sixteen columns at a time: eight blocks in one
 /// loop would take twice as long to compile. Nobody reads what the columns behind the last one become.
 const RIGHT_COPIED: &str = "
 fn copy_panel(own: Part, j: u32, steps: u32) {
@@ -232,10 +257,11 @@ impl ProductKernel<'_> {
             Family::Panels(rows) => {
                 let shards = if self.join { 3 } else { 1 };
                 let is_copied = self.stored_element(0).is_none();
-                let stripe = if is_copied { 2 * (PRODUCT_CHUNK + 4) } else { 1 };
+                let steps = PRODUCT_CHUNK + 4;
+                let stripe = if is_copied { 2 * steps } else { 1 };
                 let sizes = format!(
                     "const ROWS: u32 = {rows}u;\nconst SHARDS: u32 = {shards}u;\n\
-                     const STRIPE: u32 = {stripe}u;\n{}{}",
+                     const STEPS: u32 = {steps}u;\nconst STRIPE: u32 = {stripe}u;\n{}{}",
                     self.left(),
                     self.right()
                 );
@@ -281,11 +307,22 @@ impl ProductKernel<'_> {
         self.sides[operand].element(["a", "b"][operand])
     }
 
+    /// Returns the functions by which `matmul_panels.wgsl` copies an operand, if it is a view of f32.
+    fn panels<'b>(&self, side: &Side<'b>) -> Option<&'b str> {
+        match side {
+            Side::Implicit(implicit) if matches!(self.family, Family::Panels(_)) => {
+                implicit.panels.as_deref()
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the functions by which `matmul_panels.wgsl` reads the left operand.
     fn left(&self) -> String {
         match self.stored_element(0) {
             Some(element) => format!("fn left(i: u32) -> f32 {{ return {element}; }}\n{LEFT_STORED}"),
-            None => LEFT_COPIED.to_owned(),
+            None if self.panels(&self.sides[0]).is_some() => format!("{STRIPE}{LEFT_VIEWED}"),
+            None => format!("{STRIPE}{LEFT_COPIED}"),
         }
     }
 
@@ -293,6 +330,7 @@ impl ProductKernel<'_> {
     fn right(&self) -> String {
         match self.stored_element(1) {
             Some(element) => format!("fn right(i: u32) -> f32 {{ return {element}; }}\n{RIGHT_STORED}"),
+            None if self.panels(&self.sides[1]).is_some() => RIGHT_VIEWED.to_owned(),
             None => RIGHT_COPIED.to_owned(),
         }
     }
@@ -308,6 +346,9 @@ impl ProductKernel<'_> {
             if shape.contract { INNER_SHARD } else { INNER_ALL },
             PRODUCT,
         ];
+        for (side, block) in self.sides.iter().zip([A_BLOCK, B_BLOCK]) {
+            shared.extend(self.panels(side).is_none().then_some(block));
+        }
         let reads = [
             (A_STORED, [[A_WORDS, A_QUADS], [A_HALF_WORDS, A_HALF_QUADS]]),
             (B_STORED, [[B_WORDS, B_QUADS], [B_HALF_WORDS, B_HALF_QUADS]]),
@@ -349,7 +390,9 @@ impl ProductKernel<'_> {
                 Side::Implicit(implicit) if matches!(self.family, Family::Tiles(_)) => {
                     written += &implicit.bounded;
                 }
-                Side::Implicit(implicit) => written += &implicit.wgsl,
+                Side::Implicit(implicit) => {
+                    written += self.panels(side).unwrap_or(&implicit.wgsl);
+                }
             }
         }
         written += &self.waiting();
