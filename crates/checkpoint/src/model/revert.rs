@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::model::arranged::Arranged;
 use crate::model::plan::{Plan, gather, unchanged};
+use crate::model::quantized::dequantized;
 use crate::model::rules::Item;
 use crate::tensors::error::{Error, Result, broken};
 use crate::tensors::info::{Info, TensorDType};
@@ -22,12 +23,13 @@ struct Whole<'a> {
 
 impl Plan {
     /// Returns all tensors of a file as the rules arrange them, for whatever model. Tensors that the plan
-    /// ignores are left out.
+    /// ignores are left out, and quantized ones are f32.
     ///
     /// # Errors
     /// Those of [`Plan::read`] that concern the rules; several tensors get one name.
     pub fn arrange(&self, tensors: &Tensors) -> Result<Tensors> {
         let path = Path::new("tensors");
+        let tensors = &*dequantized(tensors)?;
         let infos = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.info()));
         let found = tensors.iter().map(|(name, tensor)| (name.as_str(), (tensor.info(), tensor.bytes())));
         let found = found.collect();
