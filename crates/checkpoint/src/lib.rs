@@ -22,6 +22,7 @@ pub use model::keras::Keras;
 pub use model::pattern::Pattern;
 pub use model::plan::Plan;
 pub use model::precision::{Rounded, Stored, WeightPrecision};
+pub use model::quantized::scale_name;
 pub use saver::report::Report;
 pub use saver::{Saver, SaverOptions};
 pub use store::contents::Contents;

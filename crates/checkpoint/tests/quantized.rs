@@ -1,5 +1,5 @@
-//! Weights of i8 with a scale for each output channel: written as PyTorch would, read back as their products, and
-//! refused by name where something is wrong.
+//! Weights of i8 with a scale for each output channel: written as PyTorch would, read back as their products,
+//! and refused by name where something is wrong.
 
 use std::collections::BTreeMap;
 
@@ -35,8 +35,8 @@ fn taken(tensors: &Tensors, shape: &[usize]) -> Result<Tensor, String> {
     Ok(tensors["w"].clone())
 }
 
-/// torch 2.15: `q = torch.quantize_per_channel(w, w.abs().amax(1 - axis) / 127, zeros, axis, torch.qint8)`, then
-/// `q.int_repr()` and the bits of `q.dequantize()`.
+/// torch 2.15: `q = torch.quantize_per_channel(w, w.abs().amax(1 - axis) / 127, zeros, axis, torch.qint8)`,
+/// then `q.int_repr()` and the bits of `q.dequantize()`.
 #[test]
 fn integers_scales_and_products_are_those_of_pytorch() {
     let w = [0.5, -1.27, 0.3049999, 0.005, 3.0, 2.9, -0.0118110236, 1.7, 1e-3, -1e-3, 5e-4, 2.5e-4];

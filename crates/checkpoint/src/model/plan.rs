@@ -173,8 +173,8 @@ impl Plan {
     /// Takes the tensors of a file for a model that wants these. What is not wanted is not read.
     ///
     /// A tensor `NAME` of i8 with a tensor `NAME_scale` next to it is quantized
-    /// ([`WeightPrecision::I8`](crate::WeightPrecision::I8)). Before any rule applies, the two become one tensor
-    /// `NAME` of f32, their product. [`Plan::ignore`] of either leaves both as they are.
+    /// ([`WeightPrecision::I8`](crate::WeightPrecision::I8)). Before any rule applies, the two become one
+    /// tensor `NAME` of f32, their product. [`Plan::ignore`] of either leaves both as they are.
     ///
     /// # Errors
     /// [`Error::Unfit`] with the report if a tensor of the model is missing, a wanted one of the file is not
@@ -208,8 +208,7 @@ impl Plan {
         model: &BTreeMap<String, Info>,
     ) -> Result<(Tensors, LoadReport)> {
         self.check(path, model)?;
-        let ignores = |name: &str, scale: &str| self.ignores(name) || self.ignores(scale);
-        let dequantized = dequantize(path, &found, ignores)?;
+        let dequantized = dequantize(path, &found, |name, scale| self.leaves_quantized(name, scale))?;
         let mut found: Found<'_> = found;
         for (name, tensor) in &dequantized {
             found.remove(&*scale_name(name));
@@ -299,6 +298,11 @@ impl Plan {
     /// Whether the plan passes over the file's tensor of this name.
     pub(super) fn ignores(&self, name: &str) -> bool {
         self.ignore.iter().any(|pattern| pattern.matches(name))
+    }
+
+    /// Whether integers and their scales stay as they are, since the plan ignores one of them.
+    pub(super) fn leaves_quantized(&self, name: &str, scale: &str) -> bool {
+        self.ignores(name) || self.ignores(scale)
     }
 
     /// Whether the plan loads the model's tensor of this name.

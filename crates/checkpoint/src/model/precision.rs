@@ -13,20 +13,20 @@ use crate::tensors::tensor::{Tensor, Tensors};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WeightPrecision {
-    /// Writes f32: f32 values as they are, f16 and bf16 exactly widened, f64 rounded, and i8 values times their
-    /// scales.
+    /// Writes f32: f32 values as they are, f16 and bf16 exactly widened, f64 rounded, and i8 values times
+    /// their scales.
     #[default]
     F32,
     /// Writes f16: values are rounded to nearest, ties to even (f64 to f32 first). Values from 65520 on
     /// become infinite, which [`Exported::overflowed`](crate::Exported::overflowed) tells.
     F16,
-    /// Writes matrices and kernels as i8 with one f32 scale for each output channel, and all other tensors as f32
-    /// (PyTorch's quantization of weights alone: `per_channel_symmetric`, zero point 0).
+    /// Writes matrices and kernels as i8 with one f32 scale for each output channel, and all other tensors as
+    /// f32 (PyTorch's quantization of weights alone: `per_channel_symmetric`, zero point 0).
     ///
-    /// `NAME` of shape `[out, in]` becomes `NAME`, i8 `[out, in]`, and `NAME_scale`, f32 `[out, 1]`: its largest
-    /// absolute value in each channel divided by 127, at least 2^-126. An element of `NAME` is the weight divided
-    /// by the scale, rounded to nearest, ties to even. [`Export::channels`](crate::Export::channels) says which
-    /// tensors these are; a trainer knows it.
+    /// `NAME` of shape `[out, in]` becomes `NAME`, i8 `[out, in]`, and `NAME_scale`, f32 `[out, 1]`: its
+    /// largest absolute value in each channel divided by 127, at least 2^-126. An element of `NAME` is the
+    /// weight divided by the scale, rounded to nearest, ties to even.
+    /// [`Export::channels`](crate::Export::channels) says which tensors these are; a trainer knows it.
     I8,
 }
 
@@ -57,9 +57,9 @@ pub struct Rounded {
 }
 
 impl WeightPrecision {
-    /// Returns tensors as they are written in this precision. `channels` has the axis of the output channels of
-    /// each matrix and kernel by name, for example 0 for PyTorch's `Linear`, `[out, in]`; only [`I8`](Self::I8)
-    /// uses it. Integers stay what they are.
+    /// Returns tensors as they are written in this precision. `channels` has the axis of the output channels
+    /// of each matrix and kernel by name, for example 0 for PyTorch's `Linear`, `[out, in]`; only
+    /// [`I8`](Self::I8) uses it. Integers stay what they are.
     ///
     /// ```
     /// # use std::collections::BTreeMap;
@@ -75,16 +75,16 @@ impl WeightPrecision {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unstorable`] names the tensor for [`I8`](Self::I8): a value is not finite, or an axis is not there;
-    /// another tensor has the name of the scales; there is no matrix and no kernel. [`Error::Broken`]: scales of
-    /// tensors that are quantized already do not fit these.
+    /// [`Error::Unstorable`] names the tensor for [`I8`](Self::I8): a value is not finite, or an axis is not
+    /// there; another tensor has the name of the scales; there is no matrix and no kernel. [`Error::Broken`]:
+    /// scales of tensors that are quantized already do not fit these.
     pub fn store(self, tensors: &Tensors, channels: &BTreeMap<String, usize>) -> Result<Stored> {
         let mut stored = Stored { tensors: Tensors::new(), overflowed: vec![], rounded: vec![] };
         if self == Self::I8 {
             stored.add_quantized(tensors, channels)?;
             return Ok(stored);
         }
-        for (name, tensor) in dequantized(tensors)?.iter() {
+        for (name, tensor) in dequantized(tensors, |_, _| false)?.iter() {
             match self {
                 Self::F16 => stored.add_f16(name, tensor)?,
                 Self::F32 | Self::I8 => stored.add_f32(name, tensor)?,
@@ -147,7 +147,7 @@ impl Stored {
             }
             let [integers, scales] = quantize(name, tensor.shape(), &values, *axis)?;
             let pair = Tensors::from([(name.clone(), integers), (scale, scales)]);
-            let values_of = dequantized(&pair)?;
+            let values_of = dequantized(&pair, |_, _| false)?;
             if let Some(found) = values_of.get(name).and_then(Tensor::to_f32) {
                 self.add_error(name, TensorDType::I8, &values, &found);
             }

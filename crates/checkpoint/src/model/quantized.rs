@@ -1,8 +1,9 @@
 //! Weights as 8-bit integers with one scale for each output channel.
 //!
-//! A tensor `NAME` of floats becomes two tensors: `NAME`, i8, and `NAME_scale`, f32. The scale has as many axes
-//! as `NAME`: the number of channels on one axis, and 1 on the others, so that a weight is `NAME * NAME_scale` by
-//! broadcasting. Files of compressed-tensors, which vLLM reads, have the same names and shapes.
+//! A tensor `NAME` of floats becomes two tensors: `NAME`, i8, and `NAME_scale`, f32. The scale has as many
+//! axes as `NAME`: the number of channels on one axis, and 1 on the others, so that a weight is `NAME *
+//! NAME_scale` by broadcasting. Files of compressed-tensors, which vLLM reads, have the same names and
+//! shapes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,17 +19,17 @@ const LARGEST: f32 = 127.0;
 /// Tensors by name, each with its elements.
 type Found<'a> = BTreeMap<&'a str, (&'a Info, &'a [u8])>;
 
-/// Returns the name of the scales of a tensor.
-pub(crate) fn scale_name(name: &str) -> String {
+/// Returns the name of the scales of a tensor that is quantized: `NAME_scale`.
+pub fn scale_name(name: &str) -> String {
     format!("{name}_scale")
 }
 
-/// Returns a tensor as i8 values, and its scales: symmetric, by channels (PyTorch's `per_channel_symmetric` with a
-/// zero point of 0).
+/// Returns a tensor as i8 values, and its scales: symmetric, by channels (PyTorch's `per_channel_symmetric`
+/// with a zero point of 0).
 ///
-/// A channel's scale is its largest absolute value divided by 127, but not less than 2^-126, the smallest normal
-/// f32, which is therefore the scale of a channel of zeros. A value is divided by it and rounded to the nearest
-/// integer, ties to even.
+/// A channel's scale is its largest absolute value divided by 127, but not less than 2^-126, the smallest
+/// normal f32, which is therefore the scale of a channel of zeros. A value is divided by it and rounded to
+/// the nearest integer, ties to even.
 ///
 /// # Errors
 /// [`Error::Unstorable`]: the shape has no such axis; a value is not finite.
@@ -69,12 +70,12 @@ pub(super) fn quantize(name: &str, shape: &[usize], values: &[f32], axis: usize)
     Ok([quantized, Tensor::f32(&shape_of_scales, &scales)?])
 }
 
-/// Returns the f32 values of the tensors of i8 that have scales, by name. A value is the integer times the scale,
-/// rounded once. `skips` says which of these tensors are left as they are.
+/// Returns the f32 values of the tensors of i8 that have scales, by name. A value is the integer times the
+/// scale, rounded once. `skips` says which of these tensors are left as they are.
 ///
 /// # Errors
-/// [`Error::Broken`] names the tensor: its scales are no f32, or have other axes; a scale is not positive; a value
-/// is not finite. [`Error::Io`]: there is no memory for the values.
+/// [`Error::Broken`] names the tensor: its scales are no f32, or have other axes; a scale is not positive; a
+/// value is not finite. [`Error::Io`]: there is no memory for the values.
 pub(super) fn dequantize(
     path: &Path,
     found: &Found<'_>,
@@ -119,13 +120,14 @@ pub(super) fn dequantize(
     Ok(tensors)
 }
 
-/// Returns tensors in memory with the values of those that are quantized in place of their integers and scales.
+/// Returns tensors in memory with the values of those that are quantized in place of their integers and
+/// scales. `skips` is that of [`dequantize`].
 ///
 /// # Errors
 /// As of [`dequantize`].
-pub(super) fn dequantized(tensors: &Tensors) -> Result<Cow<'_, Tensors>> {
+pub(super) fn dequantized(tensors: &Tensors, skips: impl Fn(&str, &str) -> bool) -> Result<Cow<'_, Tensors>> {
     let found = tensors.iter().map(|(name, tensor)| (name.as_str(), (tensor.info(), tensor.bytes())));
-    let values = dequantize(Path::new("tensors"), &found.collect(), |_, _| false)?;
+    let values = dequantize(Path::new("tensors"), &found.collect(), skips)?;
     if values.is_empty() {
         return Ok(Cow::Borrowed(tensors));
     }
@@ -137,8 +139,8 @@ pub(super) fn dequantized(tensors: &Tensors) -> Result<Cow<'_, Tensors>> {
     Ok(Cow::Owned(all))
 }
 
-/// Returns the axis of channels of the shape of scales: the only one that is not 1, or the first one if all are.
-/// `None`: they are no scales of this shape.
+/// Returns the axis of channels of the shape of scales: the only one that is not 1, or the first one if all
+/// are. `None`: they are no scales of this shape.
 fn axis_of(shape: &[usize], scales: &Info) -> Option<usize> {
     if scales.dtype != TensorDType::F32 || scales.shape.len() != shape.len() || shape.is_empty() {
         return None;
@@ -149,8 +151,8 @@ fn axis_of(shape: &[usize], scales: &Info) -> Option<usize> {
     fits.then_some(axis)
 }
 
-/// Iterates over elements in row-major order, as runs of those that are next to each other in one channel, each
-/// with the index of the channel.
+/// Iterates over elements in row-major order, as runs of those that are next to each other in one channel,
+/// each with the index of the channel.
 fn runs<'a, T>(elements: &'a [T], shape: &[usize], axis: usize) -> impl Iterator<Item = (usize, &'a [T])> {
     let inner: usize = shape[axis + 1..].iter().product();
     let channels = shape[axis];
