@@ -21,7 +21,7 @@ pub enum WeightPrecision {
     /// become infinite, which [`Exported::overflowed`](crate::Exported::overflowed) tells.
     F16,
     /// Writes matrices and kernels as i8 with one f32 scale for each output channel, and all other tensors as
-    /// f32 (PyTorch's quantization of weights alone: `per_channel_symmetric`, zero point 0).
+    /// f32 (PyTorch's `quantize_per_channel` to `qint8`, of weights alone, with zero points of 0).
     ///
     /// `NAME` of shape `[out, in]` becomes `NAME`, i8 `[out, in]`, and `NAME_scale`, f32 `[out, 1]`: its
     /// largest absolute value in each channel divided by 127, at least 2^-126. An element of `NAME` is the

@@ -2,8 +2,8 @@
 //!
 //! A tensor `NAME` of floats becomes two tensors: `NAME`, i8, and `NAME_scale`, f32. The scale has as many
 //! axes as `NAME`: the number of channels on one axis, and 1 on the others, so that a weight is `NAME *
-//! NAME_scale` by broadcasting. Files of compressed-tensors, which vLLM reads, have the same names and
-//! shapes.
+//! NAME_scale` by broadcasting. The library compressed-tensors, by which vLLM reads
+//! models, gives weights of int8 the same names and shapes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,8 +24,8 @@ pub fn scale_name(name: &str) -> String {
     format!("{name}_scale")
 }
 
-/// Returns a tensor as i8 values, and its scales: symmetric, by channels (PyTorch's `per_channel_symmetric`
-/// with a zero point of 0).
+/// Returns a tensor as i8 values, and its scales: symmetric, by channels (PyTorch's `quantize_per_channel` to
+/// `qint8` with zero points of 0).
 ///
 /// A channel's scale is its largest absolute value divided by 127, but not less than 2^-126, the smallest
 /// normal f32, which is therefore the scale of a channel of zeros. A value is divided by it and rounded to
