@@ -8,9 +8,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use unisono::checkpoint::{Plan, WeightPrecision};
-use unisono::{
-    Accuracy, AdamW, BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, Predictor, Relu, Sequential, Trainer,
-};
+use unisono::{Accuracy, AdamW, BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, Relu, Sequential, Trainer};
 use unisono_examples::{Defaults, Error, RunFlags, bytes, claim, program, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 8, global_batch: 64, shards: 8, seed: 42 };
@@ -63,8 +61,7 @@ fn quantize(flags: Flags) -> Result<(), Error> {
 
     // From here on it could be another program.
     for replicas in [1, 2, 3] {
-        let predictor = Predictor::builder().replicas(replicas).precision(run.precision);
-        let all = predictor.open(&quantized)?.predict(&held_out)?;
+        let all = run.predictor().replicas(replicas).open(&quantized)?.predict(&held_out)?;
         let logits = &all.get("output").ok_or("the model has no output")?.values;
         if logits.iter().map(|x| x.to_bits()).ne(expected.iter().map(|x| x.to_bits())) {
             return Err(format!("{replicas} replicas predict other bits than the trainer").into());

@@ -8,8 +8,8 @@ use std::path::{Component, Path, PathBuf};
 use unisono::checkpoint::check_replaceable;
 use unisono::data::{FieldSpec, Loader, Source};
 use unisono::{
-    BestBy, Builder, Cluster, CsvLog, EarlyStopping, Identity, JsonLines, Precision, Progress, Saving,
-    TensorBoard, Trainer, Witness,
+    BestBy, Builder, Cluster, CsvLog, EarlyStopping, Identity, JsonLines, Precision, Predictor,
+    PredictorBuilder, Progress, Saving, TensorBoard, Trainer, Witness,
 };
 
 use crate::interrupt::{self, Interrupted};
@@ -41,6 +41,14 @@ impl Run {
             Some(threads) => loader.threads(threads),
             None => loader,
         }
+    }
+
+    /// Returns the builder of a predictor on the adapters of the run, with its arithmetic and precision.
+    pub fn predictor(&self) -> PredictorBuilder {
+        let RunFlags { adapter, arithmetic, .. } = &self.flags;
+        let builder = Predictor::builder().precision(self.precision);
+        let builder = adapter.iter().fold(builder, |builder, name| builder.adapter(name));
+        arithmetic.iter().fold(builder, |builder, arithmetic| builder.arithmetic(*arithmetic))
     }
 
     /// Trains what `builder` describes with the settings of the run. It resumes and saves as the flags say,

@@ -7,7 +7,7 @@ use unisono::checkpoint::{Plan, Tensor, TensorDType, WeightPrecision, read_tenso
 use unisono::data::{Draws, Loader, Memory};
 use unisono::{
     Accuracy, BatchNorm, Builder, Conv2d, ConvTranspose2d, Dense, Flatten, FromFn, Initializer, Layer,
-    Predictor, Relu, Sequential, Sgd, Trainer,
+    Optimizer, Predictor, Relu, Sequential, Sgd, Trainer,
 };
 
 const SAMPLES: usize = 24;

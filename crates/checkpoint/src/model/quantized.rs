@@ -2,8 +2,8 @@
 //!
 //! A tensor `NAME` of floats becomes two tensors: `NAME`, i8, and `NAME_scale`, f32. The scale has as many
 //! axes as `NAME`: the number of channels on one axis, and 1 on the others, so that a weight is `NAME *
-//! NAME_scale` by broadcasting. The library compressed-tensors, by which vLLM reads
-//! models, gives weights of int8 the same names and shapes.
+//! NAME_scale` by broadcasting. The library compressed-tensors, by which vLLM reads models, gives
+//! weights of int8 the same names and shapes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
