@@ -46,7 +46,6 @@ fn quantize(flags: Flags) -> Result<(), Error> {
     let mut sizes = Vec::new();
     for precision in [WeightPrecision::F32, WeightPrecision::F16, WeightPrecision::I8] {
         let exported = trainer.export(dir.join(format!("{precision:?}.safetensors")), precision)?;
-        trainer.export_onnx_as(dir.join(format!("{precision:?}.onnx")), precision)?;
         say!("{precision:?}: {}", bytes(exported.bytes));
         sizes.push(exported.bytes as f64);
     }
@@ -57,6 +56,7 @@ fn quantize(flags: Flags) -> Result<(), Error> {
         return Err("the quantized model is not the one that was evaluated before it was written".into());
     }
     let expected = trainer.predict(&held_out)?;
+    run.write_onnx(&mut trainer, &held_out, WeightPrecision::I8)?;
     drop(trainer);
 
     // From here on it could be another program.

@@ -39,7 +39,7 @@ fn taken(tensors: &Tensors, shape: &[usize]) -> Result<Tensor, String> {
 /// then `q.int_repr()` and the bits of `q.dequantize()`.
 #[test]
 fn integers_scales_and_products_are_those_of_pytorch() {
-    let w = [0.5, -1.27, 0.3049999, 0.005, 3.0, 2.9, -0.0118110236, 1.7, 1e-3, -1e-3, 5e-4, 2.5e-4];
+    let w = [0.5, -1.27, 0.3049999, 0.005, 3.0, 2.9, -0.011_811_024, 1.7, 1e-3, -1e-3, 5e-4, 2.5e-4];
     let rows = store(&[3, 4], &w, 0).unwrap().tensors;
     assert_eq!(rows["w_scale"].shape(), [3, 1]);
     assert_eq!(bits(&rows["w_scale"]), [0x3c23_d70a, 0x3cc1_8306, 0x3704_1aa4]);

@@ -40,8 +40,8 @@ const LONGEST: u64 = 1 << 24;
 pub struct Export {
     /// The type in which floating-point tensors are written. Integers stay what they are. Default: `F32`.
     pub precision: WeightPrecision,
-    /// The axis of the output channels of each matrix and kernel by name, for [`WeightPrecision::I8`]. Default:
-    /// none.
+    /// The axis of the output channels of each matrix and kernel by name, for [`WeightPrecision::I8`].
+    /// Default: none.
     pub channels: BTreeMap<String, usize>,
     /// The description from which the model is rebuilt. Without one, no `NAME.json` is written. Default:
     /// none.
@@ -98,8 +98,8 @@ struct Described {
 /// files. Without a description, one of the weights that were there before is removed.
 ///
 /// # Errors
-/// Those of [`write_model`](crate::write_model) and of [`WeightPrecision::store`]; a path that ends in `.json`; a
-/// description that is too large to be read again.
+/// Those of [`write_model`](crate::write_model) and of [`WeightPrecision::store`]; a path that ends in
+/// `.json`; a description that is too large to be read again.
 pub fn export_model(path: impl AsRef<Path>, tensors: &Tensors, export: &Export) -> Result<Exported> {
     let path = path.as_ref();
     export_on(&*beside(path)?, path, EXPORT, tensors, export)
