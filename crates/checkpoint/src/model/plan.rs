@@ -174,7 +174,8 @@ impl Plan {
     ///
     /// A tensor `NAME` of i8 with a tensor `NAME_scale` next to it is quantized
     /// ([`WeightPrecision::I8`](crate::WeightPrecision::I8)). Before any rule applies, the two become one
-    /// tensor `NAME` of f32, their product. [`Plan::ignore`] of either leaves both as they are.
+    /// tensor `NAME` of f32, their product. All such tensors are read. [`Plan::ignore`] of either leaves both
+    /// as they are.
     ///
     /// # Errors
     /// [`Error::Unfit`] with the report if a tensor of the model is missing, a wanted one of the file is not
