@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Parser;
 use unisono::checkpoint::WeightPrecision;
 use unisono::data::{Column, Csv, Field, Sample};
-use unisono::{Accuracy, AdamW, Dense, Predictor, Relu, Sequential, Trainer};
+use unisono::{Accuracy, AdamW, Dense, Relu, Sequential, Trainer};
 use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, data, program, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 10, global_batch: 64, shards: 8, seed: 42 };
@@ -42,7 +42,7 @@ fn export_predict(flags: Flags) -> Result<(), Error> {
     drop(trainer);
 
     // From here on it could be another program.
-    let mut predictor = Predictor::builder().replicas(2).batch(128).open(&path)?;
+    let mut predictor = run.predictor().replicas(2).batch(128).open(&path)?;
     let all = predictor.predict(&held_out)?;
     let logits = &all.get("output").ok_or("the model has no output")?.values;
     if *logits != expected {

@@ -5,6 +5,7 @@
 //! | the first lines of every `main`: flags in, exit code out | [`program`] |
 //! | the flags of every program that trains | [`RunFlags`], settled with [`Defaults`] into a [`Run`] |
 //! | trainer, checkpoints and output of such a run | [`Run::train`], [`Run::train_by`] |
+//! | a predictor on the adapters of such a run | [`Run::predictor`] |
 //! | tables | [`table`] |
 //! | the models of benchmarks, and noise to train them on | [`Model`] |
 //! | a text for models of characters | [`Text`], [`TextFlags`] |

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use unisono::checkpoint::write_whole;
+use unisono::checkpoint::{WeightPrecision, write_whole};
 use unisono::data::{Batch, Field, Loader, Values};
 use unisono::{Prediction, Trainer};
 
@@ -13,15 +13,21 @@ use crate::Error;
 /// The number of samples that are written.
 const SAMPLES: usize = 8;
 
-/// Writes a model to a directory as `model.onnx`, and beside it `model.json`: a few held-out samples, and
-/// what the model answers to them, by which a program that runs the file can be checked.
+/// Writes a model to a directory as `model.onnx`, with its weights in a precision, and beside it
+/// `model.json`: a few held-out samples, and what the model answers to them, by which a program that runs the
+/// file can be checked.
 ///
 /// # Errors
 /// The model cannot be exported; no sample has the length that the model was built for; a file cannot be
 /// written.
-pub(crate) fn write(trainer: &mut Trainer, held_out: &Loader, dir: &Path) -> Result<(), Error> {
+pub(crate) fn write(
+    trainer: &mut Trainer,
+    held_out: &Loader,
+    dir: &Path,
+    precision: WeightPrecision,
+) -> Result<(), Error> {
     fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-    trainer.export_onnx(dir.join("model.onnx"))?;
+    trainer.export_onnx_as(dir.join("model.onnx"), precision)?;
     let batch = longest(held_out)?;
     trainer.reset_carries();
     let outputs = trainer.predict_batch_all(&batch)?;

@@ -5,11 +5,11 @@ use std::fs::{self, File};
 use std::io::{self, stdout};
 use std::path::{Component, Path, PathBuf};
 
-use unisono::checkpoint::check_replaceable;
+use unisono::checkpoint::{WeightPrecision, check_replaceable};
 use unisono::data::{FieldSpec, Loader, Source};
 use unisono::{
-    BestBy, Builder, Cluster, CsvLog, EarlyStopping, Identity, JsonLines, Precision, Progress, Saving,
-    TensorBoard, Trainer, Witness,
+    BestBy, Builder, Cluster, CsvLog, EarlyStopping, Identity, JsonLines, Precision, Predictor,
+    PredictorBuilder, Progress, Saving, TensorBoard, Trainer, Witness,
 };
 
 use crate::interrupt::{self, Interrupted};
@@ -41,6 +41,29 @@ impl Run {
             Some(threads) => loader.threads(threads),
             None => loader,
         }
+    }
+
+    /// Returns the builder of a predictor on the adapters of the run, with its arithmetic and precision.
+    pub fn predictor(&self) -> PredictorBuilder {
+        let RunFlags { adapter, arithmetic, .. } = &self.flags;
+        let builder = Predictor::builder().precision(self.precision);
+        let builder = adapter.iter().fold(builder, |builder, name| builder.adapter(name));
+        arithmetic.iter().fold(builder, |builder, arithmetic| builder.arithmetic(*arithmetic))
+    }
+
+    /// Writes the model as `--onnx` does, with its weights in a precision, to a folder of that name in the
+    /// folder of `--onnx`, if the flag is given. The answers next to it are those of the trainer as it is.
+    ///
+    /// # Errors
+    /// The model cannot be exported, or a file cannot be written.
+    pub fn write_onnx(
+        &self,
+        trainer: &mut Trainer,
+        held_out: &Loader,
+        precision: WeightPrecision,
+    ) -> Result<(), Error> {
+        let Some(dir) = &self.flags.onnx else { return Ok(()) };
+        onnx::write(trainer, held_out, &dir.join(format!("{precision:?}")), precision)
     }
 
     /// Trains what `builder` describes with the settings of the run. It resumes and saves as the flags say,
@@ -115,7 +138,7 @@ impl Run {
             told = done.map_err(|error| format!("standard output: {error}").into());
         }
         let exported = match (&self.flags.onnx, held_out) {
-            (Some(dir), Some(held_out)) => onnx::write(&mut trainer, held_out, dir),
+            (Some(dir), Some(held_out)) => onnx::write(&mut trainer, held_out, dir, WeightPrecision::F32),
             _ => Ok(()),
         };
         // The run itself is told and saved: what could not be written behind it comes last.

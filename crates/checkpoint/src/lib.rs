@@ -17,10 +17,12 @@ pub use disk::write::{check_replaceable, write_model, write_model_of_format, wri
 pub use disk::{Disk, Sink, StdDisk, Syncing};
 #[cfg(feature = "keras")]
 pub use keras::{parse_keras, read_keras};
-pub use model::export::{Export, Exported, WeightPrecision, export_model, read_export};
+pub use model::export::{Export, Exported, export_model, read_export};
 pub use model::keras::Keras;
 pub use model::pattern::Pattern;
 pub use model::plan::Plan;
+pub use model::precision::{Rounded, Stored, WeightPrecision};
+pub use model::quantized::scale_name;
 pub use saver::report::Report;
 pub use saver::{Saver, SaverOptions};
 pub use store::contents::Contents;

@@ -81,6 +81,7 @@ pub use trainer::control::Control;
 pub use trainer::evaluate::{Prediction, Predictions};
 pub use trainer::export::ExportedModel;
 pub use trainer::identity::Identity;
+pub use trainer::precision::PrecisionReport;
 pub use trainer::recipe::balanced_class_weights;
 pub use trainer::resume::Resumed;
 pub use trainer::witness::Witness;

@@ -7,7 +7,7 @@ use crate::err;
 use crate::mnist_cnn::idx;
 
 /// A program, more flags of it, and whether it takes a while on a CPU.
-const PROGRAMS: [(&str, &[&str], bool); 22] = [
+const PROGRAMS: [(&str, &[&str], bool); 23] = [
     (env!("CARGO_BIN_EXE_digits"), &[], false),
     (env!("CARGO_BIN_EXE_two_inputs"), &[], false),
     (env!("CARGO_BIN_EXE_siamese"), &[], false),
@@ -15,6 +15,7 @@ const PROGRAMS: [(&str, &[&str], bool); 22] = [
     (env!("CARGO_BIN_EXE_tabular"), &[], false),
     (env!("CARGO_BIN_EXE_fine_tune"), &[], false),
     (env!("CARGO_BIN_EXE_export_predict"), &[], false),
+    (env!("CARGO_BIN_EXE_quantize"), &[], false),
     (env!("CARGO_BIN_EXE_text_lstm"), TEXT, false),
     (env!("CARGO_BIN_EXE_image_folder"), &[], true),
     (env!("CARGO_BIN_EXE_text_classify"), &[], true),

@@ -30,13 +30,15 @@ fn models_of_several_fields_have_one_answer() {
         env!("CARGO_BIN_EXE_audio"),
         env!("CARGO_BIN_EXE_dqn"),
         env!("CARGO_BIN_EXE_grad_cam"),
+        env!("CARGO_BIN_EXE_quantize"),
         env!("CARGO_BIN_EXE_recommend"),
         env!("CARGO_BIN_EXE_segment"),
     ] {
         // The others take a while on a CPU.
-        let is_short = ["two_inputs", "siamese", "gan", "tabular", "fine_tune", "audio", "recommend"]
-            .iter()
-            .any(|name| program.ends_with(name));
+        let is_short =
+            ["two_inputs", "siamese", "gan", "tabular", "fine_tune", "audio", "quantize", "recommend"]
+                .iter()
+                .any(|name| program.ends_with(name));
         if !is_short && std::env::var_os("UNISONO_LONG").is_none() {
             continue;
         }
@@ -70,6 +72,7 @@ fn whole_runs_keep_what_they_claim() {
     run(env!("CARGO_BIN_EXE_tabular"), &["--replicas", "2"]);
     run(env!("CARGO_BIN_EXE_fine_tune"), &["--replicas", "2"]);
     run(env!("CARGO_BIN_EXE_export_predict"), &["--replicas", "2"]);
+    run(env!("CARGO_BIN_EXE_quantize"), &["--replicas", "2"]);
     run(env!("CARGO_BIN_EXE_two_inputs"), &["--replicas", "2"]);
     run(env!("CARGO_BIN_EXE_gan"), &["--replicas", "2"]);
 }

@@ -6,6 +6,7 @@ mod export;
 mod forged;
 mod identity;
 mod identity_data;
+mod quantized;
 mod resume_loader;
 mod resume_other;
 mod resume_time;

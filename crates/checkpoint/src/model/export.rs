@@ -11,6 +11,7 @@
 //! Each file is replaced at one instant, the description last. Until then the hash tells that the two do not
 //! belong together.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -21,13 +22,12 @@ use crate::disk::listed::open_as_listed;
 use crate::disk::temporary::EXPORT;
 use crate::disk::write::{beside, replace_file};
 use crate::disk::{Disk, StdDisk};
+use crate::model::precision::{Rounded, Stored, WeightPrecision};
 use crate::tensors::encoded::Encoded;
 use crate::tensors::error::{Error, Result, broken, io};
 use crate::tensors::file::TensorFile;
-use crate::tensors::float::{f32_to_f16, to_f32};
-use crate::tensors::info::TensorDType;
 use crate::tensors::json;
-use crate::tensors::tensor::{Tensor, Tensors};
+use crate::tensors::tensor::Tensors;
 
 const FORMAT: &str = "unisono-model";
 const VERSION: u32 = 1;
@@ -40,6 +40,9 @@ const LONGEST: u64 = 1 << 24;
 pub struct Export {
     /// The type in which floating-point tensors are written. Integers stay what they are. Default: `F32`.
     pub precision: WeightPrecision,
+    /// The axis of the output channels of each matrix and kernel by name, for [`WeightPrecision::I8`].
+    /// Default: none.
+    pub channels: BTreeMap<String, usize>,
     /// The description from which the model is rebuilt. Without one, no `NAME.json` is written. Default:
     /// none.
     pub description: Option<Value>,
@@ -52,6 +55,12 @@ impl Export {
         self
     }
 
+    /// Sets the axis of the output channels of each matrix and kernel by name, for [`WeightPrecision::I8`].
+    pub fn channels(mut self, channels: BTreeMap<String, usize>) -> Self {
+        self.channels = channels;
+        self
+    }
+
     /// Sets the description from which the model is rebuilt, if there is one.
     pub fn description(mut self, description: impl Into<Option<Value>>) -> Self {
         self.description = description.into();
@@ -59,20 +68,8 @@ impl Export {
     }
 }
 
-/// The type in which floating-point weights are written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WeightPrecision {
-    /// Writes f32: f32 values as they are, f16 and bf16 exactly widened, and f64 rounded.
-    #[default]
-    F32,
-    /// Writes f16: values are rounded to nearest, ties to even (f64 to f32 first). Values from 65520 on
-    /// become infinite, which [`Exported::overflowed`] tells.
-    F16,
-}
-
 /// The result of an export.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Exported {
     /// The path of `NAME.safetensors`.
@@ -82,6 +79,10 @@ pub struct Exported {
     /// The tensors with finite values that f16 cannot hold, each with the number of such values. They deserve
     /// a warning: the model is not what it was.
     pub overflowed: Vec<(String, usize)>,
+    /// The tensors that are not stored exactly, with their largest errors.
+    pub rounded: Vec<Rounded>,
+    /// The number of bytes of `NAME.safetensors`.
+    pub bytes: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -97,8 +98,8 @@ struct Described {
 /// files. Without a description, one of the weights that were there before is removed.
 ///
 /// # Errors
-/// Those of [`write_model`](crate::write_model); a path that ends in `.json`; a description that is too large
-/// to be read again.
+/// Those of [`write_model`](crate::write_model) and of [`WeightPrecision::store`]; a path that ends in
+/// `.json`; a description that is too large to be read again.
 pub fn export_model(path: impl AsRef<Path>, tensors: &Tensors, export: &Export) -> Result<Exported> {
     let path = path.as_ref();
     export_on(&*beside(path)?, path, EXPORT, tensors, export)
@@ -114,19 +115,13 @@ pub(crate) fn export_on(
     if path.extension().is_some_and(|extension| extension == "json") {
         return Err(broken(path, "is the name of a description, not of weights"));
     }
-    let mut overflowed = Vec::new();
-    let mut converted = Tensors::new();
-    for (name, tensor) in tensors {
-        let (tensor, lost) = convert(tensor, export.precision)?;
-        overflowed.extend((lost > 0).then(|| (name.clone(), lost)));
-        converted.insert(name.clone(), tensor);
-    }
-    let encoded = Encoded::new(&converted)?;
+    let Stored { tensors, overflowed, rounded } = export.precision.store(tensors, &export.channels)?;
+    let encoded = Encoded::new(&tensors)?;
+    let bytes = encoded.parts().map(|part| part.len() as u64).sum();
     if let Some(description) = &export.description {
         // What cannot be written is found before anything is replaced. The text with the file's own hash
         // will be as long as this one.
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let bytes = encoded.parts().map(|part| part.len() as u64).sum();
         describe(description, Entry { name, bytes, sha256: "0".repeat(64) })?;
     }
     let weights = replace_file(disk, path, what, encoded.parts())?;
@@ -140,7 +135,7 @@ pub(crate) fn export_on(
         replace_file(disk, &beside, what, std::iter::once(&*describe(description, weights)?))?;
         described = Some(beside);
     }
-    Ok(Exported { weights: path.to_owned(), description: described, overflowed })
+    Ok(Exported { weights: path.to_owned(), description: described, overflowed, rounded, bytes })
 }
 
 /// Returns the text of a description, which must not be longer than what is read.
@@ -189,29 +184,11 @@ pub fn read_export(path: impl AsRef<Path>) -> Result<(TensorFile, Value)> {
     Ok((file, described.description))
 }
 
-/// Converts a tensor to another precision. Returns it, and the number of finite values that became infinite.
-fn convert(tensor: &Tensor, precision: WeightPrecision) -> Result<(Tensor, usize)> {
-    let to = match precision {
-        WeightPrecision::F32 => TensorDType::F32,
-        WeightPrecision::F16 => TensorDType::F16,
-    };
-    let Some(values) = to_f32(tensor.dtype(), tensor.bytes()).filter(|_| tensor.dtype() != to) else {
-        return Ok((tensor.clone(), 0));
-    };
-    if to == TensorDType::F32 {
-        return Ok((Tensor::f32(tensor.shape(), &values)?, 0));
-    }
-    let halves: Vec<u16> = values.iter().map(|&value| f32_to_f16(value)).collect();
-    let lost =
-        values.iter().zip(&halves).filter(|(value, half)| value.is_finite() && *half & 0x7fff == 0x7c00);
-    let lost = lost.count();
-    let bytes = halves.into_iter().flat_map(u16::to_le_bytes).collect();
-    Ok((Tensor::new(to, tensor.shape().to_vec(), bytes)?, lost))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tensors::info::TensorDType;
+    use crate::tensors::tensor::Tensor;
     use serde_json::json;
 
     fn model() -> Tensors {
@@ -267,7 +244,7 @@ mod tests {
     fn f16_is_rounded_and_what_overflows_is_told() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("half.safetensors");
-        let export = Export { precision: WeightPrecision::F16, description: None };
+        let export = Export::default().precision(WeightPrecision::F16);
         let exported = export_model(&path, &model(), &export).unwrap();
         assert_eq!(exported.overflowed, [("w".to_owned(), 1)]);
         let found = crate::read_tensors(&path).unwrap();

@@ -5,5 +5,7 @@ pub(crate) mod export;
 pub(crate) mod keras;
 pub(crate) mod pattern;
 pub(crate) mod plan;
+pub(crate) mod precision;
+pub(crate) mod quantized;
 mod revert;
 mod rules;

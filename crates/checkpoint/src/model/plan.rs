@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::model::arranged::Arranged;
 use crate::model::keras::Keras;
 use crate::model::pattern::Pattern;
+use crate::model::quantized::{dequantize, scale_name};
 use crate::model::rules::{Item, Rule};
 use crate::tensors::error::{Error, Result, broken};
 use crate::tensors::file::TensorFile;
@@ -171,6 +172,11 @@ impl Plan {
 
     /// Takes the tensors of a file for a model that wants these. What is not wanted is not read.
     ///
+    /// A tensor `NAME` of i8 with a tensor `NAME_scale` next to it is quantized
+    /// ([`WeightPrecision::I8`](crate::WeightPrecision::I8)). Before any rule applies, the two become one
+    /// tensor `NAME` of f32, their product. All such tensors are read. [`Plan::ignore`] of either leaves both
+    /// as they are.
+    ///
     /// # Errors
     /// [`Error::Unfit`] with the report if a tensor of the model is missing, a wanted one of the file is not
     /// in the model, several have one name after renaming, or a shape or type does not fit, of which a
@@ -178,7 +184,7 @@ impl Plan {
     /// what is to be loaded; [`Error::Nothing`] if a partial plan finds none of the model's tensors;
     /// [`Error::Rule`] if a rule has more `*` in its new name than in its old one; [`Error::Broken`] if a
     /// rule cannot split, merge, transpose or reshape a tensor that matches, or one of [`Keras`] or
-    /// [`Plan::except`] fits no tensor.
+    /// [`Plan::except`] fits no tensor, or scales do not fit their tensor.
     pub fn read(&self, file: &TensorFile, model: &BTreeMap<String, Info>) -> Result<(Tensors, LoadReport)> {
         let found = file.infos().filter_map(|(name, info)| Some((name, (info, file.bytes(name)?))));
         self.apply(file.path(), found.collect(), &Tensors::new(), model)
@@ -203,6 +209,12 @@ impl Plan {
         model: &BTreeMap<String, Info>,
     ) -> Result<(Tensors, LoadReport)> {
         self.check(path, model)?;
+        let dequantized = dequantize(path, &found, |name, scale| self.leaves_quantized(name, scale))?;
+        let mut found: Found<'_> = found;
+        for (name, tensor) in &dequantized {
+            found.remove(&*scale_name(name));
+            found.insert(name, (tensor.info(), tensor.bytes()));
+        }
         let mut sources: BTreeMap<String, Vec<Arranged>> = BTreeMap::new();
         for Item { name, tensor } in self.items(path, found.iter().map(|(name, (info, _))| (*name, *info)))? {
             if self.wants(&name) {
@@ -224,7 +236,9 @@ impl Plan {
             };
             match fit(source, &found, memory, model)? {
                 Some(tensor) => {
-                    if source.dtype != model.dtype {
+                    let is_quantized =
+                        || source.names().into_iter().any(|name| dequantized.contains_key(name));
+                    if source.dtype != model.dtype || is_quantized() {
                         report.converted.push(name.clone());
                     }
                     report.loaded.push(name.clone());
@@ -285,6 +299,11 @@ impl Plan {
     /// Whether the plan passes over the file's tensor of this name.
     pub(super) fn ignores(&self, name: &str) -> bool {
         self.ignore.iter().any(|pattern| pattern.matches(name))
+    }
+
+    /// Whether integers and their scales stay as they are, since the plan ignores one of them.
+    pub(super) fn leaves_quantized(&self, name: &str, scale: &str) -> bool {
+        self.ignores(name) || self.ignores(scale)
     }
 
     /// Whether the plan loads the model's tensor of this name.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::model::arranged::Arranged;
 use crate::model::plan::{Plan, gather, unchanged};
+use crate::model::quantized::{dequantized, scale_name};
 use crate::model::rules::Item;
 use crate::tensors::error::{Error, Result, broken};
 use crate::tensors::info::{Info, TensorDType};
@@ -22,12 +23,13 @@ struct Whole<'a> {
 
 impl Plan {
     /// Returns all tensors of a file as the rules arrange them, for whatever model. Tensors that the plan
-    /// ignores are left out.
+    /// ignores are left out, and quantized ones are f32.
     ///
     /// # Errors
     /// Those of [`Plan::read`] that concern the rules; several tensors get one name.
     pub fn arrange(&self, tensors: &Tensors) -> Result<Tensors> {
         let path = Path::new("tensors");
+        let tensors = &*dequantized(tensors, |name, scale| self.leaves_quantized(name, scale))?;
         let infos = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.info()));
         let found = tensors.iter().map(|(name, tensor)| (name.as_str(), (tensor.info(), tensor.bytes())));
         let found = found.collect();
@@ -54,7 +56,7 @@ impl Plan {
     /// Makes the tensors of a file from those of the model that the plan would take from it: what
     /// [`Plan::read`] does, backwards. `file` has the types and shapes of the file's tensors
     /// ([`TensorFile::infos`](crate::TensorFile::infos)). Tensors that the plan ignores are left out. The
-    /// result has the model's element types.
+    /// result has the model's element types, so a file that was quantized has no scales in it.
     ///
     /// ```
     /// # use std::collections::BTreeMap;
@@ -75,7 +77,14 @@ impl Plan {
         if let Some((name, info)) = file.iter().find(|(_, info)| info.bytes().is_none()) {
             return Err(broken(path, format!("{name} has the shape {:?}, which no file holds", info.shape)));
         }
-        let items = self.items(path, file.iter().map(|(name, info)| (name.as_str(), info)))?;
+        let is_quantized = |(name, info): &(&String, &Info)| {
+            let scale = scale_name(name);
+            info.dtype == TensorDType::I8 && file.contains_key(&scale) && !self.leaves_quantized(name, &scale)
+        };
+        let scales: BTreeSet<String> =
+            file.iter().filter(is_quantized).map(|(name, _)| scale_name(name)).collect();
+        let own = file.iter().filter(|(name, _)| !scales.contains(*name));
+        let items = self.items(path, own.map(|(name, info)| (name.as_str(), info)))?;
         let mut report = LoadReport::default();
         let mut wholes: BTreeMap<&str, Whole<'_>> = BTreeMap::new();
         let known: BTreeSet<&str> = items.iter().map(|item| item.name.as_str()).collect();

@@ -11,7 +11,7 @@ pub struct LoadReport {
     /// The model's tensors that were found.
     pub loaded: Vec<String>,
     /// The tensors among those found whose elements were converted to f32. The conversion is exact, except
-    /// from f64.
+    /// from f64, and from i8 with scales, whose products are rounded.
     pub converted: Vec<String>,
     /// The model's tensors that the file lacks.
     pub missing: Vec<String>,

@@ -71,7 +71,7 @@ impl Architecture for Bert {
     fn forward(&self, cx: &mut Context, x: &Inputs) -> Var {
         let (x, mask) = (&x[INPUT], x.get(MASK));
         let words =
-            cx.parameter("bert.embeddings.word_embeddings.weight", &[self.vocabulary, self.width], INIT);
+            cx.kernel("bert.embeddings.word_embeddings.weight", &[self.vocabulary, self.width], 0, INIT);
         let found = lookup(cx, &words, x, self.padding);
         let h = self.encode(cx, &found, mask);
         match self.head {
@@ -107,7 +107,7 @@ impl Bert {
     /// Computes the encoder for the vectors of words.
     fn encode(&self, cx: &mut Context, words: &Var, mask: Option<&Var>) -> Var {
         let steps = words.dims().first().copied().unwrap_or(1);
-        let table = |cx: &mut Context, name: &str, rows| cx.parameter(name, &[rows, self.width], INIT);
+        let table = |cx: &mut Context, name: &str, rows| cx.kernel(name, &[rows, self.width], 0, INIT);
         let positions = table(cx, "bert.embeddings.position_embeddings.weight", self.context);
         let kinds = table(cx, "bert.embeddings.token_type_embeddings.weight", self.kinds);
         let sum = words + positions.slice(0, 0..steps) + kinds.slice(0, 0..1);

@@ -53,9 +53,9 @@ impl Architecture for DistilBert {
         let start = Initializer::Normal(0.02);
         let h = cx.within("distilbert", "distilbert", |cx| {
             let words = [self.vocabulary, self.width];
-            let words = cx.parameter("embeddings.word_embeddings.weight", &words, start.clone());
+            let words = cx.kernel("embeddings.word_embeddings.weight", &words, 0, start.clone());
             let positions = [self.context, self.width];
-            let positions = cx.parameter("embeddings.position_embeddings.weight", &positions, start.clone());
+            let positions = cx.kernel("embeddings.position_embeddings.weight", &positions, 0, start.clone());
             let sum = lookup(cx, &words, x, self.padding)
                 + positions.slice(0, 0..x.dims().first().copied().unwrap_or(1));
             let mut h = cx.apply("embeddings.LayerNorm", &norm, &sum);

@@ -71,8 +71,8 @@ impl Decoder for Gpt2 {
     fn decode(&self, cx: &mut Context, x: &Var, reader: &mut Reader) -> Var {
         let norm = LayerNorm::new().epsilon(self.epsilon);
         cx.within("transformer", "gpt2", |cx| {
-            let words = cx.parameter("wte.weight", &[self.vocabulary, self.width], INIT);
-            let positions = cx.parameter("wpe.weight", &[self.context, self.width], INIT);
+            let words = cx.kernel("wte.weight", &[self.vocabulary, self.width], 0, INIT);
+            let positions = cx.kernel("wpe.weight", &[self.context, self.width], 0, INIT);
             cx.limit_ids(x, self.vocabulary);
             let mut h = words.embed(x) + reader.positions(&positions, x);
             for block in 0..self.blocks {
@@ -104,7 +104,7 @@ impl Gpt2 {
 /// Computes x W + b with W `[in, out]`, as GPT-2 stores it.
 fn conv1d(cx: &mut Context, name: &str, x: &Var, units: usize) -> Var {
     cx.within(name, "conv1d", |cx| {
-        let weight = cx.parameter("weight", &[x.dims().last().copied().unwrap_or(1), units], INIT);
+        let weight = cx.kernel("weight", &[x.dims().last().copied().unwrap_or(1), units], 1, INIT);
         x.matmul(&weight) + cx.parameter("bias", &[units], Initializer::Zeros)
     })
 }

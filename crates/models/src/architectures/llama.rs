@@ -78,7 +78,7 @@ impl Decoder for Llama {
     fn decode(&self, cx: &mut Context, x: &Var, reader: &mut Reader) -> Var {
         let norm = RmsNorm::new().epsilon(self.epsilon);
         let start = Initializer::Normal(0.02);
-        let words = cx.parameter("model.embed_tokens.weight", &[self.vocabulary, self.width], start.clone());
+        let words = cx.kernel("model.embed_tokens.weight", &[self.vocabulary, self.width], 0, start.clone());
         cx.limit_ids(x, self.vocabulary);
         let mut h = words.embed(x);
         for block in 0..self.blocks {
@@ -95,7 +95,7 @@ impl Decoder for Llama {
         if self.tied {
             return h.matmul_t(&words);
         }
-        h.matmul_t(&cx.parameter("lm_head.weight", &[self.vocabulary, self.width], start))
+        h.matmul_t(&cx.kernel("lm_head.weight", &[self.vocabulary, self.width], 0, start))
     }
 }
 

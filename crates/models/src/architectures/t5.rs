@@ -122,7 +122,7 @@ impl EncoderDecoder for T5 {
         cross: &mut Cross,
     ) -> Var {
         let start = Initializer::Normal(1.0);
-        let words = cx.parameter("shared.weight", &[self.vocabulary, self.width], start);
+        let words = cx.kernel("shared.weight", &[self.vocabulary, self.width], 0, start);
         let read = lookup(cx, &words, source.x, None);
         let encoded = cx.within("encoder", "encoder", |cx| self.encode(cx, read, source.mask));
         let read = lookup(cx, &words, ids, None);

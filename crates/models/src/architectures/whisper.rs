@@ -144,8 +144,8 @@ impl Whisper {
         cross: &mut Cross,
     ) -> Var {
         let start = Initializer::Normal(0.02);
-        let words = cx.parameter("embed_tokens.weight", &[self.vocabulary, self.width], start.clone());
-        let positions = cx.parameter("embed_positions.weight", &[self.contexts[1], self.width], start);
+        let words = cx.kernel("embed_tokens.weight", &[self.vocabulary, self.width], 0, start.clone());
+        let positions = cx.kernel("embed_positions.weight", &[self.contexts[1], self.width], 0, start);
         let mut h = lookup(cx, &words, ids, self.padding) + reader.positions(&positions, ids);
         let heads = self.decoder.heads;
         for block in 0..self.decoder.blocks {

@@ -23,6 +23,8 @@ pub(crate) struct PredictionProgram {
     pub fields: Fields,
     /// The names and types of the model's outputs.
     pub outputs: Vec<(String, Type)>,
+    /// The axis of the output channels of each kernel by name.
+    pub channels: BTreeMap<String, usize>,
 }
 
 impl PredictionProgram {
@@ -47,7 +49,7 @@ impl PredictionProgram {
         }
         let layout = Layout { f16: precision.is_mixed(), ..Layout::default() };
         let program = Arc::new(Program::compile_with(&graph, layout)?);
-        Ok(Self { program, graph, fields: own, outputs })
+        Ok(Self { program, graph, fields: own, outputs, channels: cx.channels() })
     }
 
     /// Returns whether the model carries something from batch to batch.

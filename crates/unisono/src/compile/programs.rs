@@ -108,6 +108,8 @@ pub(crate) struct Programs {
     pub summary: Vec<SummaryLine>,
     /// The start values of the states by index. `None` stands for zeros.
     pub initializers: Vec<Option<Initializer>>,
+    /// The axis of the output channels of each kernel by name.
+    pub channels: BTreeMap<String, usize>,
     /// The type of the first field that the model takes.
     pub input: Type,
     /// The names and types of the model's outputs in a prediction; at least one.
@@ -217,6 +219,7 @@ impl Programs {
             forward,
             summary: cx.summary().to_vec(),
             initializers: Vec::new(),
+            channels: cx.channels(),
             input: fields.iter().next().map_or_else(|| Type::sample(&[]), |(_, ty)| ty.clone()),
             outputs: predictions,
             losses,

@@ -2,7 +2,9 @@
 
 mod added;
 mod average;
+mod carry;
 mod given;
+mod kernel;
 mod values;
 
 use std::collections::BTreeMap;
@@ -12,6 +14,7 @@ use std::sync::Arc;
 use unisono_graph::{Graph, GraphError, Lead, NodeId, StateKind, Tape, Type, Var};
 
 pub(crate) use added::Added;
+pub(crate) use carry::Carry;
 
 use crate::model::ids;
 use crate::model::reparametrize::Reparametrize;
@@ -44,15 +47,8 @@ pub struct Parameter {
     pub var: Var,
     /// What the values are before the first step.
     pub initializer: Initializer,
-}
-
-/// A carry that a layer asked for.
-#[derive(Clone, Debug)]
-pub(crate) struct Carry {
-    /// Its value before the step.
-    pub var: Var,
-    /// Its value after it.
-    pub kept: Option<Var>,
+    /// The axis of the output channels, if the layer has declared a kernel ([`Context::kernel`]).
+    pub channels: Option<usize>,
 }
 
 /// A line of the model's summary: one layer.
@@ -186,48 +182,6 @@ impl Context {
         var
     }
 
-    /// Declares a carry of this layer: state that each row of a batch passes to the same row of the next
-    /// batch, such as the state of a recurrent layer (Keras's `stateful=True`). Returns its value,
-    /// `[B, dims]`: what the previous batch gave to [`Context::keep`].
-    ///
-    /// It starts with zeros, also after [`crate::Trainer::reset_carries`]. No gradient flows back through it.
-    /// It follows its row, whichever replica computes the row. [`unisono_data::Loader::lanes`] makes loaders
-    /// in which each row continues its own part of the data. Declare a carry in both modes.
-    ///
-    /// ```
-    /// use unisono::{Context, FromFn, Var};
-    ///
-    /// /// [B, features]: a running mean over the samples of the row, in which the newest weighs a tenth.
-    /// let smooth = FromFn::new("smooth", |cx: &mut Context, x: &Var| {
-    ///     let before = cx.carry("mean", x.dims());
-    ///     let mean = &before * 0.9 + x * 0.1;
-    ///     cx.keep(&before, &mean);
-    ///     mean
-    /// });
-    /// ```
-    pub fn carry(&mut self, name: &str, dims: &[usize]) -> Var {
-        let var = self.tape.carry(&self.full(name), Type::sample(dims));
-        self.carry_at.insert(var.id(), self.carries.len());
-        self.carries.push(Carry { var: var.clone(), kept: None });
-        var
-    }
-
-    /// Sets the value of a carry for the next batch. In training it takes effect when the step commits.
-    ///
-    /// Errors: `carry` is no carry of this model, or the two types differ.
-    pub fn keep(&mut self, carry: &Var, value: &Var) {
-        let own = self.carry_at.get(&carry.id()).map(|&at| &mut self.carries[at]);
-        let problem = match own {
-            Some(own) if own.var.ty() == value.ty() => {
-                own.kept = Some(value.clone());
-                return;
-            }
-            Some(own) => format!("a carry {} cannot become {}", own.var.ty(), value.ty()),
-            None => "the first value is not a carry of this model".into(),
-        };
-        self.fail("keep", problem);
-    }
-
     /// Returns the full name of a tensor of this layer.
     pub(super) fn full(&self, name: &str) -> String {
         self.path.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join(".")
@@ -272,7 +226,8 @@ impl Context {
         }
         let name = self.full(name);
         let given = self.given.get(&name).filter(|given| given.dims() == dims).cloned();
-        Parameter { var: given.unwrap_or_else(|| self.tape.state(&name, dims, kind)), name, initializer }
+        let var = given.unwrap_or_else(|| self.tape.state(&name, dims, kind));
+        Parameter { var, name, initializer, channels: None }
     }
 
     /// Returns whether a statistic of this layer stays unchanged in training, because
@@ -408,11 +363,6 @@ impl Context {
             Some((statistic.name.clone(), self.replaced.get(&statistic.var.id())?.clone()))
         };
         self.statistics.iter().filter_map(moved).collect()
-    }
-
-    /// Returns the carries that layers declared so far.
-    pub(crate) fn carries(&self) -> &[Carry] {
-        &self.carries
     }
 
     /// Returns the summary so far, with outer layers before inner ones.

@@ -5,27 +5,33 @@ mod proto;
 
 use std::path::Path;
 
-use unisono_checkpoint::{Tensors, write_whole};
+use unisono_checkpoint::{TensorDType, Tensors, WeightPrecision, scale_name, write_whole};
 use unisono_graph::ops::{Constant, Input, State};
-use unisono_graph::{Graph, InputDecl, InputKind, Lead, OutputKind};
+use unisono_graph::{Graph, InputDecl, InputKind, Lead, OutputKind, StateDecl};
 
 use crate::Error;
 use crate::compile::carries;
 use crate::compile::prediction::PredictionProgram;
 use crate::onnx::nodes::{Writer, is_input_type};
-use crate::onnx::proto::Proto;
+use crate::onnx::proto::{Attribute, FLOAT, FLOAT16, INT8, Proto};
 
 /// The most bytes of a file: what Protocol Buffers hold.
 const MOST: usize = (1 << 31) - 1;
 
-/// Writes a prediction as a file.
+/// Writes a prediction as a file, with the weights in a precision.
 ///
 /// # Errors
-/// The model draws random numbers, keeps memory on devices, or has an op of your own; it takes more than
-/// 2 GB; the file cannot be written.
-pub(crate) fn write(path: &Path, program: &PredictionProgram, tensors: &Tensors) -> Result<(), Error> {
+/// Those of [`WeightPrecision::store`]; the model draws random numbers, keeps memory on devices, or has an op
+/// of your own; it takes more than 2 GB; the file cannot be written.
+pub(crate) fn write(
+    path: &Path,
+    program: &PredictionProgram,
+    tensors: &Tensors,
+    precision: WeightPrecision,
+) -> Result<(), Error> {
     let wrong = |problem: String| Error::setting("onnx", problem);
-    let bytes = onnx(program, tensors).map_err(wrong)?;
+    let stored = precision.store(tensors, &program.channels)?;
+    let bytes = onnx(program, &stored.tensors).map_err(wrong)?;
     if bytes.len() > MOST {
         return Err(wrong(format!("{} bytes, where a file holds up to {MOST}", bytes.len())));
     }
@@ -50,11 +56,7 @@ fn onnx(program: &PredictionProgram, tensors: &Tensors) -> Result<Vec<u8>, Strin
         writer.names[id] = if let Some(Input(index)) = op.downcast_ref() {
             input_name(&graph.inputs[*index])
         } else if let Some(State(index)) = op.downcast_ref() {
-            let state = &graph.states[*index];
-            let tensor = tensors.get(&state.name).ok_or_else(|| format!("no values of {:?}", state.name))?;
-            let name = format!("weight {}", state.name);
-            writer.proto.floats(&name, &state.ty.dims, tensor.bytes());
-            name
+            weight(&mut writer.proto, &graph.states[*index], tensors)?
         } else if let Some(Constant(value)) = op.downcast_ref() {
             writer.proto.float(*value)
         } else {
@@ -63,6 +65,39 @@ fn onnx(program: &PredictionProgram, tensors: &Tensors) -> Result<Vec<u8>, Strin
     }
     declare_outputs(&mut writer, program);
     Ok(writer.proto.finish("unisono"))
+}
+
+/// Adds the values of a state as they are stored. Returns the name of their f32 values: those of f16 are
+/// cast, and i8 values are multiplied by their scales.
+///
+/// # Errors
+/// There are no values; the error is the message.
+fn weight(proto: &mut Proto, state: &StateDecl, tensors: &Tensors) -> Result<String, String> {
+    let values = |name: &str| tensors.get(name).ok_or_else(|| format!("no values of {name:?}"));
+    let (tensor, dims) = (values(&state.name)?, &state.ty.dims);
+    let name = format!("weight {}", state.name);
+    match tensor.dtype() {
+        TensorDType::I8 => {
+            proto.tensor(&name, dims, INT8, tensor.bytes());
+            let scale = scale_name(&state.name);
+            let scales = values(&scale)?;
+            let scale = format!("weight {scale}");
+            // A single scale has no axis.
+            let axis = scales.shape().iter().position(|&count| count != 1);
+            let channels: Vec<usize> = axis.iter().map(|&axis| scales.shape()[axis]).collect();
+            proto.floats(&scale, &channels, scales.bytes());
+            let axis: Vec<Attribute> = axis.iter().map(|&axis| Attribute::Int("axis", axis as i64)).collect();
+            Ok(proto.node("DequantizeLinear", &[&name, &scale], &axis))
+        }
+        TensorDType::F16 => {
+            proto.tensor(&name, dims, FLOAT16, tensor.bytes());
+            Ok(proto.node("Cast", &[&name], &[Attribute::Int("to", FLOAT)]))
+        }
+        _ => {
+            proto.floats(&name, dims, tensor.bytes());
+            Ok(name)
+        }
+    }
 }
 
 /// Declares the graph's inputs. Random numbers that only a loss draws are none.

@@ -13,6 +13,7 @@ const BATCH: &str = "N";
 
 /// The number of a type of elements.
 pub(super) const FLOAT: i64 = 1;
+pub(super) const INT8: i64 = 3;
 pub(super) const INT32: i64 = 6;
 pub(super) const INT64: i64 = 7;
 pub(super) const BOOL: i64 = 9;
@@ -101,7 +102,8 @@ impl Proto {
         name
     }
 
-    fn tensor(&mut self, name: &str, dims: &[usize], dtype: i64, bytes: &[u8]) {
+    /// Adds the elements of a tensor under a name.
+    pub fn tensor(&mut self, name: &str, dims: &[usize], dtype: i64, bytes: &[u8]) {
         let tensor = dims.iter().fold(Message::new(), |tensor, dim| tensor.integer(1, *dim as i64));
         self.initializers.push(tensor.integer(2, dtype).bytes(8, name).bytes(9, bytes));
     }

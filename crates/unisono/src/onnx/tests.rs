@@ -5,15 +5,15 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use unisono_checkpoint::Tensor;
+use unisono_checkpoint::{Plan, Tensor};
 use unisono_data::{FieldDType, FieldSpec};
 use unisono_graph::{Array, DType, Feed, Frame, Type, interpret};
 
 use super::*;
 use crate::model::layers::examples;
 use crate::{
-    Conv2d, Dense, Embedding, Flatten, Layer, Lstm, MaxPool2d, Model, Outputs, Relu, RmsNorm, Sequential,
-    TransformerBlock,
+    Conv2d, ConvTranspose2d, Dense, Embedding, Flatten, Layer, Lstm, MaxPool2d, Model, Outputs, Relu,
+    RmsNorm, Sequential, TransformerBlock,
 };
 
 const ROWS: usize = 3;
@@ -61,8 +61,15 @@ fn entry(array: &Array, dtype: DType) -> Value {
     json!({ "shape": array.dims, "dtype": dtype, "values": array.data })
 }
 
-/// Writes a model, inputs, and what the interpreter makes of them.
+/// Writes a model, inputs, and what the interpreter makes of them, with the weights in each precision.
 fn write_case(dir: &Path, name: &str, model: &Model, inputs: &[(&str, Type)]) {
+    for precision in [WeightPrecision::F32, WeightPrecision::F16, WeightPrecision::I8] {
+        write_in(dir, &format!("{name} {precision:?}"), model, inputs, precision);
+    }
+}
+
+/// Writes a model in one precision. One without kernels is not written as i8.
+fn write_in(dir: &Path, name: &str, model: &Model, inputs: &[(&str, Type)], precision: WeightPrecision) {
     let spec = |(name, ty): &(&str, Type)| FieldSpec {
         name: (*name).into(),
         dtype: if ty.dtype == DType::F32 { FieldDType::F32 } else { FieldDType::I32 },
@@ -77,17 +84,29 @@ fn write_case(dir: &Path, name: &str, model: &Model, inputs: &[(&str, Type)]) {
         Array::generate(&state.ty.dims, value)
     };
     let states: Vec<Array> = program.graph.states.iter().enumerate().map(state).collect();
-    let given =
-        program.graph.inputs.iter().enumerate().map(|(at, input)| numbers(&input.ty, 0.1 + at as f64));
-    let given: Vec<Array> = given.collect();
-    let feed = Feed { frame: Frame { shards: vec![ROWS] }, inputs: given.clone(), states: states.clone() };
-    let outcome = interpret(&program.graph, &feed);
+    if precision == WeightPrecision::I8 && program.channels.is_empty() {
+        return;
+    }
     let tensor = |(state, array): (&unisono_graph::StateDecl, &Array)| {
         let values: Vec<f32> = array.data.iter().map(|x| *x as f32).collect();
         (state.name.clone(), Tensor::f32(&state.ty.dims, &values).unwrap())
     };
     let tensors: Tensors = program.graph.states.iter().zip(&states).map(tensor).collect();
-    write(&dir.join(format!("{name}.onnx")), &program, &tensors).unwrap();
+    write(&dir.join(format!("{name}.onnx")), &program, &tensors, precision).unwrap();
+    // The interpreter computes with what a loader reads.
+    let stored = precision.store(&tensors, &program.channels).unwrap().tensors;
+    let infos = tensors.iter().map(|(name, tensor)| (name.clone(), tensor.info().clone())).collect();
+    let (read, _) = Plan::new().take(&stored, &infos).unwrap();
+    let state = |state: &unisono_graph::StateDecl| {
+        let values = read[&state.name].to_f32().unwrap();
+        Array { dims: state.ty.dims.clone(), data: values.into_iter().map(f64::from).collect() }
+    };
+    let states: Vec<Array> = program.graph.states.iter().map(state).collect();
+    let given =
+        program.graph.inputs.iter().enumerate().map(|(at, input)| numbers(&input.ty, 0.1 + at as f64));
+    let given: Vec<Array> = given.collect();
+    let feed = Feed { frame: Frame { shards: vec![ROWS] }, inputs: given.clone(), states };
+    let outcome = interpret(&program.graph, &feed);
     let inputs = program.graph.inputs.iter().zip(&given);
     let inputs: serde_json::Map<String, Value> =
         inputs.map(|(input, array)| (input_name(input), entry(array, input.ty.dtype))).collect();
@@ -198,4 +217,79 @@ fn what_has_no_counterpart_is_an_error() {
     let sums = crate::FromFn::new("sums", |_, x| x - x.sum_shards());
     assert!(refused(Box::new(sums)).contains("is made of all samples of a batch"));
     assert!(refused(Box::new(Dense::new(2))).contains("no values of \"weight\""));
+}
+
+/// A kernel is an initializer of int8 and one of scales, which `DequantizeLinear` multiplies along the axis
+/// of the output channels: the first of a dense layer, the second of a transposed convolution.
+#[test]
+fn kernels_of_i8_are_dequantized_along_their_channels() {
+    let model = Sequential::new().add(ConvTranspose2d::new(3, 2)).add(Flatten).add(Dense::new(5));
+    let spec = FieldSpec { name: "x".into(), dtype: FieldDType::F32, shape: vec![2, 4, 4] };
+    let fields = crate::compile::fields::Fields::all(&[spec]);
+    let program = PredictionProgram::trace(&model.into(), unisono_graph::Precision::F32, &fields).unwrap();
+    let ones = |state: &unisono_graph::StateDecl| {
+        (state.name.clone(), Tensor::f32(&state.ty.dims, &vec![1.0; state.ty.count()]).unwrap())
+    };
+    let tensors: Tensors = program.graph.states.iter().map(ones).collect();
+    let stored = WeightPrecision::I8.store(&tensors, &program.channels).unwrap().tensors;
+    let file = onnx(&program, &stored).unwrap();
+    // The fields of a node: two inputs, an output, a name, the operator, and the attribute of the axis.
+    let node = |name: &str, axis: u8| {
+        let text = |field: u8, text: &str| [&[field << 3 | 2, text.len() as u8], text.as_bytes()].concat();
+        let weights = [text(1, &format!("weight {name}")), text(1, &format!("weight {name}_scale"))].concat();
+        let attribute = [text(1, "axis"), vec![3 << 3, axis]].concat();
+        (weights, attribute)
+    };
+    for (name, axis, channels) in [("0.weight", 1, 3), ("2.weight", 0, 5)] {
+        let (weights, attribute) = node(name, axis);
+        let at = file.windows(weights.len()).position(|part| part == weights).expect(name);
+        let rest = &file[at + weights.len()..][..120];
+        let text = String::from_utf8_lossy(rest);
+        assert!(text.contains("DequantizeLinear"), "{name}: {text}");
+        assert!(rest.windows(attribute.len()).any(|part| part == attribute), "{name}: {text}");
+        assert_eq!(stored[&scale_name(name)].shape().iter().product::<usize>(), channels);
+        // A tensor of int8, by its name and its elements, all of which are the largest.
+        let count = tensors[name].shape().iter().product::<usize>();
+        let data = [&[INT8 as u8, 8 << 3 | 2, 15][..], format!("weight {name}").as_bytes()].concat();
+        let at = file.windows(data.len()).position(|part| part == data).expect("an initializer");
+        let elements = &file[at + data.len()..];
+        let start = elements.iter().position(|byte| *byte == 127).expect("elements");
+        assert!(start < 5 && elements[start..start + count].iter().all(|byte| *byte == 127), "{name}");
+    }
+    assert_eq!(stored["0.bias"].dtype(), TensorDType::F32);
+}
+
+/// The axis of a kernel's channels has an index for each bias, or for each of a group. Every weight of a
+/// layer that is no norm is a kernel.
+#[test]
+fn kernels_have_a_channel_for_each_bias() {
+    let mut compared = 0;
+    for (layer, model) in examples() {
+        let ty = input(layer);
+        let dtype = if ty.dtype == DType::F32 { FieldDType::F32 } else { FieldDType::I32 };
+        let fields =
+            crate::compile::fields::Fields::all(&[FieldSpec { name: "x".into(), dtype, shape: ty.dims }]);
+        let program =
+            PredictionProgram::trace(&model.into(), unisono_graph::Precision::F32, &fields).unwrap();
+        let states = &program.graph.states;
+        for state in states.iter().filter(|state| state.name.contains("weight") && state.ty.dims.len() > 1) {
+            let Some(&axis) = program.channels.get(&state.name) else {
+                let is_known = layer.ends_with("layer_norm") || layer.ends_with("rms_norm");
+                assert!(is_known || state.name.contains("relative"), "{layer}: {} is no kernel", state.name);
+                continue;
+            };
+            let bias = state.name.replace("weight", "bias");
+            let Some(bias) = states.iter().find(|own| own.name == bias) else { continue };
+            let (biases, channels) = (bias.ty.dims[0], state.ty.dims[axis]);
+            let in_groups = layer.contains("transpose") && biases.is_multiple_of(channels);
+            assert!(
+                biases == channels || in_groups,
+                "{layer}: {} {:?}, axis {axis}",
+                state.name,
+                state.ty.dims
+            );
+            compared += 1;
+        }
+    }
+    assert!(compared >= 12, "{compared}");
 }

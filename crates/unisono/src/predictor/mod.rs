@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Instant;
 
-use unisono_checkpoint::{Info, Tensor, Tensors};
+use unisono_checkpoint::{Info, Tensor, Tensors, WeightPrecision};
 use unisono_data::{Batch, FieldDType, FieldSpec, Loader, Sample, Values};
 use unisono_graph::{Precision, RandomKey};
 use unisono_replica::{Replicas, Verdict};
@@ -235,10 +235,24 @@ impl Predictor {
     /// # Errors
     /// Those of [`Trainer::export_onnx`](crate::Trainer::export_onnx).
     pub fn export_onnx(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.export_onnx_as(path, WeightPrecision::F32)
+    }
+
+    /// Writes the model as an ONNX file with its weights in a precision, as
+    /// [`Trainer::export_onnx_as`](crate::Trainer::export_onnx_as) does. A model that was opened from i8
+    /// weights is quantized again: the integers stay, and a scale may differ in its last bit.
+    ///
+    /// # Errors
+    /// Those of [`Trainer::export_onnx_as`](crate::Trainer::export_onnx_as).
+    pub fn export_onnx_as(
+        &mut self,
+        path: impl AsRef<Path>,
+        precision: WeightPrecision,
+    ) -> Result<(), Error> {
         let tensors = self.tensors()?;
         let fields = &self.programs[0].0.fields;
         let program = PredictionProgram::trace(&self.model, Precision::F32, fields)?;
-        onnx::write(path.as_ref(), &program, &tensors)
+        onnx::write(path.as_ref(), &program, &tensors, precision)
     }
 
     /// Returns parameters and statistics by name.

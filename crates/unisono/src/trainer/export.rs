@@ -134,12 +134,22 @@ impl Trainer {
     /// it. [`ExportedModel::open`] builds the model from both. If the model has layers of your own, there is
     /// no description, and [`Exported::description`] is `None`. On several machines all ranks call this.
     ///
+    /// With [`WeightPrecision::I8`] the weights are quantized after training, one scale for each output
+    /// channel. Matrices and kernels are those that layers have declared by
+    /// [`Context::kernel`](crate::Context::kernel), as the layers of this library do: the weights of dense
+    /// layers, convolutions, recurrent layers, attention's projections and embeddings.
+    /// [`Trainer::compare_precision`] tells what the model loses by it. A [`Predictor`](crate::Predictor) and
+    /// [`Trainer::load_model`] read such a file: they compute with f32 weights, each an integer times its
+    /// scale.
+    ///
     /// # Errors
-    /// The replicas fail, or a file cannot be written.
+    /// The replicas fail, or a file cannot be written. Those of [`WeightPrecision::store`].
     #[doc(alias("save_weights", "state_dict"))]
     pub fn export(&mut self, path: impl AsRef<Path>, precision: WeightPrecision) -> Result<Exported, Error> {
         let (tensors, description) = self.described()?;
-        Ok(export_model(path, &tensors, &Export::default().precision(precision).description(description))?)
+        let channels = self.plan.programs.channels.clone();
+        let export = Export::default().precision(precision).channels(channels).description(description);
+        Ok(export_model(path, &tensors, &export)?)
     }
 
     /// Writes the model as an ONNX file (opset 17), as it predicts: inputs and outputs have their names, and
@@ -160,10 +170,26 @@ impl Trainer {
     /// The model draws random numbers when it predicts, or has an op of your own; it takes more than 2 GB;
     /// the file cannot be written; the replicas fail.
     pub fn export_onnx(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.export_onnx_as(path, WeightPrecision::F32)
+    }
+
+    /// Writes the model as an ONNX file, as [`Trainer::export_onnx`] does, with its weights in a precision.
+    /// The file computes with f32 all the same. [`WeightPrecision::I8`]: each matrix and kernel is an
+    /// initializer of int8 and one of scales, and `DequantizeLinear` multiplies them (the QDQ form, of
+    /// weights alone). [`WeightPrecision::F16`]: each weight is an initializer of float16, followed by a
+    /// `Cast`. The values are those of [`Trainer::export`] in the same precision.
+    ///
+    /// # Errors
+    /// Those of [`Trainer::export_onnx`] and of [`WeightPrecision::store`].
+    pub fn export_onnx_as(
+        &mut self,
+        path: impl AsRef<Path>,
+        precision: WeightPrecision,
+    ) -> Result<(), Error> {
         self.check_before_leaving()?;
         let tensors = self.weights_in_use()?;
         let program = PredictionProgram::trace(&self.plan.parts.model, Precision::F32, &self.plan.fields)?;
-        onnx::write(path.as_ref(), &program, &tensors)
+        onnx::write(path.as_ref(), &program, &tensors, precision)
     }
 
     /// Returns the model's tensors, and the model's description where all its layers have one.

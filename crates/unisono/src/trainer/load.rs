@@ -12,7 +12,8 @@ use crate::{Error, Trainer};
 impl Trainer {
     /// Takes parameters and statistics from a safetensors file; the [`Plan`] says which and what they are
     /// called there. Returns what became of each. The run's position, history and optimizer stay what they
-    /// are; the weights become a part of its identity.
+    /// are; the weights become a part of its identity. Weights of i8 are multiplied by their scales
+    /// ([`WeightPrecision::I8`](unisono_checkpoint::WeightPrecision::I8)), and training goes on in f32.
     ///
     /// # Errors
     /// A file that cannot be read or that does not fit, all that does not fit listed. A step has made the
@@ -69,16 +70,22 @@ impl Trainer {
         if self.callbacks.keeps_before && self.callbacks.before.is_none() {
             self.callbacks.before = Some(self.read_states()?);
         }
+        self.write_tensors(&tensors)?;
+        Ok((tensors, report))
+    }
+
+    /// Writes parameters and statistics by name to all replicas, and averages of these parameters.
+    pub(super) fn write_tensors(&mut self, tensors: &Tensors) -> Result<(), Error> {
         self.state_was_written();
-        for index in own {
+        for index in self.plan.programs.states_of(&[StateKind::Parameter, StateKind::Statistic]) {
             if let Some(tensor) = tensors.get(&self.plan.programs.train().states()[index].name) {
                 let written = self.replica_set.replicas.write_state(index, tensor.bytes());
                 self.check_result(written)?;
             }
         }
-        self.set_averages(&tensors)?;
+        self.set_averages(tensors)?;
         self.replica_set.compared = None;
-        Ok((tensors, report))
+        Ok(())
     }
 
     /// Returns the bytes of all tensors of the state.

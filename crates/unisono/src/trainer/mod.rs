@@ -3,10 +3,11 @@
 //! There is a file for each verb: `builder` has the settings and `build` builds a trainer of them, `fit`
 //! trains over epochs, `step` does one step, `evaluate` evaluates and predicts, `save` and `resume` are about
 //! checkpoints, `identity` about what makes a run this run, `load` and `export` about weights, `join` about
-//! replicas that come and go, `agree` about several machines, `callback` and `control` about code that
-//! steers a run, `tell` about what observers hear, `trust` about the way back after a replica was wrong,
-//! `inspect` about what a user can ask, `advise` about what is noted of a fit, `averages` about moving
-//! averages of weights, `replay` about a replay buffer, `dry_run` about trying a run out.
+//! replicas that come and go, `agree` about several machines, `callback` and `control` about code that steers
+//! a run, `tell` about what observers hear, `trust` about the way back after a replica was wrong, `inspect`
+//! about what a user can ask, `advise` about what is noted of a fit, `averages` about moving averages of
+//! weights, `precision` about weights of fewer bits, `replay` about a replay buffer, `dry_run` about trying a
+//! run out.
 //!
 //! The others are parts of these: `start` and `replica_set` are about the replicas, `recipe` has more
 //! settings, `rows` and `agree_on_data` share out batches and hashes of data among machines, `lengths`
@@ -33,6 +34,7 @@ mod join;
 mod lengths;
 mod load;
 mod notify;
+pub(crate) mod precision;
 pub(crate) mod recipe;
 mod replay;
 mod replica_set;

@@ -180,7 +180,7 @@ impl MultiHeadAttention {
         // The rows of query, key and value begin and end here.
         let all = d * heads;
         let rows = [0, all, all + d * kv_heads, all + 2 * d * kv_heads];
-        let weight = cx.parameter("in_proj_weight", &[rows[3], width], Initializer::GlorotUniform);
+        let weight = cx.kernel("in_proj_weight", &[rows[3], width], 0, Initializer::GlorotUniform);
         let bias = self.bias.then(|| cx.parameter("in_proj_bias", &[rows[3]], Initializer::Zeros));
         let project = |v: &Var, from: usize, to: usize| {
             let whole = (from, to) == (0, 3);

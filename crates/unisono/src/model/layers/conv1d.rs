@@ -125,7 +125,7 @@ impl Forward for Conv1d {
             return x.clone();
         }
         let dims = [self.channels, channels / self.groups, self.kernel];
-        let weight = cx.parameter("weight", &dims, self.initializer.clone());
+        let weight = cx.kernel("weight", &dims, 0, self.initializer.clone());
         let y = row.conv2d(&weight.reshape(&[dims[0], dims[1], 1, dims[2]]), &window, self.groups);
         let y = from_row(&y);
         if !self.bias {

@@ -98,7 +98,7 @@ impl Forward for Conv2d {
             return x.clone();
         }
         let dims = [self.channels, channels / self.groups, kh, kw];
-        let weight = cx.parameter("weight", &dims, self.initializer.clone());
+        let weight = cx.kernel("weight", &dims, 0, self.initializer.clone());
         let y = x.conv2d(&weight, &self.window, self.groups);
         if self.bias { biased(cx, &y, self.channels) } else { y }
     }

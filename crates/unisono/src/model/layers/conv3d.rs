@@ -189,7 +189,7 @@ impl Forward for Conv3d {
             return x.clone();
         }
         let dims = [&[self.channels, channels / self.groups], &self.window.kernel[..]].concat();
-        let weight = cx.parameter("weight", &dims, self.initializer.clone());
+        let weight = cx.kernel("weight", &dims, 0, self.initializer.clone());
         let y = conv3d(x, &weight, &self.window, self.groups);
         self.biased(cx, &y)
     }
@@ -208,7 +208,7 @@ impl Forward for ConvTranspose3d {
             return x.clone();
         };
         let dims = [&[channels, self.channels / self.groups], &self.window.kernel[..]].concat();
-        let weight = cx.parameter("weight", &dims, self.initializer.clone());
+        let weight = cx.kernel("weight", &dims, 1, self.initializer.clone());
         let y = conv_transpose3d(x, &weight, &self.window, self.groups, [depth, height, width]);
         self.biased(cx, &y)
     }

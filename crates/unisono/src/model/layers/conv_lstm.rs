@@ -75,7 +75,7 @@ impl Forward for ConvLstm2d {
             return x.clone();
         };
         let mut weight = |name: &str, from: usize| {
-            cx.parameter(name, &[4 * channels, from, kh, kw], Initializer::default())
+            cx.kernel(name, &[4 * channels, from, kh, kw], 0, Initializer::default())
         };
         let (input, hidden) = (weight("weight_ih", inputs), weight("weight_hh", channels));
         let bias = self.bias.then(|| cx.parameter("bias", &[4 * channels], Initializer::Zeros));

@@ -133,7 +133,7 @@ impl Forward for ConvTranspose1d {
         };
         let window = along(self.kernel, self.stride, self.padding, self.dilation);
         let dims = [channels, self.channels / self.groups, self.kernel];
-        let weight = cx.parameter("weight", &dims, self.initializer.clone());
+        let weight = cx.kernel("weight", &dims, 1, self.initializer.clone());
         let weight = weight.reshape(&[dims[0], dims[1], 1, dims[2]]);
         let y = from_row(&as_row(x).conv_transpose2d(&weight, &window, self.groups, [1, to]));
         if !self.bias {

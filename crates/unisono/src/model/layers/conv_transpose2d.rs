@@ -122,7 +122,7 @@ impl Forward for ConvTranspose2d {
         }
         let [kh, kw] = self.window.kernel;
         let dims = [channels, self.channels / self.groups, kh, kw];
-        let weight = cx.parameter("weight", &dims, self.initializer.clone());
+        let weight = cx.kernel("weight", &dims, 1, self.initializer.clone());
         let y = x.conv_transpose2d(&weight, &self.window, self.groups, [height, width]);
         if self.bias { biased(cx, &y, self.channels) } else { y }
     }

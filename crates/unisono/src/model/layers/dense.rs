@@ -65,7 +65,7 @@ impl Forward for Dense {
             let wanted = x.ty().with_dims(&[&x.dims()[..x.dims().len() - 1], &[expected]].concat());
             cx.fail(self.name(), format!("expected input {wanted}, got {}", x.ty()));
         }
-        let weight = cx.parameter("weight", &[self.units, features], self.initializer.clone());
+        let weight = cx.kernel("weight", &[self.units, features], 0, self.initializer.clone());
         let y = x.matmul_t(&weight);
         if !self.bias {
             return y;

@@ -77,7 +77,7 @@ impl Forward for Embedding {
         if !valid(self.name(), cx, sizes) {
             return x.clone();
         }
-        let weight = cx.parameter("weight", &[self.rows, self.width], self.start());
+        let weight = cx.kernel("weight", &[self.rows, self.width], 0, self.start());
         cx.limit_ids(x, self.rows);
         let y = weight.embed(x);
         match self.padding_idx.filter(|_| cx.is_training()) {

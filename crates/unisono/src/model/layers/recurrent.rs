@@ -234,7 +234,11 @@ macro_rules! recurrent {
                     let (rows, units) = ($gates * self.shape.units, self.shape.units);
                     let start = Initializer::Uniform(1.0 / (units as f32).sqrt());
                     let mut ask = |name: &str, dims: &[usize]| {
-                        cx.parameter(&format!("{name}_{suffix}"), dims, start.clone())
+                        let name = format!("{name}_{suffix}");
+                        match dims {
+                            [_] => cx.parameter(&name, dims, start.clone()),
+                            _ => cx.kernel(&name, dims, 0, start.clone()),
+                        }
                     };
                     let weights = $weights {
                         weight_ih: ask("weight_ih", &[rows, x.dims().last().copied().unwrap_or_default()]),

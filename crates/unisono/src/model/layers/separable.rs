@@ -146,7 +146,7 @@ impl Forward for DepthwiseConv2d {
             return x.clone();
         }
         let [kh, kw] = self.window.kernel;
-        let weight = cx.parameter("weight", &[filters, 1, kh, kw], self.initializer.clone());
+        let weight = cx.kernel("weight", &[filters, 1, kh, kw], 0, self.initializer.clone());
         let y = x.conv2d(&weight, &self.window, channels);
         if self.bias { biased(cx, &y, filters) } else { y }
     }
