@@ -20,7 +20,7 @@ fn regression(rule: Lbfgs) -> Builder {
         let weight = cx.parameter("weight", &[10, 64], Initializer::Zeros);
         let bias = cx.parameter("bias", &[10], Initializer::Zeros);
         cx.penalty(&(weight.square().sum_all() * 0.0005));
-        Outputs::new().with("y", &(x["x"].matmul_t(&weight) + bias))
+        Outputs::new().with("output", &(x["x"].matmul_t(&weight) + bias))
     });
     Trainer::builder(model).optimizer(rule).adapter("cpu").replicas(1)
 }
@@ -210,7 +210,8 @@ fn after_an_error_the_parameters_are_those_from_before_the_step() {
     assert!(matches!(trainer.lbfgs_step(&data), Err(Error::Stopped)));
     stop.reset();
     // A step that goes too far has no finite loss.
-    let wild = network().optimizer(Lbfgs::new().lr(1e38)).replicas(1);
+    let model = Sequential::new().add(Dense::new(9)).add(Relu).add(Dense::new(CLASSES));
+    let wild = Trainer::builder(model).optimizer(Lbfgs::new().lr(1e38)).adapter("cpu").replicas(1);
     let mut wild = wild.build(&data.fields().unwrap()).unwrap();
     let start = wild.weights().unwrap();
     wild.lbfgs_step(&data).unwrap_err();
