@@ -7,7 +7,7 @@ use unisono::cluster::{Fault, Script};
 use unisono::data::Loader;
 use unisono::{
     Audits, BatchNorm, Builder, Cluster, Dense, Dropout, Error, Groups, Initializer, Lbfgs, LossScale, Model,
-    Observer, Optimizer, Outputs, Phase, Precision, Relu, Sequential, Sgd, Stop, Tanh, Trainer,
+    NtXent, Observer, Optimizer, Outputs, Phase, Precision, Relu, Sequential, Sgd, Stop, Tanh, Trainer,
 };
 use unisono_examples::digits_of;
 use unisono_tests::{CLASSES, FEATURES, blobs, on_ranks};
@@ -269,6 +269,19 @@ fn loaders_and_calls_that_do_not_fit_are_refused_by_name() {
         let error = trainer.lbfgs_step(&loader).unwrap_err().to_string();
         assert!(error.contains(problem), "{error:?} does not have {problem:?}");
     }
+    // A contrastive loss of four batches is not that of all samples; with one batch it is.
+    let contrast = |batch: usize| {
+        let model = Model::new(move |cx, x| {
+            let seen = cx.apply("seen", &Dense::new(4), &x["x"]);
+            cx.loss("contrast", &NtXent::new(0.5, batch).between(&seen, &(&seen * 0.5)), 1.0);
+            Outputs::new().with("seen", &seen)
+        });
+        let builder = Trainer::builder(model).optimizer(Lbfgs::new()).adapter("cpu");
+        build(builder.global_batch(batch)).lbfgs_step(&data)
+    };
+    let error = contrast(16).unwrap_err().to_string();
+    assert!(error.contains("set the global batch to all samples"), "{error}");
+    contrast(50).unwrap();
     let batch = data.clone().batch(16).epoch(0).unwrap().next().unwrap().unwrap();
     for error in [trainer.step(&batch).err(), trainer.fit(&data, None, 1).err()] {
         let error = error.unwrap().to_string();

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use unisono_data::Loader;
 use unisono_graph::{InputKind, StateKind};
+use unisono_replica::can_run_few_at_once;
 
 use crate::compile::parts::Parts;
-use crate::compile::programs::{ProgramId, Programs, weight_of_loss};
+use crate::compile::programs::{ProgramId, Programs};
 use crate::objective::running::Running;
 use crate::optimizers::lbfgs::GRADIENT;
 use crate::run::lbfgs::{Began, KeptLbfgs};
@@ -100,7 +101,7 @@ impl Trainer {
     /// Refuses a loader whose epochs differ, or lack samples.
     fn check_loader(&self, reader: &Loader) -> Result<(), Error> {
         let several = reader.samples_per_epoch() > self.state.settings.global_batch as u64;
-        let outputs = self.plan.program(ProgramId::Train).outputs();
+        let program = self.plan.program(ProgramId::Train);
         let problem = if reader.is_shuffled() {
             "the loader shuffles: every evaluation takes the samples in the same order".to_owned()
         } else if !reader.keeps_order() {
@@ -108,9 +109,9 @@ impl Trainer {
                 .to_owned()
         } else if let Some(dropped) = dropped(reader, "an evaluation") {
             dropped
-        } else if several && outputs.iter().any(|output| output.name == weight_of_loss(0)) {
-            "losses with different weights are divided by their sums in each batch: set the global batch to all \
-             samples"
+        } else if several && !can_run_few_at_once(program) {
+            "the model sums over the whole global batch, as batch norm and several losses with different weights do: set \
+             the global batch to all samples"
                 .to_owned()
         } else {
             return Ok(());
