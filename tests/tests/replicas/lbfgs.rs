@@ -233,7 +233,7 @@ fn what_changes_between_evaluations_is_refused_by_name() {
     let dense = || Sequential::new().add(Dense::new(CLASSES));
     let phase = Phase::new("a").optimizer(Lbfgs::new());
     for (builder, problem) in [
-        (of(dense().add(Dropout::new(0.5))), "lbfgs: the model draws random numbers in training"),
+        (of(dense().add(Dropout::new(0.5))), " draws random numbers in training, as dropout does"),
         (of(dense().add(BatchNorm::new())), "would move the statistic \"1.running_mean\""),
         (of(dense()).precision(Precision::Mixed).loss_scale(LossScale::default()), "lbfgs: the loss scale"),
         (of(dense()).shard_optimizer(1), "lbfgs: the host keeps the state"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use unisono_data::Loader;
-use unisono_graph::{InputKind, StateKind};
+use unisono_graph::{Graph, InputKind, Node, NodeId, StateKind, ops};
 use unisono_replica::can_run_few_at_once;
 
 use crate::compile::parts::Parts;
@@ -32,7 +32,8 @@ impl Trainer {
     /// remembers, too, and a resumed run ends in the same bytes. [`Trainer::steps`] counts the batches.
     ///
     /// ```no_run
-    /// # fn run(trainer: &mut unisono::Trainer, train: &unisono::data::Loader) -> Result<(), unisono::Error> {
+    /// # use unisono::{Error, Trainer, data::Loader};
+    /// # fn run(trainer: &mut Trainer, train: &Loader) -> Result<(), Error> {
     /// trainer.resume()?;
     /// loop {
     ///     let step = trainer.lbfgs_step(train)?;
@@ -272,10 +273,12 @@ pub(super) fn check_all_samples(parts: &Parts, programs: &Programs, sharded: boo
     if let Some(carry) = graph.inputs.iter().find(|input| input.kind == InputKind::Carry) {
         return refuse("optimizer", &format!("the model carries {} from batch to batch", carry.name));
     }
-    if graph.inputs.iter().any(|input| input.kind == InputKind::Random) {
-        let problem = "the model draws random numbers in training, as dropout does: every evaluation would have \
-                       another loss";
-        return refuse("optimizer", problem);
+    if let Some(layer) = layer_that_draws(graph) {
+        let layer = if layer.is_empty() { "the model" } else { layer };
+        let problem = format!(
+            "{layer} draws random numbers in training, as dropout does: every evaluation would have another loss"
+        );
+        return refuse("optimizer", &problem);
     }
     let moved = graph.updates.keys().map(|&at| &graph.states[at]);
     if let Some(statistic) = moved.into_iter().find(|state| state.kind == StateKind::Statistic) {
@@ -286,4 +289,15 @@ pub(super) fn check_all_samples(parts: &Parts, programs: &Programs, sharded: boo
         return refuse("optimizer", &problem);
     }
     Ok(())
+}
+
+/// Returns the path of the first layer that draws random numbers, if one does. What only asks for the rows of
+/// the batch that a shard has draws none.
+fn layer_that_draws(graph: &Graph) -> Option<&str> {
+    let is_key = |&id: &NodeId| match graph.nodes[id].op.downcast_ref() {
+        Some(&ops::Input(input)) => graph.inputs[input].kind == InputKind::Random,
+        None => false,
+    };
+    let draws = |node: &&Node| node.inputs.iter().any(is_key) && !node.op.is::<ops::BatchRow>();
+    graph.nodes.iter().find(draws).map(|node| &*node.scope)
 }

@@ -65,8 +65,8 @@ impl Trainer {
     /// # Errors
     /// The batch lacks a field of the model, or a sample is bad. A loss, a gradient or a carry is not finite
     /// (in mixed precision: even at the smallest loss scale). The learning rate or another scalar of the
-    /// optimizer is not finite. The optimizer is [`Lbfgs`](crate::Lbfgs). An observer or a metric panicked before.
-    /// In these cases nothing has changed.
+    /// optimizer is not finite. The optimizer is [`Lbfgs`](crate::Lbfgs). An observer or a metric panicked
+    /// before. In these cases nothing has changed.
     ///
     /// [`Error::StateNotFinite`]: a new value of the state is not finite. The state has changed; resume from
     /// a checkpoint. [`Error::RolledBack`]: replicas were wrong, and the trainer is back at an earlier step.
