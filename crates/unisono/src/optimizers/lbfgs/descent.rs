@@ -3,7 +3,7 @@
 
 use super::Lbfgs;
 use super::curvature::{Curvature, dot, largest};
-use super::search::{Line, Point};
+use super::search::{Evaluate, Line, Point};
 
 /// Why a step of L-BFGS ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Lbfgs {
         &self,
         known: &mut Curvature,
         x: &mut Vec<f64>,
-        evaluate: &mut dyn FnMut(&[f64]) -> Result<(f64, Vec<f64>), E>,
+        evaluate: &mut Evaluate<'_, E>,
     ) -> Result<LbfgsStep, E> {
         let (loss, gradient) = evaluate(x)?;
         known.evaluations += 1;

@@ -18,12 +18,15 @@ pub(super) struct Point {
     pub slope: f64,
 }
 
+/// Returns the loss and the gradient at given parameters.
+pub(crate) type Evaluate<'a, E> = dyn FnMut(&[f64]) -> Result<(f64, Vec<f64>), E> + 'a;
+
 /// A line through the parameters `from` along `direction`, on which `evaluate` returns loss and gradient of
 /// parameters.
 pub(super) struct Line<'a, E> {
     pub from: &'a [f64],
     pub direction: &'a [f64],
-    pub evaluate: &'a mut dyn FnMut(&[f64]) -> Result<(f64, Vec<f64>), E>,
+    pub evaluate: &'a mut Evaluate<'a, E>,
     pub evaluations: u32,
 }
 
