@@ -93,7 +93,7 @@ class SimClr(Example):
 class Translate(Example):
     clip = 1.0
 
-    def __init__(self, digits=12, words=36):
+    def __init__(self, digits=12, words=34):
         super().__init__()
         self.digits, self.words = nn.Embedding(digits, 64), nn.Embedding(words, 64)
         self.places = nn.ParameterList([0.1 * randn(4, 64), 0.1 * randn(7, 64)])
@@ -104,7 +104,7 @@ class Translate(Example):
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(7))
 
     def batch(self):
-        return randint(0, 12, (64, 4)), randint(1, 36, (64, 7)), randint(0, 36, (64, 7))
+        return randint(0, 12, (64, 4)), randint(1, 34, (64, 7)), randint(0, 34, (64, 7))
 
     def forward(self, digits, before, after):
         read = self.reader(self.digits(digits) + self.places[0])
@@ -178,7 +178,7 @@ class Audio(Example):
         self.model = nn.Sequential(*sum(blocks, []), *head)
 
     def batch(self):
-        return randn(32, 1, 30, 24), randint(0, 4, (32,))
+        return randn(32, 1, 32, 24), randint(0, 4, (32,))
 
     def forward(self, x, y):
         return F.cross_entropy(self.model(x), y)

@@ -4,6 +4,7 @@
 mod carries;
 mod failed_fit;
 mod in_flight;
+mod lbfgs;
 mod lost;
 mod one_big_gpu;
 mod one_class;

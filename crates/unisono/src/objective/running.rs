@@ -128,6 +128,11 @@ impl Running {
         self.steps += 1;
     }
 
+    /// Returns the sum of the weights of all samples so far.
+    pub fn weight(&self) -> f64 {
+        self.weight
+    }
+
     /// Calls a metric's reduction. Returns nothing if it panics, which is kept.
     fn guarded<T>(&self, metric: &dyn Metric, call: impl FnOnce(&dyn Reduction) -> T) -> Option<T> {
         caught(|| call(reduction(metric))).map_err(|text| self.panicked_at(metric, text)).ok()

@@ -5,7 +5,9 @@ use std::fmt;
 use unisono_graph::Var;
 
 use super::transform::Transform;
-use super::{Gradient, Groups, Optimizer, OptimizerSettings, Plateau, RateChange, Scalar, Schedule, Update};
+use super::{
+    Gradient, Groups, Lbfgs, Optimizer, OptimizerSettings, Plateau, RateChange, Scalar, Schedule, Update,
+};
 use crate::error::caught;
 use crate::objective::Epoch;
 
@@ -284,6 +286,10 @@ impl Chain {
         if self.distances().count() > 1 {
             return Err("sharpness_aware is there twice".into());
         }
+        let around = self.transforms.iter().find(|transform| !matches!(transform, Transform::Freeze(_)));
+        if let (Some(rule), Some(transform)) = (self.of_all_samples(), around) {
+            return Err(format!("{}: only freeze can be around it, and {transform:?} is", rule.name()));
+        }
         match &self.rule {
             Rule::One(rule) => {
                 let checked = caught(|| rule.check()).unwrap_or_else(|text| Err(format!("panicked: {text}")));
@@ -319,6 +325,14 @@ impl Chain {
     /// Returns the distance uphill at which gradients are taken, if any.
     pub(crate) fn sharpness(&self) -> Option<f32> {
         self.distances().next()
+    }
+
+    /// Returns the optimizer if it evaluates all samples several times in a step.
+    pub(crate) fn of_all_samples(&self) -> Option<&Lbfgs> {
+        match &self.rule {
+            Rule::One(rule) => rule.of_all_samples(),
+            Rule::Groups(_) => None,
+        }
     }
 
     /// Adds a transform around all that is there.

@@ -2,7 +2,7 @@ use unisono_graph::Var;
 
 use super::chain::transforms;
 use super::transform::{Names, Transform};
-use super::{Chain, Gradient, OptimizerSettings, Plateau, RateChange, Scalar, Update};
+use super::{Chain, Gradient, Optimizer, OptimizerSettings, Plateau, RateChange, Scalar, Update};
 use crate::objective::Epoch;
 
 /// Parameter groups (PyTorch's parameter groups): one optimizer for most parameters, and others for
@@ -106,6 +106,12 @@ impl Groups {
     pub(super) fn check(&self) -> Result<(), String> {
         if self.optimizers.iter().any(|group| group.sharpness().is_some()) {
             return Err("sharpness_aware is in a group: put it around the groups".into());
+        }
+        if let Some(rule) = self.optimizers.iter().find_map(Chain::of_all_samples) {
+            let name = rule.name();
+            return Err(format!(
+                "{name} is in a group: it moves all parameters together, so it is used alone"
+            ));
         }
         self.optimizers.iter().try_for_each(Chain::check)
     }

@@ -13,6 +13,7 @@ mod described;
 mod groups;
 mod lamb;
 mod lars;
+pub(crate) mod lbfgs;
 mod lion;
 mod moments;
 mod muon;
@@ -41,6 +42,8 @@ pub use described::OptimizerSettings;
 pub use groups::Groups;
 pub use lamb::Lamb;
 pub use lars::Lars;
+pub use lbfgs::Lbfgs;
+pub use lbfgs::descent::{LbfgsEnd, LbfgsStep};
 pub use lion::Lion;
 pub use muon::Muon;
 pub use nadam::NAdam;
@@ -155,6 +158,12 @@ pub trait Optimizer: Send + Sync {
     /// and the run's identity says that they are not covered. The rule itself is always covered, because it
     /// is traced.
     fn settings(&self) -> Option<OptimizerSettings> {
+        None
+    }
+
+    /// Returns the optimizer if it evaluates all samples several times in a step, as [`Lbfgs`] does, and is
+    /// used with [`Trainer::lbfgs_step`](crate::Trainer::lbfgs_step). Default: `None`.
+    fn of_all_samples(&self) -> Option<&Lbfgs> {
         None
     }
 

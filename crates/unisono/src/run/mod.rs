@@ -8,6 +8,7 @@ pub(crate) mod control;
 pub(crate) mod data;
 mod history;
 pub(crate) mod identity;
+pub(crate) mod lbfgs;
 pub(crate) mod limits;
 pub(crate) mod loss_scale;
 pub(crate) mod phases;

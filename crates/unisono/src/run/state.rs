@@ -16,6 +16,7 @@ use crate::run::classes::SavedClasses;
 use crate::run::control::RunControl;
 use crate::run::data::{Fingerprint, Order};
 use crate::run::identity::RunIdentity;
+use crate::run::lbfgs::KeptLbfgs;
 use crate::run::limits;
 use crate::run::loss_scale::Scaling;
 use crate::run::phases::PhaseCounts;
@@ -161,6 +162,10 @@ run_state! {
     /// The replay buffer of a run that makes its own samples: the number of samples ever `pushed`, with the
     /// buffer as the tensor `replay/buffer` in `carries.safetensors`. Other runs do not have the section.
     replay: KeptReplay,
+    /// What L-BFGS remembers: the `iterations` (directions) and the `evaluations` of all samples so far. The
+    /// tensors `lbfgs/numbers`, `lbfgs/last`, `lbfgs/steps` and `lbfgs/changes` in `carries.safetensors` have
+    /// the rest. Runs with other optimizers do not have the section.
+    lbfgs: KeptLbfgs,
 }
 
 impl RunState {

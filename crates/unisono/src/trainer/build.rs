@@ -31,6 +31,7 @@ use crate::trainer::builder::Builder;
 use crate::trainer::export::check_attached;
 use crate::trainer::held_out::KnownData;
 use crate::trainer::identity::DataHash;
+use crate::trainer::lbfgs::check_all_samples;
 use crate::trainer::start::{is_audited, largest_step};
 use crate::trainer::trust::Trust;
 use crate::{Epoch, Error, MemoryEstimate, Reduction, Scaling};
@@ -51,16 +52,6 @@ impl Builder {
         self.parts.check()?;
         check_attached(&self.parts)?;
         self.loss_scale.check().map_err(|problem| Error::setting("loss scale", problem))
-    }
-
-    /// Refuses to share out what the optimizer keeps where that is not possible.
-    fn check_owners(&self, mixed: bool) -> Result<(), Error> {
-        let problem = match self.options.owners {
-            Some(_) if mixed => "adapters of several numeric classes update on one replica",
-            Some(_) if !self.parts.phases.is_empty() => "a run with phases keeps it on every replica",
-            _ => return Ok(()),
-        };
-        Err(Error::setting("shard_optimizer", problem))
     }
 
     /// Traces and compiles all programs.
@@ -196,6 +187,7 @@ impl Builder {
         notes.extend(self.callbacks.wrong_ways(&self.parts.objective().metrics)?);
         let budget = self.budget(adapters, &weights, &programs);
         self.check_owners(mixed)?;
+        check_all_samples(&self.parts, &programs, self.options.owners.is_some())?;
         let mut identity = identity(&self.parts, &programs, &settings, loss_scale.as_ref());
         compare_start(&self.cluster, &settings, &identity, &budget.adapters)?;
         let (mut replica_set, memory) = self.replica_set(&programs, budget, &settings, mixed, &weights)?;

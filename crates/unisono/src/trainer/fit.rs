@@ -78,6 +78,7 @@ impl Trainer {
 
     /// Trains as [`Trainer::fit`]. On several machines an error that only some of them have ends it on all.
     fn fit_here(&mut self, train: &Loader, validation: Option<&Loader>, epochs: u32) -> Result<(), Error> {
+        self.check_takes_batches()?;
         self.saver.as_ref().map_or(Ok(()), |saver| saver.check_dir(self.state.position.step))?;
         self.take_classes(train, validation)?;
         self.same_data(train)?;

@@ -6,8 +6,8 @@
 //! replicas that come and go, `agree` about several machines, `callback` and `control` about code that steers
 //! a run, `tell` about what observers hear, `trust` about the way back after a replica was wrong, `inspect`
 //! about what a user can ask, `advise` about what is noted of a fit, `averages` about moving averages of
-//! weights, `precision` about weights of fewer bits, `replay` about a replay buffer, `dry_run` about trying a
-//! run out.
+//! weights, `precision` about weights of fewer bits, `lbfgs` about steps on all samples, `replay` about a
+//! replay buffer, `dry_run` about trying a run out.
 //!
 //! The others are parts of these: `start` and `replica_set` are about the replicas, `recipe` has more
 //! settings, `rows` and `agree_on_data` share out batches and hashes of data among machines, `lengths`
@@ -31,6 +31,7 @@ pub(crate) mod held_out;
 pub(crate) mod identity;
 mod inspect;
 mod join;
+mod lbfgs;
 mod lengths;
 mod load;
 mod notify;

@@ -176,6 +176,16 @@ impl Builder {
              batch, as batch norm and several losses with different weights do"
         ))
     }
+
+    /// Refuses to share out what the optimizer keeps where that is not possible.
+    pub(super) fn check_owners(&self, mixed: bool) -> Result<(), Error> {
+        let problem = match self.options.owners {
+            Some(_) if mixed => "adapters of several numeric classes update on one replica",
+            Some(_) if !self.parts.phases.is_empty() => "a run with phases keeps it on every replica",
+            _ => return Ok(()),
+        };
+        Err(Error::setting("shard_optimizer", problem))
+    }
 }
 
 /// Returns a weight for each class such that all classes count alike together: samples / (classes count)

@@ -65,13 +65,15 @@ impl Trainer {
     /// # Errors
     /// The batch lacks a field of the model, or a sample is bad. A loss, a gradient or a carry is not finite
     /// (in mixed precision: even at the smallest loss scale). The learning rate or another scalar of the
-    /// optimizer is not finite. An observer or a metric panicked before. In these cases nothing has changed.
+    /// optimizer is not finite. The optimizer is [`Lbfgs`](crate::Lbfgs). An observer or a metric panicked
+    /// before. In these cases nothing has changed.
     ///
     /// [`Error::StateNotFinite`]: a new value of the state is not finite. The state has changed; resume from
     /// a checkpoint. [`Error::RolledBack`]: replicas were wrong, and the trainer is back at an earlier step.
     #[doc(alias = "train_on_batch")]
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
         self.monitor.check()?;
+        self.check_takes_batches()?;
         let step = self.step_inner(batch, None, batch.after)?;
         self.identify_own_loop();
         if batch.after.epoch > batch.epoch {

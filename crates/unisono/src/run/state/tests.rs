@@ -8,6 +8,7 @@ use unisono_graph::Precision;
 use super::*;
 use crate::identity::part::Part;
 use crate::objective::running::{Measured, OfMetric};
+use crate::optimizers::lbfgs::curvature::{Curvature, Pair};
 use crate::run::ancestry::Ancestor;
 use crate::run::classes::SavedClass;
 use crate::run::content::DataContent;
@@ -32,6 +33,16 @@ fn full() -> RunState {
     (0..5).for_each(|_| replay.push(&sample).unwrap());
     replay.draw(2).unwrap();
     state.replay = KeptReplay::new(replay);
+    let pair = Pair { step: vec![0.1, -0.2], change: vec![3.0, 1e-300], inverse: 0.7 };
+    state.lbfgs = KeptLbfgs::new(Curvature {
+        iterations: 4,
+        evaluations: 9,
+        direction: vec![0.5, -1.5],
+        length: 0.25,
+        gradient: vec![-0.0, 2.0],
+        scale: 0.125,
+        pairs: vec![pair.clone(), Pair { inverse: 5.0, ..pair }],
+    });
     state
 }
 
@@ -117,7 +128,7 @@ fn every_section_comes_back() {
         assert_eq!(run.state.digested(), state.digested());
         let written = contents.trainer["sections"].as_object().unwrap();
         let mut names = RunState::NAMES.to_vec();
-        names.retain(|name| *name != "replay" || state.replay.get().is_some());
+        names.retain(|name| !["replay", "lbfgs"].contains(name) || state.replay.get().is_some());
         names.sort_unstable();
         assert_eq!(written.keys().collect::<Vec<_>>(), names);
     }
@@ -138,7 +149,7 @@ fn a_section_that_is_unknown_or_missing_or_newer_is_named() {
     assert_eq!(unknown, "this version knows no section \"momentum\": a later version has written it");
     for name in RunState::NAMES {
         // Checkpoints of earlier versions have none of these.
-        if !["identity", "control", "phases", "replay"].contains(name) {
+        if !["identity", "control", "phases", "replay", "lbfgs"].contains(name) {
             let missing = problem(&|t| {
                 t["sections"].as_object_mut().unwrap().remove(*name);
             });
@@ -289,6 +300,7 @@ fn the_digest_takes_position_and_loss_scale_in_this_order() {
     expected.extend(32_768f32.to_bits().to_le_bytes());
     expected.extend(0u64.to_le_bytes());
     expected.extend(1u64.to_le_bytes());
+    expected.extend([&b"lbfgs"[..], &4u64.to_le_bytes(), &9u64.to_le_bytes()].concat());
     let mut state = full();
     state.position.weightless = 0;
     assert_eq!(state.digested(), expected);
@@ -316,4 +328,29 @@ fn a_hash_that_is_none_is_refused_by_its_name() {
     assert_eq!(problem(&|t| t["data"] = hashed(&short, "")), said("data.hashed.sha256"));
     let block = problem(&|t| t["data"] = hashed(&"ab".repeat(32), "x"));
     assert!(block.contains("data.hashed.blocks[0] is not 16 lowercase hexadecimal digits"), "{block}");
+}
+
+#[test]
+fn memory_of_lbfgs_that_does_not_fit_is_named() {
+    let damaged = |name: &str, tensor: Option<Tensor>| {
+        let mut contents = saved(&full());
+        contents.carries.remove(name);
+        contents.carries.extend(tensor.map(|tensor| (name.to_owned(), tensor)));
+        RunState::load(&contents).unwrap_err()
+    };
+    let doubles = |shape: &[usize], value: f64| {
+        let bytes = value.to_le_bytes().repeat(shape.iter().product());
+        Some(Tensor::new(unisono_checkpoint::TensorDType::F64, shape.to_vec(), bytes).unwrap())
+    };
+    for (name, tensor, problem) in [
+        ("lbfgs/last", None, "carries.safetensors has no tensor \"lbfgs/last\""),
+        ("lbfgs/last", doubles(&[3, 2], 1.0), "lbfgs/last is [3, 2], not [2, values]"),
+        ("lbfgs/steps", doubles(&[2, 3], 1.0), "lbfgs/steps is [2, 3], not [2, 2]"),
+        ("lbfgs/changes", doubles(&[2, 2], f64::NAN), "lbfgs/changes has NaN"),
+        ("lbfgs/numbers", doubles(&[1], 1.0), "lbfgs/numbers has 1 numbers, fewer than 2"),
+        ("lbfgs/numbers", Some(Tensor::f32(&[4], &[0.0; 4]).unwrap()), "lbfgs/numbers is F32 [4], not F64"),
+    ] {
+        let error = damaged(name, tensor);
+        assert!(error.starts_with("the section \"lbfgs\": ") && error.contains(problem), "{error}");
+    }
 }
