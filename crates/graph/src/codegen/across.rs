@@ -5,7 +5,7 @@ use unisono_shaders::{ReduceParams, snippets};
 
 use super::affine::Affine;
 use super::writer::Writer;
-use super::{Binding, Bound, joined, reduced_index, reduced_length, reduced_range, unit_name};
+use super::{Binding, Bound, MOST_UNROLLED, joined, reduced_index, reduced_length, reduced_range, unit_name};
 use crate::fuse::{Fusion, Store, Stores, Unit};
 use crate::plan::Access;
 use crate::trace::{Graph, NodeId, Reduction};
@@ -29,7 +29,54 @@ pub(super) fn across_kernel(
         return None;
     }
     let writer = || Writer::new(graph, fusion, stores, unit);
-    kernel(writer(), (unit, reduction), chunked).or_else(|| rows_kernel(writer(), (unit, reduction), chunked))
+    kernel(writer(), (unit, reduction), chunked)
+        .or_else(|| rows_kernel(writer(), (unit, reduction), chunked))
+        .or_else(|| windows_kernel(writer(), (unit, reduction), chunked))
+}
+
+/// Returns the kernel that reduces the windows of four results at once, element by element of the window. The
+/// elements are loaded one by one, but an addition waits for the one before it once for four results.
+fn windows_kernel(
+    mut writer: Writer<'_>,
+    (unit, reduction): (&Unit, &Reduction),
+    chunked: bool,
+) -> Option<Bound> {
+    let (graph, fusion) = (writer.graph, writer.fusion);
+    let root = unit.roots[0];
+    let input = graph.nodes[root].inputs[0];
+    let inner = reduced_length(&graph.nodes[input].ty, reduction);
+    if chunked || reduction.samples || inner > MOST_UNROLLED {
+        return None;
+    }
+    writer.snippets.insert(snippets::SUM);
+    let (start, combined) = joined(reduction.kind);
+    let mut joins = String::new();
+    for r in 0..inner {
+        let mut values = Vec::new();
+        for lane in 0..4 {
+            let result = Affine::name("i", None).times(4).plus(lane);
+            let index = reduced_index(graph, root, reduction, (&result, &|_| Affine::number(r)));
+            writer.enter_reduced(lane);
+            values.push(writer.value(input, &index));
+        }
+        let sums = ["x", "y", "z", "w"].map(|lane| {
+            combined.replace("acc", &format!("acc.{lane}")).replace('$', &format!("four{r}.{lane}"))
+        });
+        joins += &format!("    let four{r} = vec4<f32>({});\n", values.join(", "));
+        joins += &format!("    acc = vec4<f32>({});\n", sums.join(", "));
+    }
+    writer.leave_lanes();
+    if !writer.has_windows {
+        return None;
+    }
+    let loads = std::mem::take(&mut writer.body);
+    let (place, stored) = placed(&mut writer, root, chunked);
+    let body = format!(
+        "    let t = id.x + id.y * params.width;\n    if t >= params.n * params.chunks {{ return; }}\n\
+         {place}{loads}    var acc = vec4<f32>({start});\n{joins}{stored}"
+    );
+    let name = unit_name(graph, fusion, unit);
+    Some(Bound { lanes: 4, ..writer.finish::<ReduceParams>(name, &body) })
 }
 
 /// Returns the kernel that reduces four rows at a time, if each result is that of a row: four elements of

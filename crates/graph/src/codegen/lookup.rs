@@ -107,11 +107,12 @@ impl Writer<'_> {
         }
         let value = self.value(input, &Index::Coords(coords));
         let zero = if from.dtype == DType::F32 { "0.0" } else { "0" };
-        if inside.is_empty() { value } else { format!("select({zero}, {value}, {})", inside.join(" && ")) }
+        if inside.is_empty() { value } else { format!("select({zero}, {value}, {})", all_of(&inside)) }
     }
 
     /// Returns the element of a window, or `fill` where it lies on the border.
     pub(super) fn im2col(&mut self, id: NodeId, window: &Window, fill: f32, index: &Index) -> String {
+        self.has_windows = true;
         let input = self.input(id, 0);
         let (image, windows) = (last_two(&self.ty(input).dims), last_two(&self.ty(id).dims));
         let mut coords = self.coords(self.ty(id), index);
@@ -137,12 +138,13 @@ impl Writer<'_> {
         }
         let value = self.value(input, &Index::Coords(coords));
         let border = super::index::literal(fill);
-        if inside.is_empty() { value } else { format!("select({border}, {value}, {})", inside.join(" && ")) }
+        if inside.is_empty() { value } else { format!("select({border}, {value}, {})", all_of(&inside)) }
     }
 
     /// Returns the element that the window which holds a pixel at a given place has there, or 0 where no
     /// window does.
     pub(super) fn col2im(&mut self, id: NodeId, window: &Window, index: &Index) -> String {
+        self.has_windows = true;
         let input = self.input(id, 0);
         let windows = last_two(&self.ty(input).dims);
         let mut coords = self.coords(self.ty(id), index);
@@ -162,7 +164,15 @@ impl Writer<'_> {
             coords[n - 4 + a] = Affine::at_most(&own, windows[a].saturating_sub(1));
         }
         let value = self.value(input, &Index::Coords(coords));
-        format!("select(0.0, {value}, {})", inside.join(" && "))
+        format!("select(0.0, {value}, {})", all_of(&inside))
+    }
+}
+
+/// Returns whether all conditions hold, as WGSL without a branch: naga makes one of each `&&`.
+fn all_of(conditions: &[String]) -> String {
+    match conditions {
+        [one] => one.clone(),
+        all => all.iter().map(|one| format!("({one})")).collect::<Vec<_>>().join(" & "),
     }
 }
 

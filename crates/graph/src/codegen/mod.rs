@@ -37,6 +37,9 @@ use crate::values::{DType, Lead, Type};
 /// The number of invocations of a workgroup of fused kernels.
 pub const WORKGROUP: u32 = 64;
 
+/// The most elements of a window that a kernel's text names one by one.
+const MOST_UNROLLED: usize = 25;
+
 /// A kernel and what its bindings are.
 #[derive(Clone, Debug)]
 pub struct Bound {
@@ -223,7 +226,7 @@ fn reduce_kernel(
             };
             let result = Affine::name("o", None);
             let index = reduced_index(graph, root, reduction, (&result, &place));
-            if lanes > 1 {
+            if lanes == 4 {
                 writer.enter_reduced(lane);
             }
             values.push(writer.value(input, &index));
@@ -234,6 +237,10 @@ fn reduce_kernel(
     let (mut writer, mut values) = loads(if inner.is_multiple_of(4) { 4 } else { 1 });
     if values.len() > 1 && !writer.loads_fours(root) {
         (writer, values) = loads(1);
+    }
+    // A place in a window takes quotients for each element, unless it is a number of the kernel's text.
+    if values.len() == 1 && writer.has_windows && !reduction.samples && (2..=MOST_UNROLLED).contains(&inner) {
+        (writer, values) = loads(inner);
     }
     let (start, combined) = joined(reduction.kind);
     let mut joins = String::new();

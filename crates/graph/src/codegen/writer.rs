@@ -83,6 +83,8 @@ pub(super) struct Writer<'a> {
     scattered: bool,
     /// Whether an invocation needs more than its own elements and numbers that all of them share.
     looks_around: bool,
+    /// Whether windows of an image are read.
+    pub(super) has_windows: bool,
     /// The params that are added to indices.
     pub(super) starts: Starts,
 }
@@ -113,6 +115,7 @@ impl<'a> Writer<'a> {
             words: BTreeSet::new(),
             scattered: false,
             looks_around: false,
+            has_windows: false,
             starts: Starts::default(),
         }
     }
