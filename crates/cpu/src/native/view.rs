@@ -6,10 +6,10 @@ use super::panels::{Run, Vectors};
 /// The most coordinates that a line may have.
 pub(crate) const MOST_BORDERS: usize = 3;
 
-/// What [`Vectors::view_copy`]'s code copies: `count` steps of `width` lines, a multiple of eight. Number c of
-/// step p is `from[lines[c] + steps[p]]`, and goes to `to[p * width + c]`. Coordinate i of it is
+/// What [`Vectors::view_copy`]'s code copies: `count` steps of `width` lines, a multiple of eight. Number c
+/// of step p is `from[lines[c] + steps[p]]`, and goes to `to[p * width + c]`. Its coordinate i is
 /// `lines[(1 + i) * width + c] + steps[(1 + i) * apart + p]`. Where one of the `borders` coordinates is not
-/// below its limit, the number is `fill` in its place. All sums wrap around.
+/// below its limit, the number is `fill`. All sums wrap around.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ViewCopy {
@@ -198,7 +198,7 @@ mod x86 {
     unsafe fn load(task: &ViewCopy, own: &Eight, inside: __m256i, plus: u32) -> __m256 {
         let mask = _mm256_castsi256_ps(inside);
         let bits = _mm256_movemask_ps(mask).cast_unsigned();
-        // The first place inside has an element. Those before it may have none, and their numbers wrap around.
+        // The first place inside has an element. Those before it may have none: their numbers wrap around.
         let start = |base: u32, lane: u32| {
             let element = base.wrapping_add(plus).wrapping_add(lane);
             task.from.wrapping_add(element as usize).wrapping_sub(lane as usize)
@@ -292,8 +292,8 @@ mod tests {
     use super::*;
     use crate::native::vectors;
 
-    /// Lines and steps as kernels have them: side by side, in rows of an image with and without a border, with
-    /// gaps, far apart and in no order.
+    /// Lines and steps as kernels have them: side by side, in rows of an image with and without a border,
+    /// with gaps, and in no order.
     fn numbers(kind: usize, count: usize) -> Vec<u32> {
         let number = |i: usize| match kind {
             0 => i,

@@ -108,8 +108,8 @@ impl Op for MatMul {
             // Row by row of each sample.
             let rows = dy.permute(&[1, 0]);
             let da = a.tape().apply(Contract, &if ta { [b, &rows] } else { [&rows, b] });
-            // The columns of all samples again, so that the gradient of a convolution's windows is stored along
-            // the pixels, which is how `Var::fold` reads it.
+            // The columns of all samples again, so that the gradient of a convolution's windows is stored
+            // along the pixels, which is how `Var::fold` reads it.
             let db = product(a, !ta, &rows, true).permute(&[1, 0]);
             return vec![Some(da), Some(db)];
         }

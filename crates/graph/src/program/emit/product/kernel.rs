@@ -2,6 +2,9 @@
 
 use unisono_shaders::{Params, ProductParams, STARTS, Snippet, module, snippets};
 
+use super::panels::{
+    LEFT_COPIED, LEFT_STORED, LEFT_VIEWED, RIGHT_COPIED, RIGHT_STORED, RIGHT_VIEWED, STRIPE,
+};
 use super::shape::{All, Shape};
 use super::slab::SlabLayout;
 use super::tile::{side, tile};
@@ -47,107 +50,6 @@ fn rows(busy: u32, [m, n]: [usize; 2], batch: usize) -> usize {
     let is_enough = |rows: &usize| m.div_ceil(*rows) * n.div_ceil(32) * batch >= busy as usize;
     [128, 64, 32, 16].into_iter().find(is_enough).unwrap_or(8)
 }
-
-/// Finds eight rows of a left operand where it is stored.
-const LEFT_STORED: &str = "fn left_steps(own: Part, steps: u32) {}
-fn left_rows(own: Part, i: u32, steps: u32) -> Rows {
-    var rows: Rows;
-    for (var r = 0u; r < 8u; r++) {
-        let row = min(i + r, params.m - 1u);
-        if TRANSPOSE_A {
-            rows.at[r] = own.a + own.start * params.a_step + row;
-        } else {
-            rows.at[r] = own.a + row * params.a_step + own.start;
-        }
-    }
-    rows.step = select(1u, params.a_step, TRANSPOSE_A);
-    return rows;
-}
-";
-
-/// The memory for copies of eight rows of a left operand, of which element i is `left(i)`.
-const STRIPE: &str = "
-// stripe[2 * p + g]: step p of the rows 4 * g to 4 * g + 3.
-var<workgroup> stripe: array<vec4<f32>, STRIPE>;
-fn left(i: u32) -> f32 { return stripe[i / 4u][i % 4u]; }
-";
-
-/// Copies eight rows of a left operand of f16.
-const LEFT_COPIED: &str = "
-fn left_steps(own: Part, steps: u32) {}
-fn left_rows(own: Part, i: u32, steps: u32) -> Rows {
-    for (var g = 0u; g < 2u; g++) {
-        let rows = a_rows(own, i + 4u * g);
-        for (var p = 0u; p < steps; p += 4u) {
-            let block = transpose(a_block(own, rows, own.start + p));
-            for (var d = 0u; d < 4u; d++) { stripe[2u * (p + d) + g] = block[d]; }
-        }
-    }
-    return Rows(array<u32, 8>(0u, 1u, 2u, 3u, 4u, 5u, 6u, 7u), 8u);
-}
-";
-
-/// Copies eight rows of a left operand that is a view.
-const LEFT_VIEWED: &str = "
-fn left_steps(own: Part, steps: u32) { a_put_steps(own, steps); }
-fn left_rows(own: Part, i: u32, steps: u32) -> Rows {
-    a_put_lines(own, i);
-    unisono_view_stripe(steps);
-    return Rows(array<u32, 8>(0u, 1u, 2u, 3u, 4u, 5u, 6u, 7u), 8u);
-}
-";
-
-/// Copies a right operand that is a view.
-const RIGHT_VIEWED: &str = "
-fn copy_panel(own: Part, j: u32, steps: u32) {
-    b_put_lines(own, j);
-    b_put_steps(own, steps);
-    unisono_view_panel(steps);
-}
-";
-
-/// Copies a right operand that is stored as f32. Columns from n on hold any values.
-const RIGHT_STORED: &str = "
-// Copies steps of 32 columns to the panel. Element `first` of b is the first one; steps and columns lie so
-// far apart; columns behind the last one are copies of it.
-fn unisono_panel_copy(first: u32, step: u32, column: u32, steps: u32, last: u32) {
-    for (var p = 0u; p < steps; p++) {
-        for (var h = 0u; h < 8u; h++) {
-            var quad: vec4<f32>;
-            for (var s = 0u; s < 4u; s++) {
-                quad[s] = right(first + p * step + min(4u * h + s, last) * column);
-            }
-            panel[8u * p + h] = quad;
-        }
-    }
-}
-fn copy_panel(own: Part, j: u32, steps: u32) {
-    let last = params.n - 1u - j;
-    if TRANSPOSE_B {
-        unisono_panel_copy(own.b + j * params.b_step + own.start, 1u, params.b_step, steps, last);
-    } else {
-        unisono_panel_copy(own.b + own.start * params.b_step + j, params.b_step, 1u, steps, last);
-    }
-}
-";
-
-/// Copies a right operand of f16, in blocks, sixteen columns at a time: eight blocks in one
-/// loop would take twice as long to compile. Nobody reads what the columns behind the last one become.
-const RIGHT_COPIED: &str = "
-fn copy_panel(own: Part, j: u32, steps: u32) {
-    let quads = min(8u, (params.n - j + 3u) / 4u);
-    for (var first = 0u; first < quads; first += 4u) {
-        var columns: array<BColumns, 4>;
-        for (var h = 0u; h < 4u; h++) { columns[h] = b_columns(own, j + 4u * (first + h)); }
-        for (var p = 0u; p < steps; p += 4u) {
-            for (var h = 0u; h < 4u; h++) {
-                let block = b_block(own, own.start + p, columns[h]);
-                for (var d = 0u; d < 4u; d++) { panel[8u * (p + d) + first + h] = block[d]; }
-            }
-        }
-    }
-}
-";
 
 /// How a kernel reads an operand.
 #[derive(Clone, Copy)]

@@ -3,6 +3,7 @@
 mod few;
 mod kernel;
 mod layers;
+mod panels;
 mod shape;
 mod slab;
 mod tile;
