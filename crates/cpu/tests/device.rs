@@ -1,9 +1,10 @@
 //! The device: errors that name what is wrong, order, threads, times.
 
 mod common;
+#[path = "device/native.rs"]
+mod native;
 
-use common::{Machine, bytes_of, bytes_of_words, error, floats, words};
-use unisono_cpu::{Options, Rounding};
+use common::{Machine, bytes_of_words, error, words};
 
 const DOUBLE: &str = "@group(0) @binding(0) var<storage, read_write> x: array<u32>;
 @compute @workgroup_size(32) fn main(@builtin(global_invocation_id) id: vec3<u32>) { x[id.x] = x[id.x] * 2u + 1u; }";
@@ -165,114 +166,6 @@ fn the_times_of_a_pass_grow() {
     let ticks = machine.read(&times);
     let [begin, end] = [0, 8].map(|at| u64::from_le_bytes(ticks[at..at + 8].try_into().unwrap()));
     assert!(0 < begin && begin < end, "{begin} {end}");
-}
-
-/// A kernel that copies a panel and multiplies with it in three turns, as the kernels of products do: sums of
-/// the first two turns wait for those behind them.
-const PANELS: &str = "
-@group(0) @binding(0) var<storage, read_write> out: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> a: array<f32>;
-@group(0) @binding(2) var<storage, read> b: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read> sizes: array<u32>;
-var<workgroup> panel: array<vec4<f32>, 512>;
-var<workgroup> tile: array<vec4<f32>, 128>;
-var<workgroup> waiting: array<vec4<f32>, 256>;
-struct Rows { at: array<u32, 8>, step: u32 }
-fn canonical(x: vec4<f32>) -> vec4<f32> {
-    let bits = bitcast<vec4<u32>>(x);
-    let magnitude = bitcast<vec4<i32>>(bits & vec4<u32>(0x7fffffffu));
-    return bitcast<vec4<f32>>(select(bits, vec4<u32>(), magnitude <= vec4<i32>(0x00800000)));
-}
-fn left(i: u32) -> f32 { return a[i]; }
-fn right(i: u32) -> f32 { return b[i / 4u][i % 4u]; }
-fn unisono_panel_copy(first: u32, step: u32, column: u32, steps: u32, last: u32) {
-    COPY
-}
-fn unisono_panel_product(rows: Rows, steps: u32, to: u32, levels: u32, waits: bool) {
-    PRODUCT
-}
-@compute @workgroup_size(1) fn main() {
-    for (var turn = 0u; turn < 3u; turn++) {
-        var rows: Rows;
-        for (var r = 0u; r < 8u; r++) { rows.at[r] = (r * 67u + turn) % 600u; }
-        rows.step = 1u + 2u * turn;
-        unisono_panel_copy(turn, sizes[1], sizes[2], sizes[0], sizes[3]);
-        unisono_panel_product(rows, sizes[0], 8u, select(turn, 1u, turn == 2u), turn < 2u);
-    }
-    for (var e = 0u; e < 128u; e++) { out[e] = tile[e]; out[128u + e] = waiting[128u + e]; }
-}";
-const COPY: &str = "
-    for (var p = 0u; p < steps; p++) {
-        for (var h = 0u; h < 8u; h++) {
-            var quad: vec4<f32>;
-            for (var s = 0u; s < 4u; s++) {
-                quad[s] = right(first + p * step + min(4u * h + s, last) * column);
-            }
-            panel[8u * p + h] = quad;
-        }
-    }";
-const PRODUCT: &str = "
-    var at = rows.at;
-    for (var r = 0u; r < 8u; r++) {
-        for (var h = 0u; h < 8u; h++) {
-            let e = 8u * (to + r) + h;
-            var sum = vec4<f32>();
-            for (var p = 0u; p < steps; p++) {
-                sum = fma(vec4<f32>(left(at[r] + p * rows.step)), panel[8u * p + h], sum);
-            }
-            for (var level = 0u; level < levels; level++) {
-                sum = waiting[128u * level + e] + canonical(sum);
-            }
-            if waits { waiting[128u * levels + e] = canonical(sum); } else { tile[e] = sum; }
-        }
-    }";
-
-fn panel_operands() -> [Vec<u8>; 2] {
-    let numbers = |count: u32, by: u32| -> Vec<f32> {
-        (0..count).map(|i| f32::from_bits((i.wrapping_mul(by) >> 4) % 0x0400_0000 + 0x3e00_0000)).collect()
-    };
-    [bytes_of(&numbers(1000, 0x9e37_79b1)), bytes_of(&numbers(2560, 0x85eb_ca6b))]
-}
-
-/// The code for this CPU's vectors computes what the function says in WGSL, to the bit: without bounds
-/// checks it takes the function's place.
-#[test]
-fn native_products_are_those_of_their_wgsl() {
-    let wgsl = PANELS.replace("COPY", COPY).replace("PRODUCT", PRODUCT);
-    let [a, b] = panel_operands();
-    for sizes in [[0, 1, 64, 31], [3, 32, 1, 31], [64, 32, 1, 9], [64, 1, 64, 31], [17, 1, 70, 30]] {
-        let [split, fused] = [Rounding::Split, Rounding::Fused].map(|rounding| {
-            let machine = Machine::with(Options { threads: 1, rounding, ..Options::default() });
-            // `Machine::run` compares both ways.
-            let found = machine.run(&wgsl, 4096, &[&a, &b, &bytes_of_words(&sizes)], [1, 1, 1]);
-            let sums = floats(&found);
-            assert!(sums[256..512].iter().all(|sum| (*sum > 0.0) == (sizes[0] > 0)), "{sizes:?}");
-            assert!(sums[768..].iter().all(|sum| (*sum > 0.0) == (sizes[0] > 0)), "{sizes:?}");
-            found
-        });
-        // A sum of one product rounds once either way.
-        assert_eq!(split != fused, sizes[0] > 1, "{sizes:?}");
-    }
-}
-
-/// Without bounds checks native code runs in the place of these functions, whatever they say, and with them
-/// it does not. The test above would see nothing if no function were known.
-#[test]
-fn native_code_takes_the_place_of_functions_that_are_trusted() {
-    let wgsl = PANELS
-        .replace("COPY", "panel[0] = vec4<f32>(right(0u) * 0.0);")
-        .replace("PRODUCT", "tile[0] = left(0u) * panel[0];");
-    let [a, b] = panel_operands();
-    let sums = |trusted: bool| {
-        let machine = Machine::new(1);
-        let out = machine.buffer(&[0; 4096]);
-        let given = [&a[..], &b, &bytes_of_words(&[17, 1, 70, 30])].map(|bytes| machine.buffer(bytes));
-        let pipeline = machine.pipeline(&wgsl, !trusted).unwrap();
-        machine.launch(&pipeline, &[&out, &given[0], &given[1], &given[2]], [1, 1, 1]);
-        floats(&machine.read(&out))
-    };
-    assert!(sums(true)[256..512].iter().all(|sum| *sum > 0.0));
-    assert_eq!(sums(false), [0.0; 1024]);
 }
 
 /// A command that is not valid takes all that was recorded with it along, as the promise of a step needs.
