@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use unisono::gpu::select;
-use unisono_examples::{Error, Model, table};
+use unisono_examples::{Error, Model, say, table};
 
 use super::{Flags, command, run};
 
@@ -54,6 +54,8 @@ pub fn measure(flags: &Flags, python: &Path) -> Result<(), Error> {
         }
         let [own, eager, compiled] = times.map(median);
         let ms = |time: f64| if time.is_finite() { format!("{time:.2} ms") } else { "-".to_owned() };
+        // The table comes after an hour.
+        say!("{}: {} here, {} in PyTorch", model.flag(), ms(own), ms(eager.min(compiled)));
         rows.push(vec![
             model.flag(),
             ms(own),

@@ -188,6 +188,30 @@ mod x86 {
         all
     }
 
+    /// Returns eight numbers that lie side by side from this element on, and the task's fill for those that
+    /// are not inside.
+    ///
+    /// # Safety
+    /// As for [`copy`].
+    #[expect(unsafe_code, reason = "memory of kernels")]
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn load_side(task: &ViewCopy, element: u32, inside: __m256i) -> __m256 {
+        let mask = _mm256_castsi256_ps(inside);
+        let bits = _mm256_movemask_ps(mask).cast_unsigned();
+        // SAFETY: no memory is read for places that are not inside.
+        unsafe {
+            if bits == 0xff {
+                return _mm256_loadu_ps(task.from.add(element as usize));
+            }
+            // As in `load`.
+            let lane = (bits | 0x80).trailing_zeros();
+            let start = task.from.wrapping_add(element.wrapping_add(lane) as usize);
+            let numbers = _mm256_maskload_ps(start.wrapping_sub(lane as usize), inside);
+            _mm256_blendv_ps(_mm256_set1_ps(task.fill), numbers, mask)
+        }
+    }
+
     /// Returns the numbers of eight places, from the other variable's first element on, and the task's fill
     /// for those that are not inside.
     ///
@@ -207,11 +231,7 @@ mod x86 {
         // SAFETY: no memory is read for places that are not inside.
         unsafe {
             match own.places {
-                Places::One(base) if bits == 0xff => _mm256_loadu_ps(start(base, 0)),
-                Places::One(base) => {
-                    let numbers = _mm256_maskload_ps(start(base, (bits | 0x80).trailing_zeros()), inside);
-                    _mm256_blendv_ps(fill, numbers, mask)
-                }
+                Places::One(base) => load_side(task, base.wrapping_add(plus), inside),
                 Places::Runs(runs, some) => {
                     let mut all = _mm256_setzero_ps();
                     for run in &runs[..some] {
@@ -252,7 +272,11 @@ mod x86 {
         unsafe {
             for p in steps {
                 let inside = inside(task, lines, |i| *task.steps.add((1 + i) * task.apart as usize + p));
-                let numbers = load(task, lines, inside, *task.steps.add(p));
+                let plus = *task.steps.add(p);
+                let numbers = match lines.places {
+                    Places::One(base) => load_side(task, base.wrapping_add(plus), inside),
+                    _ => load(task, lines, inside, plus),
+                };
                 _mm256_storeu_ps(task.to.add(p * width + first), numbers);
             }
         }

@@ -127,8 +127,8 @@ fn native_code_takes_the_place_of_functions_that_are_trusted() {
     }
 }
 
-/// A kernel that copies windows of 3 x 3 of an image of 28 x 28, as the kernels of convolutions do: 32 windows
-/// from number `sizes[0]` on, so many pixels apart as `sizes[1]` says, and `sizes[2]` elements of each.
+/// A kernel that copies windows of 3 x 3 of an image of 28 x 28, as the kernels of convolutions do: 32
+/// windows from number `sizes[0]` on, `sizes[1]` pixels apart, and `sizes[2]` elements of each.
 const WINDOWS: &str = "
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> b: array<f32>;
