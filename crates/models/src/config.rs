@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value};
 
+/// The most layers of a model. Those that are published have up to about 130.
+pub(crate) const MOST_LAYERS: usize = 1000;
+
 /// The settings in a `config.json`.
 #[derive(Clone, Debug)]
 pub struct Config(Map<String, Value>);
@@ -42,6 +45,27 @@ impl Config {
     /// It is no positive integer.
     pub fn size_or(&self, name: &str, default: usize) -> Result<usize, String> {
         if self.get(name).is_none() { Ok(default) } else { self.size(name) }
+    }
+
+    /// Returns a number of layers that must be there, from 1 to 1,000. (A damaged number must not take all of
+    /// the host's memory before the tensors are compared.)
+    ///
+    /// # Errors
+    /// It is absent, no positive integer, or larger.
+    pub fn layers(&self, name: &str) -> Result<usize, String> {
+        let layers = self.size(name)?;
+        if layers > MOST_LAYERS {
+            return Err(format!("{name} is {layers}, and a model has at most {MOST_LAYERS} layers"));
+        }
+        Ok(layers)
+    }
+
+    /// Returns a number of layers, or `default` if it is absent.
+    ///
+    /// # Errors
+    /// It is no positive integer, or more than 1,000.
+    pub fn layers_or(&self, name: &str, default: usize) -> Result<usize, String> {
+        if self.get(name).is_none() { Ok(default) } else { self.layers(name) }
     }
 
     /// Returns an id, `default` if it is absent, or none if it is null or negative.
@@ -138,6 +162,9 @@ mod tests {
         assert_eq!(config.size("a").unwrap_err(), "a is 0, not a positive integer");
         assert_eq!(config.size("b").unwrap_err(), "b is \"x\", not a positive integer");
         assert_eq!(config.size("c").unwrap_err(), "c is missing");
+        assert_eq!(config.layers("e"), Ok(7));
+        let many = Config::parse(br#"{"e": 1001}"#).unwrap().layers("e").unwrap_err();
+        assert_eq!(many, "e is 1001, and a model has at most 1000 layers");
         assert_eq!((config.size("e"), config.size_or("c", 3)), (Ok(7), Ok(3)));
         assert_eq!(config.flag_or("d", true).unwrap_err(), "d is 1.5, neither true nor false");
         assert_eq!(config.expect(&[("e", 8.into())]).unwrap_err(), "e is 7, and this model has only 8");

@@ -31,6 +31,18 @@ fn expected(name: &str) -> Expected {
     serde_json::from_slice(&std::fs::read(case(name).join("generated.json")).unwrap()).unwrap()
 }
 
+/// A driver for GPUs that computes on the CPU.
+const LAVAPIPE: &str = "vulkan:llvmpipe";
+
+/// Returns whether this machine has it, or prints that its part is left out.
+fn has_lavapipe() -> bool {
+    let found = unisono::gpu::select(&[LAVAPIPE]).is_ok();
+    if !found {
+        eprintln!("left out: {LAVAPIPE} is not here");
+    }
+    found
+}
+
 fn generator<M: Decoder>(name: &str, replicas: usize, settings: Generate) -> Generator<M> {
     let base = Pretrained::<M>::open(case(name)).unwrap();
     let builder = Predictor::builder().replicas(replicas).shards(4);
@@ -48,8 +60,14 @@ fn is_transformers<M: Decoder>(name: &str) {
     let mut plain = generator::<M>(name, 1, settings.clone().cached(false));
     assert_eq!(plain.tokens(&prompts).unwrap(), greedy, "{name}: without the cache");
     // Two batches, of which one is not full.
-    let mut small = generator::<M>(name, 2, settings.batch(7));
+    let mut small = generator::<M>(name, 2, settings.clone().batch(7));
     assert_eq!(small.tokens(&prompts).unwrap(), greedy, "{name}: in two batches");
+    if has_lavapipe() {
+        let base = Pretrained::<M>::open(case(name)).unwrap();
+        let builder = Predictor::builder().adapter(LAVAPIPE).replicas(2).shards(4);
+        let mut other = base.generator_with(builder, base.weights(), settings).unwrap();
+        assert_eq!(other.tokens(&prompts).unwrap(), greedy, "{name}: on lavapipe");
+    }
 }
 
 #[test]
@@ -121,8 +139,11 @@ fn writes_as_transformers<M: EncoderDecoder>(name: &str) {
     let Written { texts, spectra, begin, written } = serde_json::from_slice(&expected).unwrap();
     let base = Pretrained::<M>::open(case(name)).unwrap();
     let settings = Generate::new().most(24);
-    for (replicas, batch) in [(1, 32), (2, 3), (3, 32)] {
-        let builder = Predictor::builder().replicas(replicas).shards(4);
+    let own = [(1, 32, None), (2, 3, None), (3, 32, None)];
+    let other = has_lavapipe().then_some((1, 32, Some(LAVAPIPE)));
+    for (replicas, batch, adapter) in own.into_iter().chain(other) {
+        let mut builder = Predictor::builder().replicas(replicas).shards(4);
+        builder = adapter.into_iter().fold(builder, unisono::PredictorBuilder::adapter);
         let writer = base.writer_with(builder, settings.clone().batch(batch)).unwrap();
         let mut writer = writer.begin_with(begin.clone());
         let found = if spectra.is_empty() { writer.tokens(&texts) } else { writer.transcribe(&spectra) };

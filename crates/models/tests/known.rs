@@ -1,6 +1,9 @@
 //! Small models that transformers, torchvision and timm made (`make_cases.py`, `make_foreign_cases.py`),
 //! compared with what PyTorch computes in float64.
 
+#[path = "known/files.rs"]
+mod files;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -353,78 +356,4 @@ fn what_does_not_fit_is_told_by_pattern() {
     assert!(
         Pretrained::<Llama>::open(case("gpt2")).unwrap_err().to_string().contains("model_type is \"gpt2\"")
     );
-}
-
-#[test]
-fn shards_and_bf16_are_read() {
-    let dir = with_config();
-    let base = Pretrained::<Gpt2>::open(case("gpt2")).unwrap();
-    // bf16 is the upper half of an f32.
-    let halved = |tensor: &Tensor| {
-        let bytes = tensor.bytes().chunks_exact(4).flat_map(|word| [word[2], word[3]]).collect();
-        Tensor::new(TensorDType::Bf16, tensor.shape().to_vec(), bytes).unwrap()
-    };
-    let all: Tensors = base.weights().iter().map(|(name, tensor)| (name.clone(), halved(tensor))).collect();
-    let (mut map, mut shards) = (BTreeMap::new(), [Tensors::new(), Tensors::new()]);
-    for (at, (name, tensor)) in all.iter().enumerate() {
-        map.insert(name.clone(), format!("model-{}.safetensors", at % 2));
-        shards[at % 2].insert(name.clone(), tensor.clone());
-    }
-    for (at, shard) in shards.iter().enumerate() {
-        write_model(dir.path().join(format!("model-{at}.safetensors")), shard).unwrap();
-    }
-    let index = serde_json::json!({"metadata": {}, "weight_map": map}).to_string();
-    std::fs::write(dir.path().join("model.safetensors.index.json"), &index).unwrap();
-    let sharded = Pretrained::<Gpt2>::open(dir.path()).unwrap();
-    assert_eq!(sharded.weights(), &all);
-    let expected = Expected::read(&case("gpt2"));
-    let [exact, rounded] = [&base, &sharded].map(|base| predict(base, &expected, 1));
-    assert!(exact != rounded && exact.iter().zip(&rounded).all(|(a, b)| (a - b).abs() < 0.2));
-
-    std::fs::write(dir.path().join("model.safetensors.index.json"), index.replace("model-1", "../model-1"))
-        .unwrap();
-    assert!(error(dir.path()).contains("no name of a file"), "{}", error(dir.path()));
-}
-
-#[test]
-fn files_of_other_kinds_are_named() {
-    let dir = with_config();
-    assert!(error(dir.path()).contains("neither model.safetensors nor"));
-    std::fs::write(dir.path().join("tf_model.h5"), "").unwrap();
-    assert!(error(dir.path()).contains("tf_model.h5 has Keras's format"));
-    std::fs::write(dir.path().join("pytorch_model.bin"), "").unwrap();
-    assert!(error(dir.path()).contains("pytorch_model.bin: no file of tensors by PyTorch"));
-    std::fs::write(dir.path().join("model.safetensors"), b"\x89HDF\r\n\x1a\n........").unwrap();
-    assert!(error(dir.path()).contains("an HDF5 file"));
-    // Given a file itself, or one whose name says nothing.
-    let given = error(&case("gpt2_bin").join("pytorch_model.bin"));
-    assert!(
-        given.contains("is a file, and the directory with config.json is opened; it is a file that"),
-        "{given}"
-    );
-    let given = error(&case("gpt2").join("model.safetensors"));
-    assert!(given.ends_with("it is a safetensors file: read it by `checkpoint::read_tensors`"), "{given}");
-    let other = with_config();
-    std::fs::write(other.path().join("weights"), b"GGUF\x03............").unwrap();
-    assert!(error(other.path()).contains("weights is a GGUF file"), "{}", error(other.path()));
-}
-
-/// A pipe in the place of a file is not waited for.
-#[cfg(unix)]
-#[test]
-fn what_is_no_file_is_refused() {
-    for name in ["config.json", "model.safetensors.index.json", "model.safetensors", "pytorch_model.bin"] {
-        let dir = with_config();
-        let path = dir.path().join(name);
-        drop(std::fs::remove_file(&path));
-        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
-        let told = error(dir.path());
-        assert!(told.contains(name) && told.contains("no regular file"), "{name}: {told}");
-    }
-}
-
-#[test]
-fn a_directory_of_older_days_has_pytorchs_file() {
-    let [new, old] = ["gpt2", "gpt2_bin"].map(|name| Pretrained::<Gpt2>::open(case(name)).unwrap());
-    assert_eq!(new.weights(), old.weights());
 }

@@ -52,7 +52,7 @@ impl Sizes {
         let ([queries, d], [keys, own_d], [own_keys, e]) = (last(q)?, last(k)?, last(v)?);
         let outer = |ty: &Type| (ty.lead, ty.dtype, ty.dims[..ty.dims.len() - 2].to_vec());
         let same = outer(q) == outer(k) && outer(q) == outer(v) && q.dtype == DType::F32;
-        if !same || d != own_d || keys != own_keys || q.count() * k.count() * v.count() == 0 {
+        if !same || d != own_d || keys != own_keys || [q, k, v].iter().any(|ty| ty.count() == 0) {
             return Err(problem());
         }
         if d.max(e) > MAX_WIDTH {

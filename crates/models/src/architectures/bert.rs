@@ -54,7 +54,7 @@ impl Architecture for Bert {
             context: config.size("max_position_embeddings")?,
             kinds: config.size_or("type_vocab_size", 2)?,
             width,
-            blocks: config.size("num_hidden_layers")?,
+            blocks: config.layers("num_hidden_layers")?,
             heads,
             hidden: config.size("intermediate_size")?,
             epsilon: config.number_or("layer_norm_eps", 1e-12)?,

@@ -34,7 +34,7 @@ impl Architecture for DistilBert {
             vocabulary: config.size("vocab_size")?,
             context: config.size("max_position_embeddings")?,
             width,
-            blocks: config.size("n_layers")?,
+            blocks: config.layers("n_layers")?,
             heads,
             hidden: config.size("hidden_dim")?,
             classes: config.labels()?,

@@ -38,7 +38,7 @@ impl Architecture for Gpt2 {
             vocabulary: config.size("vocab_size")?,
             context: config.size("n_positions")?,
             width,
-            blocks: config.size("n_layer")?,
+            blocks: config.layers("n_layer")?,
             heads,
             hidden: config.size_or("n_inner", 4 * width)?,
             epsilon: config.number_or("layer_norm_epsilon", 1e-5)?,

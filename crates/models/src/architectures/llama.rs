@@ -42,7 +42,7 @@ impl Architecture for Llama {
             vocabulary: config.size("vocab_size")?,
             context: config.size("max_position_embeddings")?,
             width,
-            blocks: config.size("num_hidden_layers")?,
+            blocks: config.layers("num_hidden_layers")?,
             heads,
             kv_heads,
             head_width,

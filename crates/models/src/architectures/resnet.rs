@@ -7,7 +7,7 @@ use unisono::{BatchNorm, Context, Conv2d, Dense, GlobalAvgPool2d, INPUT, Inputs,
 
 use super::shapes::Shapes;
 use super::{Architecture, prefixed};
-use crate::config::Config;
+use crate::config::{Config, MOST_LAYERS};
 
 /// A ResNet that classifies images `[B, C, H, W]` to logits `[B, classes]`.
 #[derive(Clone, Debug)]
@@ -37,6 +37,9 @@ impl Architecture for ResNet {
         let (widths, depths) = (config.sizes("hidden_sizes")?, config.sizes("depths")?);
         if widths.len() != depths.len() {
             return Err(format!("hidden_sizes has {} stages, and depths {}", widths.len(), depths.len()));
+        }
+        if depths.iter().any(|depth| *depth > MOST_LAYERS) {
+            return Err(format!("depths is {depths:?}, and a stage has at most {MOST_LAYERS} blocks"));
         }
         Ok(Self {
             channels: config.size_or("num_channels", 3)?,

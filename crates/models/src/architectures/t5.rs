@@ -39,7 +39,7 @@ impl Architecture for T5 {
 
     fn new(config: &Config) -> Result<Self, String> {
         config.expect(&[("is_encoder_decoder", true.into())])?;
-        let blocks = config.size("num_layers")?;
+        let blocks = config.layers("num_layers")?;
         let forward = config.text_or("feed_forward_proj", "relu")?;
         let (gated, activation) = match forward {
             // The config of T5 1.1 says gelu and means its approximation.
@@ -54,7 +54,7 @@ impl Architecture for T5 {
             width: config.size("d_model")?,
             head_width: config.size("d_kv")?,
             hidden: config.size("d_ff")?,
-            blocks: [blocks, config.size_or("num_decoder_layers", blocks)?],
+            blocks: [blocks, config.layers_or("num_decoder_layers", blocks)?],
             heads: config.size("num_heads")?,
             buckets: config.size_or("relative_attention_num_buckets", 32)?,
             farthest: config.size_or("relative_attention_max_distance", 128)?,

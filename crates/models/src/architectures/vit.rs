@@ -40,7 +40,7 @@ impl Architecture for Vit {
             channels: config.size_or("num_channels", 3)?,
             patch,
             width,
-            blocks: config.size("num_hidden_layers")?,
+            blocks: config.layers("num_hidden_layers")?,
             heads,
             hidden: config.size("intermediate_size")?,
             classes: config.labels()?,

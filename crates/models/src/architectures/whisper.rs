@@ -45,7 +45,7 @@ impl Architecture for Whisper {
         let stack = |which: &str| {
             let heads = config.size(&format!("{which}_attention_heads"))?;
             divides(heads, width)?;
-            let blocks = config.size(&format!("{which}_layers"))?;
+            let blocks = config.layers(&format!("{which}_layers"))?;
             Ok::<_, String>(Stack { blocks, heads, hidden: config.size(&format!("{which}_ffn_dim"))? })
         };
         let padding = config.id_or("pad_token_id", 50_256)?;
