@@ -55,7 +55,7 @@ mod x86 {
         places: Places,
     }
 
-    /// Places that lie side by side: those of `lanes`, of which place j is element `base + j`.
+    /// Some of eight places, which lie side by side. `lanes` masks them, and place j is element `base + j`.
     #[derive(Clone, Copy)]
     struct Side {
         base: u32,
@@ -106,10 +106,11 @@ mod x86 {
         }
     }
 
-    /// Returns the numbers of `most` places, the first of which is at `from`. Those of others are any.
+    /// Loads the first elements and coordinates of `most` places. The lanes after them hold any numbers.
     ///
     /// # Safety
-    /// There are so many, `apart` from one array to the next.
+    /// `from` has an array of first elements and one for each of the borders. They begin `apart` words from
+    /// each other, and each holds `most` numbers.
     #[expect(unsafe_code, reason = "memory of kernels")]
     #[target_feature(enable = "avx2")]
     unsafe fn eight(from: *const u32, apart: usize, most: usize, borders: u32) -> Eight {
@@ -188,8 +189,7 @@ mod x86 {
         all
     }
 
-    /// Returns eight numbers that lie side by side from this element on, and the task's fill for those that
-    /// are not inside.
+    /// Loads the eight numbers from this element on. Where a number is not inside, returns the task's fill.
     ///
     /// # Safety
     /// As for [`copy`].
@@ -212,8 +212,8 @@ mod x86 {
         }
     }
 
-    /// Returns the numbers of eight places, from the other variable's first element on, and the task's fill
-    /// for those that are not inside.
+    /// Loads the numbers of eight places, whose elements are `plus` further on. Where a number is not inside,
+    /// returns the task's fill.
     ///
     /// # Safety
     /// As for [`copy`].

@@ -34,8 +34,8 @@ pub(super) fn across_kernel(
         .or_else(|| windows_kernel(writer(), (unit, reduction), chunked))
 }
 
-/// Returns the kernel that reduces the windows of four results at once, element by element of the window. The
-/// elements are loaded one by one, but an addition waits for the one before it once for four results.
+/// Returns the kernel that reduces the windows of four results at once. It loads elements one by one. The
+/// additions of the four results do not wait for each other.
 fn windows_kernel(
     mut writer: Writer<'_>,
     (unit, reduction): (&Unit, &Reduction),
@@ -59,11 +59,8 @@ fn windows_kernel(
             writer.enter_reduced(lane);
             values.push(writer.value(input, &index));
         }
-        let sums = ["x", "y", "z", "w"].map(|lane| {
-            combined.replace("acc", &format!("acc.{lane}")).replace('$', &format!("four{r}.{lane}"))
-        });
-        joins += &format!("    let four{r} = vec4<f32>({});\n", values.join(", "));
-        joins += &format!("    acc = vec4<f32>({});\n", sums.join(", "));
+        let sums = in_lanes(combined, &format!("four{r}"));
+        joins += &format!("    let four{r} = vec4<f32>({});\n    acc = {sums};\n", values.join(", "));
     }
     writer.leave_lanes();
     if !writer.has_windows {
@@ -117,16 +114,8 @@ fn rows_kernel(
         return None;
     }
     let (start, combined) = joined(reduction.kind);
-    let sums = |column: usize| {
-        ["x", "y", "z", "w"]
-            .map(|lane| {
-                combined
-                    .replace("acc", &format!("acc.{lane}"))
-                    .replace('$', &format!("turned[{column}].{lane}"))
-            })
-            .join(", ")
-    };
-    let joins: String = (0..4).map(|at| format!("        acc = vec4<f32>({});\n", sums(at))).collect();
+    let sums = |column: usize| in_lanes(combined, &format!("turned[{column}]"));
+    let joins: String = (0..4).map(|at| format!("        acc = {};\n", sums(at))).collect();
     let loads = std::mem::take(&mut writer.body);
     // A loop whose end is not known is not unrolled: it is long enough as it is.
     let end = match chunked {
@@ -144,6 +133,12 @@ fn rows_kernel(
     );
     let name = unit_name(graph, fusion, unit);
     Some(Bound { lanes: 4, ..writer.finish::<ReduceParams>(name, &body) })
+}
+
+/// Returns the vector of four results after the elements of the vector `four` were added to them.
+fn in_lanes(combined: &str, four: &str) -> String {
+    let one = |lane| combined.replace("acc", &format!("acc.{lane}")).replace('$', &format!("{four}.{lane}"));
+    format!("vec4<f32>({})", ["x", "y", "z", "w"].map(one).join(", "))
 }
 
 /// Returns two lists of statements. The first finds the four results that an invocation computes, and their
@@ -178,8 +173,7 @@ fn kernel(mut writer: Writer<'_>, (unit, reduction): (&Unit, &Reduction), chunke
         return None;
     }
     let (start, combined) = joined(reduction.kind);
-    let sums = ["x", "y", "z", "w"]
-        .map(|lane| combined.replace("acc", &format!("acc.{lane}")).replace('$', &format!("four.{lane}")));
+    let sums = in_lanes(combined, "four");
     let loads = std::mem::take(&mut writer.body);
     let inner = reduced_length(&graph.nodes[input].ty, reduction);
     let fours = graph.nodes[root].ty.count() / 4;
@@ -193,9 +187,8 @@ fn kernel(mut writer: Writer<'_>, (unit, reduction): (&Unit, &Reduction), chunke
         "    let t = id.x + id.y * params.width;\n    if t >= params.n * params.chunks {{ return; }}\n\
          {place}{prelude}    let end = {end};\n    var acc = vec4<f32>({start});\n    \
          for (var r = chunk * {SUM_CHUNK}u; r < end; r++) {{\n{loads}        \
-         let four = vec4<f32>({});\n        acc = vec4<f32>({});\n    }}\n{stored}",
+         let four = vec4<f32>({});\n        acc = {sums};\n    }}\n{stored}",
         values.join(", "),
-        sums.join(", "),
     );
     let name = unit_name(graph, fusion, unit);
     Some(Bound { lanes: 4, ..writer.finish::<ReduceParams>(name, &body) })

@@ -148,9 +148,9 @@ impl Text<'_> {
         self.forms().into_iter().map(one).collect()
     }
 
-    /// Returns the operand for panels: where eight rows or 32 columns begin, where the steps of a chunk are,
-    /// and the copy of all of them, whose elements are at the sums of both. unisono-cpu has code of its own
-    /// for the copy.
+    /// Returns the functions for `matmul_panels.wgsl`. The address of an element is the sum of an offset of
+    /// its row or column and an offset of its step. `put_lines` and `put_steps` compute both kinds of
+    /// offsets, and the copy adds them. unisono-cpu has native code for the copy.
     fn panels(&self) -> String {
         let [x, upper, size, name, copy, quads] = [
             ["a", "A", "m", "unisono_view_stripe", "stripe", "2"],

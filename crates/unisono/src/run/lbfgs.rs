@@ -135,7 +135,7 @@ struct Doubles {
     values: Vec<f64>,
 }
 
-/// Takes a tensor of finite f64 numbers with so many axes out of those of a checkpoint.
+/// Takes a tensor out of a checkpoint's tensors. It must be f64, have this number of axes, and be finite.
 fn take(tensors: &mut Tensors, name: &str, axes: usize) -> Result<Doubles, String> {
     let tensor = tensors.remove(name).ok_or_else(|| format!("carries.safetensors has no tensor {name:?}"))?;
     let shape = tensor.shape().to_vec();

@@ -177,7 +177,7 @@ impl Builder {
         ))
     }
 
-    /// Refuses to share out what the optimizer keeps where that is not possible.
+    /// Returns an error if the optimizer's state is to be sharded and this run cannot do that.
     pub(super) fn check_owners(&self, mixed: bool) -> Result<(), Error> {
         let problem = match self.options.owners {
             Some(_) if mixed => "adapters of several numeric classes update on one replica",

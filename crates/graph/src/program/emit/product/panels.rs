@@ -18,7 +18,7 @@ fn left_rows(own: Part, i: u32, steps: u32) -> Rows {
 }
 ";
 
-/// The memory for copies of eight rows of a left operand, of which element i is `left(i)`.
+/// The memory that eight rows of a left operand are copied to. `left(i)` reads element i of it.
 pub(super) const STRIPE: &str = "
 // stripe[2 * p + g]: step p of the rows 4 * g to 4 * g + 3.
 var<workgroup> stripe: array<vec4<f32>, STRIPE>;
