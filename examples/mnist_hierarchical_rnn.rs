@@ -30,10 +30,8 @@ fn mnist_hierarchical_rnn(flags: Flags) -> Result<(), Error> {
     // 28 rows, each a sequence of 28 pixels.
     let [train, test] = flags.mnist.read()?.map(|images| run.mnist(images, &[28, 28, 1]));
 
-    let model = Sequential::new()
-        .add(TimeDistributed::new(Lstm::new(128).last()))
-        .add(Lstm::new(128).last())
-        .add(Dense::new(10));
+    let lstm = Lstm::new(128).keras_initializers().last();
+    let model = Sequential::new().add(TimeDistributed::new(lstm)).add(lstm).add(Dense::new(10));
     let optimizer = RmsProp::new(1e-3).alpha(0.9).epsilon(1e-7).epsilon_under_root();
     let builder = Trainer::builder(model).optimizer(optimizer).metric(Accuracy);
     let trainer = run.train(builder, &train.shuffle(run.seed), &test)?;

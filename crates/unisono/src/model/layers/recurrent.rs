@@ -101,6 +101,8 @@ struct Shape {
     last: bool,
     stateful: bool,
     dropout: f32,
+    #[serde(skip)]
+    keras_initializers: bool,
 }
 
 macro_rules! recurrent {
@@ -118,6 +120,7 @@ macro_rules! recurrent {
                         last: false,
                         stateful: false,
                         dropout: 0.0,
+                        keras_initializers: false,
                     },
                 }
             }
@@ -132,6 +135,14 @@ macro_rules! recurrent {
             /// H features of the backward one. Default: forward only.
             pub fn bidirectional(mut self) -> Self {
                 self.shape.both_ways = true;
+                self
+            }
+
+            /// Starts with the values that Keras's layer of the same name starts with: Glorot uniform
+            /// `weight_ih`, orthogonal `weight_hh`, and biases of 0, except that an LSTM's forget gate has a
+            /// `bias_ih` of 1 (Jozefowicz et al. 2015; Keras's `unit_forget_bias`). Default: as PyTorch's.
+            pub fn keras_initializers(mut self) -> Self {
+                self.shape.keras_initializers = true;
                 self
             }
 
@@ -232,12 +243,12 @@ macro_rules! recurrent {
                 let (mut starts, mut last) = (start.chunks($state.len()), Vec::new());
                 let y = self.shape.forward(self.name(), cx, x, mask, |cx, x, suffix, reverse| {
                     let (rows, units) = ($gates * self.shape.units, self.shape.units);
-                    let start = Initializer::Uniform(1.0 / (units as f32).sqrt());
                     let mut ask = |name: &str, dims: &[usize]| {
+                        let start = self.shape.initializer(name, $gates);
                         let name = format!("{name}_{suffix}");
                         match dims {
-                            [_] => cx.parameter(&name, dims, start.clone()),
-                            _ => cx.kernel(&name, dims, 0, start.clone()),
+                            [_] => cx.parameter(&name, dims, start),
+                            _ => cx.kernel(&name, dims, 0, start),
                         }
                     };
                     let weights = $weights {
@@ -276,6 +287,22 @@ recurrent!(Gru, 3, GruWeights, ["h"], gru_steps);
 recurrent!(SimpleRnn, 1, RnnWeights, ["h"], rnn_steps);
 
 impl Shape {
+    /// Returns what the parameter called `name` starts with in a layer of so many gates.
+    fn initializer(&self, name: &str, gates: usize) -> Initializer {
+        let units = self.units;
+        match name {
+            _ if !self.keras_initializers => Initializer::Uniform(1.0 / (units as f32).sqrt()),
+            "weight_ih" => Initializer::GlorotUniform,
+            "weight_hh" => Initializer::Orthogonal(1.0),
+            // Only an LSTM has four gates: i, f, g, o.
+            "bias_ih" if gates == 4 => {
+                let forget = |row| if (units..2 * units).contains(&row) { 1.0 } else { 0.0 };
+                Initializer::Values((0..gates * units).map(forget).collect())
+            }
+            _ => Initializer::Zeros,
+        }
+    }
+
     /// Returns the type of a state of a layer for sequences `[B, ..., T, in]`: `[B, ..., H]`.
     fn state(&self, x: &Var) -> Type {
         let others = x.dims().len().saturating_sub(2);

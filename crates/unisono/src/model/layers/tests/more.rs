@@ -225,3 +225,25 @@ fn recurrent_layers_take_several_sequences_for_each_sample() {
     let column = made(Mode::Train, &[3, 6, 2], &x, |cx, x| rows().forward(cx, x));
     close(&column, &made(Mode::Train, &[6, 2], &x, |cx, x| cx.apply("inner", &Lstm::new(2).last(), x)));
 }
+
+#[test]
+fn recurrent_layers_can_start_as_those_of_keras_do() {
+    let start = |layer: &dyn Layer, name: &str| {
+        let traced = trace(layer, Type::sample(&[2, 5]), Mode::Train);
+        let at = traced.graph.states.iter().position(|state| state.name == name).unwrap();
+        traced.states[at].data.clone()
+    };
+    let lstm = Lstm::new(3).keras_initializers();
+    let forget: Vec<f64> = (0..12).map(|row| f64::from(u8::from((3..6).contains(&row)))).collect();
+    assert_eq!(start(&lstm, "bias_ih_l0"), forget);
+    assert_eq!(start(&lstm, "bias_hh_l0"), vec![0.0; 12]);
+    assert!(start(&lstm, "weight_ih_l0").iter().all(|x| x.abs() <= (6.0f64 / 17.0).sqrt()));
+    let weight = start(&lstm, "weight_hh_l0");
+    for (i, j) in (0..3).flat_map(|i| (0..3).map(move |j| (i, j))) {
+        let product: f64 = (0..12).map(|row| weight[3 * row + i] * weight[3 * row + j]).sum();
+        assert!((product - f64::from(u8::from(i == j))).abs() < 1e-6, "columns {i} and {j}: {product}");
+    }
+    assert_eq!(start(&Gru::new(3).keras_initializers(), "bias_ih_l0"), vec![0.0; 9]);
+    let torch = start(&Lstm::new(3), "bias_hh_l0");
+    assert!(torch.iter().any(|x| *x != 0.0) && torch.iter().all(|x| x.abs() <= (1.0f64 / 3.0).sqrt()));
+}
