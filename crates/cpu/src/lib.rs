@@ -8,6 +8,8 @@ mod options;
 mod run;
 #[cfg(feature = "targets")]
 pub mod targets;
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "other CPUs compile all kernels"))]
+mod wide;
 
 pub use kernels::Kernels;
 pub use native::{Rounding, has_fma};

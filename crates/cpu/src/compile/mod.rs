@@ -35,6 +35,7 @@ use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
 
 use crate::native::Rounding;
+use crate::wide::Wide;
 
 #[cfg(any(test, feature = "targets"))]
 pub use target::Features;
@@ -68,8 +69,14 @@ pub(crate) struct Program {
     pub shared_bytes: usize,
     /// Whether its invocations wait for one another.
     pub has_barriers: bool,
-    main: Main,
-    code: ManuallyDrop<JITModule>,
+    code: Code,
+}
+
+/// What computes the invocations of a kernel.
+enum Code {
+    /// Machine code, whose memory its module holds.
+    Compiled(Main, Box<ManuallyDrop<JITModule>>),
+    Wide(Wide),
 }
 
 /// How a kernel is compiled.
@@ -83,8 +90,8 @@ pub(crate) struct Mode {
 /// A module of WGSL that was read.
 #[derive(Debug)]
 pub(crate) struct Source {
-    module: Module,
-    info: ModuleInfo,
+    pub module: Module,
+    pub info: ModuleInfo,
 }
 
 impl Source {
@@ -182,8 +189,9 @@ unsafe impl Sync for Program {}
 impl Drop for Program {
     #[expect(unsafe_code, reason = "nobody runs the code any more")]
     fn drop(&mut self) {
+        let Code::Compiled(_, code) = &mut self.code else { return };
         // SAFETY: `main` is called with a reference to the program alone, so nobody is inside of the code.
-        unsafe { ManuallyDrop::take(&mut self.code).free_memory() };
+        unsafe { ManuallyDrop::take(code).free_memory() };
     }
 }
 
@@ -193,6 +201,9 @@ impl Program {
     /// # Errors
     /// A message, if there is no such entry point or it needs what is not supported.
     pub fn compile(source: &Source, entry: Option<&str>, mode: Mode, target: Target) -> Result<Self, String> {
+        if let Some(wide) = Self::wide(source, entry, mode, target)? {
+            return Ok(wide);
+        }
         let isa = target.isa()?;
         let Translated { mut compilation, facts, bindings, lanes, entry } =
             translated(source, entry, mode, target, &*isa)?;
@@ -220,9 +231,40 @@ impl Program {
             lanes,
             shared_bytes: facts.shared_bytes,
             has_barriers: facts.has_barriers,
-            main,
-            code: ManuallyDrop::new(code),
+            code: Code::Compiled(main, Box::new(ManuallyDrop::new(code))),
         })
+    }
+
+    /// Returns an entry point of a module as a [`Wide`] kernel, or `None` if it is none.
+    ///
+    /// # Errors
+    /// As [`Program::compile`].
+    fn wide(
+        source: &Source,
+        entry: Option<&str>,
+        mode: Mode,
+        target: Target,
+    ) -> Result<Option<Self>, String> {
+        // What is not optimized is slower than what Cranelift makes.
+        if mode.checked || target != Target::Host || cfg!(unoptimized) {
+            return Ok(None);
+        }
+        let Source { module, info } = source;
+        let index = point(module, entry)?;
+        let Some(wide) = Wide::new(module, info, index, (target.vectors(), mode.rounding)) else {
+            return Ok(None);
+        };
+        let bindings = bindings(module, info.get_entry_point(index))?;
+        let lanes = module.entry_points[index].workgroup_size[0];
+        Ok(Some(Self { bindings, lanes, shared_bytes: 0, has_barriers: false, code: Code::Wide(wide) }))
+    }
+
+    /// Returns the kernel, if it computes many invocations at once.
+    pub fn as_wide(&self) -> Option<&Wide> {
+        match &self.code {
+            Code::Compiled(..) => None,
+            Code::Wide(wide) => Some(wide),
+        }
     }
 
     /// Computes the invocations of a workgroup from number `first` up to `end`.
@@ -234,7 +276,12 @@ impl Program {
     #[expect(unsafe_code, reason = "machine code runs")]
     pub unsafe fn run(&self, context: &Context, first: u32, end: u32) {
         // SAFETY: what the caller promises.
-        unsafe { (self.main)(context, first, end) };
+        unsafe {
+            match &self.code {
+                Code::Compiled(main, _) => main(context, first, end),
+                Code::Wide(wide) => wide.run_some(context.bindings, context.group, first..end),
+            }
+        }
     }
 }
 
@@ -256,13 +303,8 @@ fn translated(
     isa: &dyn TargetIsa,
 ) -> Result<Translated, String> {
     let Source { module, info } = source;
-    let points = &module.entry_points;
-    if entry.is_none() && points.len() > 1 {
-        return Err("several entry points, and none is named".to_owned());
-    }
-    let found = points.iter().position(|point| entry.is_none_or(|entry| point.name == entry));
-    let index = found.ok_or_else(|| format!("there is no entry point {}", entry.unwrap_or_default()))?;
-    let point = &points[index];
+    let index = point(module, entry)?;
+    let point = &module.entry_points[index];
     let entry = point.name.as_str();
     if point.stage != ShaderStage::Compute {
         return Err(format!("{entry} is no compute shader"));
@@ -296,6 +338,16 @@ fn translated(
         }
     };
     Ok(Translated { compilation, facts, bindings, lanes, entry: entry.to_owned() })
+}
+
+/// Returns the place of an entry point of a module, the only one if it has no name.
+fn point(module: &Module, entry: Option<&str>) -> Result<usize, String> {
+    let points = &module.entry_points;
+    if entry.is_none() && points.len() > 1 {
+        return Err("several entry points, and none is named".to_owned());
+    }
+    let found = points.iter().position(|point| entry.is_none_or(|entry| point.name == entry));
+    found.ok_or_else(|| format!("there is no entry point {}", entry.unwrap_or_default()))
 }
 
 /// Returns the machine code of the only entry point of a module, for a CPU that may be another one.

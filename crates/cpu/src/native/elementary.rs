@@ -5,7 +5,7 @@
 
 /// Returns e^x.
 #[inline(always)]
-pub(super) fn exp(x: f32, fma: &impl Fn(f32, f32, f32) -> f32) -> f32 {
+pub(crate) fn exp(x: f32, fma: &impl Fn(f32, f32, f32) -> f32) -> f32 {
     let bits = x.to_bits();
     let magnitude = bits & 0x7fff_ffff;
     let a = f32::from_bits(bits & 0x8000_0000 | magnitude.min(0x42d0_0000));
@@ -29,7 +29,7 @@ pub(super) fn exp(x: f32, fma: &impl Fn(f32, f32, f32) -> f32) -> f32 {
 
 /// Returns the natural logarithm of x.
 #[inline(always)]
-pub(super) fn log(x: f32, fma: &impl Fn(f32, f32, f32) -> f32) -> f32 {
+pub(crate) fn log(x: f32, fma: &impl Fn(f32, f32, f32) -> f32) -> f32 {
     let bits = x.to_bits();
     let magnitude = bits & 0x7fff_ffff;
     let k = (magnitude.wrapping_sub(0x3f2a_aaab) as i32) >> 23;
@@ -51,4 +51,59 @@ pub(super) fn log(x: f32, fma: &impl Fn(f32, f32, f32) -> f32) -> f32 {
         result = 0x7fc0_0000;
     }
     f32::from_bits(if magnitude < 0x80_0000 { 0xff80_0000 } else { result })
+}
+
+/// Returns the hyperbolic tangent of x.
+#[inline(always)]
+pub(crate) fn tanh(x: f32, fma: &impl Fn(f32, f32, f32) -> f32) -> f32 {
+    let bits = x.to_bits();
+    let magnitude = bits & 0x7fff_ffff;
+    let a = f32::from_bits(if magnitude < 0x80_0000 { 0 } else { magnitude.min(0x4180_0000) });
+    let z = a * a;
+    let mut p = fma(z, -0.000_358_611_23, 0.002_301_929_8);
+    p = fma(z, p, -0.007_946_894);
+    p = fma(z, p, 0.021_487_199);
+    p = fma(z, p, -0.053_879_99);
+    p = fma(z, p, 0.133_323_48);
+    p = fma(z, p, -0.333_332_96);
+    let near = fma(a * z, p, a);
+    let far = fma(-2.0, 1.0 / (1.0 + exp(2.0 * a, fma)), 1.0);
+    let result = (if magnitude < 0x3f80_0000 { near } else { far }).to_bits() | bits & 0x8000_0000;
+    f32::from_bits(if magnitude > 0x7f80_0000 { 0x7fc0_0000 } else { result })
+}
+
+/// Returns the error function of x.
+#[inline(always)]
+pub(crate) fn erf(x: f32, fma: &impl Fn(f32, f32, f32) -> f32) -> f32 {
+    let bits = x.to_bits();
+    let magnitude = bits & 0x7fff_ffff;
+    let lift = if magnitude < 0x0f80_0000 { 0x2000_0000 } else { 0 };
+    let a = f32::from_bits(if magnitude < 0x80_0000 { 0 } else { magnitude.min(0x4080_0000) + lift });
+    let z = a * a;
+    let mut q = fma(z, -0.000_612_119_15, 0.005_015_679);
+    q = fma(z, q, -0.026_779_678);
+    q = fma(z, q, 0.112_821_04);
+    q = fma(z, q, -0.376_125_13);
+    q = fma(z, q, 0.128_379_15);
+    let near = fma(a, q, a).to_bits();
+    let mut g = fma(a, -0.000_009_364_72, 0.000_304_330_64);
+    g = fma(a, g, -0.003_568_256);
+    g = fma(a, g, 0.023_607_165);
+    g = fma(a, g, -0.106_059_55);
+    g = fma(a, g, -0.635_256_95);
+    g = fma(a, g, -1.128_622_9);
+    let far = (1.0 - exp(a * g, fma)).to_bits();
+    let small = if magnitude < 0x80_0000 { 0 } else { near.wrapping_sub(lift) };
+    let result = (if magnitude < 0x3f60_0000 { small } else { far }) | bits & 0x8000_0000;
+    f32::from_bits(if magnitude > 0x7f80_0000 { 0x7fc0_0000 } else { result })
+}
+
+/// Returns 1 / (1 + e^-x).
+#[inline(always)]
+pub(crate) fn sigmoid(x: f32, fma: &impl Fn(f32, f32, f32) -> f32) -> f32 {
+    let bits = x.to_bits();
+    let magnitude = bits & 0x7fff_ffff;
+    let e = exp(f32::from_bits(magnitude.min(0x42d0_0000) | 0x8000_0000), fma);
+    let y = (if bits > 0x8000_0000 { e } else { 1.0 }) / (1.0 + e);
+    f32::from_bits(if magnitude > 0x7f80_0000 { 0x7fc0_0000 } else { y.to_bits() })
 }

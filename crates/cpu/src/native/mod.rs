@@ -2,8 +2,8 @@
 
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "other CPUs compile its WGSL"))]
 mod attention;
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "attention alone needs it"))]
-mod elementary;
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "other CPUs compile its WGSL"))]
+pub(crate) mod elementary;
 mod few;
 mod functions;
 mod panels;
@@ -15,7 +15,7 @@ pub(crate) use attention::{Attention, MOST_WIDTH, Part};
 pub(crate) use few::FewProduct;
 pub(crate) use functions::{Code, function, fused};
 pub use panels::has_fma;
-pub(crate) use panels::{PanelCopy, PanelProduct, Run, Vectors, vectors};
+pub(crate) use panels::{PanelCopy, PanelProduct, Run, Vectors, canonical, vectors};
 pub(crate) use view::{MOST_BORDERS, ViewCopy};
 
 /// How often `fma(a, b, c)` rounds. WGSL allows both.

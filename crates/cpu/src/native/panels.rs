@@ -103,7 +103,7 @@ impl Vectors {
 
 /// Returns +0 for a number of magnitude 2^-126 or less, and any other as it is.
 #[inline(always)]
-pub(super) fn canonical(x: f32) -> f32 {
+pub(crate) fn canonical(x: f32) -> f32 {
     if x.to_bits() & 0x7fff_ffff <= 0x0080_0000 { 0.0 } else { x }
 }
 

@@ -74,6 +74,11 @@ impl Launch {
     /// Runs workgroups. Returns whether there was memory for their stacks; if not, none of them ran.
     #[expect(unsafe_code, reason = "machine code runs")]
     pub fn run(&self, numbers: Range<u64>, stacks: &Stacks) -> bool {
+        if let Some(wide) = self.program.as_wide() {
+            // SAFETY: as below.
+            unsafe { wide.run_groups(self.bindings.bounds.as_ptr(), self.groups, numbers) };
+            return true;
+        }
         let Some(mut own) = stacks.take(&self.program) else { return false };
         let [x, y, _] = self.groups.map(u64::from);
         for number in numbers {

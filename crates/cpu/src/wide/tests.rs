@@ -1,0 +1,192 @@
+//! Kernels whose operations are done to many invocations at once, beside the same kernels as Cranelift
+//! compiles them.
+
+use unisono_shaders::snippets::{ELEMENTARY, FINITE_BITS, FLUSH, OWN_QUOTIENT, OWN_ROOT};
+
+use super::*;
+use crate::compile::{Context, EXTENSIONS, Mode, Program, Source, Target};
+use crate::native::{has_fma, vectors};
+
+/// The invocations of a workgroup.
+const LANES: u32 = 64;
+
+/// The words of each buffer.
+const WORDS: usize = 8_192;
+
+const HEAD: &str = "struct Params { n: u32, width: u32, row: u32, zero: u32, s0: u32 }
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> b0: array<f32>;
+@group(0) @binding(2) var<storage, read> b1: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> b2: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> b3: array<f32>;
+@group(0) @binding(5) var<storage, read_write> b4: array<atomic<u32>>;
+@group(0) @binding(6) var<storage, read> b5: array<u32>;
+fn word(at: u32) -> f32 { return b1[at / 4u][at % 4u]; }
+@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let i = id.x + id.y * params.width;
+    if i >= params.n { return; }
+";
+
+/// What kernels do for an invocation `i`.
+const BODIES: &[&str] = &[
+    // Maps of vectors, as activations are.
+    "let q = b1[i + params.s0]; let v = b0[i / 16u];
+     let x = flush(q.x + v); let y = flush(q.y + v); let z = flush(q.z + v); let w = flush(q.w + v);
+     b2[i] = vec4<f32>(flush(exp_(x)), flush(exp_(y)), flush(exp_(z)), flush(exp_(w)));",
+    "let q = b1[i]; b2[i] = vec4<f32>(tanh_(q.x), tanh_(q.y), tanh_(q.z), tanh_(q.w));",
+    "let q = b1[i]; b2[i] = vec4<f32>(erf_(q.x), erf_(q.y), erf_(q.z), erf_(q.w));",
+    "let q = b1[i]; b2[i] = vec4<f32>(sigmoid(q.x), sigmoid(q.y), sigmoid(q.z), sigmoid(q.w));",
+    "let q = b1[i]; b2[i] = vec4<f32>(log_(q.x), log_(q.y), log_(q.z), log_(q.w));",
+    // Components that are computed differently, in another order, and some of them numbers.
+    "let q = b1[i]; b2[i] = vec4<f32>(exp_(q.y), q.x, 1.5, flush(fma(q.z, q.w, q.x)));",
+    "let q = b1[i]; let p = q.wzyx; b2[i] = vec4<f32>(exp_(p.x), exp_(p.y), exp_(p.z), exp_(p.w));",
+    // Scalars, with quotients, roots, integers and comparisons.
+    "let x = b0[i * 2u % 511u + 3u]; let y = word(i + 1u); let k = i32(x * 1e3) >> 2u;
+     let r = flush(quotient(exp_(x), root(y))); let m = min(u32(y), i / 7u) + max(i % 10u, 3u);
+     b3[i] = select(r, f32(k) + f32(m), (x > y) | (x == 0.0) | !(x <= 1.0));",
+    "let k = i32(i) - 9; let l = min(k, -3) ^ (max(k, 2) << 3u); let m = (i & 12u) | (i >> 1u);
+     b3[i] = select(sigmoid(b0[i]), abs(bitcast<f32>(l)), (k < l) != (m <= 5u));",
+    // A place that may lie outside, as in windows of an image.
+    "let x = i % 28u - 1u; let y = i / 28u % 28u + 1u - 1u;
+     let v = b0[min(x, 27u) + min(y, 26u) * 28u];
+     b3[i] = tanh_(select(-1.0, v, (x < 28u) & (y < 27u)));",
+    // Variables, and a loaded value behind a store to its place.
+    "var acc = vec4<f32>(); acc.y = b1[i].z; acc = acc + b1[i]; let before = b2[i];
+     b2[i] = vec4<f32>(exp_(acc.x), exp_(acc.y), exp_(acc.z), exp_(acc.w));
+     let after = b2[i]; b3[i] = flush(before.x - after.w);",
+    // A mark if anything is not finite, and a condition that is the same for all.
+    "let q = b1[i]; let v = vec4<f32>(exp_(q.x), exp_(q.y), exp_(q.z), exp_(q.w)); b2[i] = v;
+     if any(exponents(v) == vec4<u32>(EXPONENT)) { atomicStore(&b4[3], 1u); }",
+    "if b5[0] == 77u { return; } b3[i] = exp_(b0[1u + params.s0]);",
+    "if b5[1] != 77u { return; } b3[i] = exp_(b0[i]);",
+    // Invocations that end here and there.
+    "if (i * 2654435761u) % 3u == 0u { return; } b3[i] = log_(b0[i]); b2[i / 2u * 2u] = b1[i];",
+];
+
+/// Returns a number of any size, sign and kind.
+fn number(i: usize) -> f32 {
+    let word = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    match i % 5 {
+        0 => f32::from_bits((word >> 32) as u32),
+        1 => [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e-39, f32::MIN_POSITIVE][i % 7],
+        _ => ((word >> 40) as f32 / 8_388_608.0 - 1.0) * [1.0, 12.0, 100.0][i % 3],
+    }
+}
+
+/// The buffers of a launch, as words.
+fn buffers(n: u32, width: u32) -> Vec<Vec<u32>> {
+    let numbers = |salt: usize| (0..WORDS).map(|i| number(i * 3 + salt).to_bits()).collect::<Vec<_>>();
+    let words = vec![77, 77];
+    vec![vec![n, width, 0, 0, 5], numbers(1), numbers(2), numbers(3), numbers(4), vec![0; 8], words]
+}
+
+fn bounds(buffers: &mut [Vec<u32>]) -> Vec<Bound> {
+    let bound =
+        |words: &mut Vec<u32>| Bound { start: words.as_mut_ptr().cast(), bytes: 4 * words.len() as u64 };
+    buffers.iter_mut().map(bound).collect()
+}
+
+fn source(body: &str) -> Source {
+    let parts = [ELEMENTARY, FLUSH, OWN_QUOTIENT, OWN_ROOT, FINITE_BITS].map(|part| part.text());
+    Source::parse(&format!("{}{HEAD}{body} }}", parts.concat()), EXTENSIONS).unwrap()
+}
+
+/// Returns what a launch by Cranelift's code leaves in the buffers.
+#[expect(unsafe_code, reason = "machine code runs")]
+fn compiled(source: &Source, rounding: Rounding, (n, groups): (u32, [u32; 3])) -> Vec<Vec<u32>> {
+    let program = Program::compile(source, None, Mode { checked: true, rounding }, Target::Host).unwrap();
+    assert!(program.as_wide().is_none());
+    let mut all = buffers(n, groups[0] * LANES);
+    let bounds = bounds(&mut all);
+    unsafe extern "C" fn alone(_: *const std::ffi::c_void) {}
+    for number in 0..groups[0] * groups[1] {
+        let context = Context {
+            bindings: bounds.as_ptr(),
+            shared: std::ptr::null_mut(),
+            wait: alone,
+            waiter: std::ptr::null(),
+            group: [number % groups[0], number / groups[0], 0],
+            groups,
+        };
+        // SAFETY: all places of the kernels above lie in the buffers, and there are no barriers.
+        unsafe { program.run(&context, 0, LANES) };
+    }
+    all
+}
+
+/// Returns the vectors of this CPU that there is code for.
+fn known(rounding: Rounding) -> Vec<Vectors> {
+    let all = [Vectors::Avx2, Vectors::Avx512];
+    all.into_iter().filter(|own| *own <= vectors() && run::code(*own, rounding).is_some()).collect()
+}
+
+#[test]
+#[expect(unsafe_code, reason = "memory of kernels")]
+fn many_invocations_at_once_compute_what_one_after_the_other_do() {
+    let is_x86 = cfg!(target_arch = "x86_64") && vectors() >= Vectors::Avx2 && has_fma();
+    let mut compared = 0;
+    for (body, rounding) in
+        BODIES.iter().flat_map(|body| [Rounding::Split, Rounding::Fused].map(|rounding| (body, rounding)))
+    {
+        let source = source(body);
+        for (n, groups) in [(1, [1, 1, 1]), (64, [1, 1, 1]), (500, [3, 3, 1]), (1_000, [16, 1, 1])] {
+            let expected = compiled(&source, rounding, (n, groups));
+            for vectors in known(rounding) {
+                let wide = Wide::new(&source.module, &source.info, 0, (vectors, rounding)).expect(body);
+                // At once, and cut into pieces.
+                let all = u64::from(groups[0] * groups[1]);
+                for half in [all, all / 2] {
+                    let mut own = buffers(n, groups[0] * LANES);
+                    let bounds = bounds(&mut own);
+                    // SAFETY: as above.
+                    [0..half, half..all].into_iter().for_each(|piece| unsafe {
+                        wide.run_groups(bounds.as_ptr(), groups, piece);
+                    });
+                    for (at, (own, expected)) in own.iter().zip(&expected).enumerate() {
+                        let wrong = own.iter().zip(expected).position(|(own, expected)| own != expected);
+                        let case =
+                            format!("{body}\n{rounding:?}, {vectors:?}, {n} of {groups:?}, buffer {at}");
+                        if let Some(word) = wrong {
+                            panic!("{case}[{word}]: {:x}, not {:x}", own[word], expected[word]);
+                        }
+                    }
+                    compared += 1;
+                }
+            }
+        }
+    }
+    assert!(!is_x86 || compared >= BODIES.len() * 16, "{compared} launches");
+}
+
+#[test]
+fn kernels_with_loops_and_cheap_ones_are_compiled() {
+    let all = [
+        "b3[i] = flush(b0[i] + 1.0);",
+        "var x = b0[i]; for (var k = 0u; k < i; k++) { x = exp_(x); } b3[i] = x;",
+        "if i % 2u == 0u { b3[i] = exp_(b0[i]); }",
+        "b3[i] = exp_(b0[i / (params.s0 + 1u)]);",
+        "b3[i] = exp_(b0[i]); if i == 3u { return; } b2[i] = b1[i];",
+    ];
+    for body in all {
+        let source = source(body);
+        for vectors in known(Rounding::Fused) {
+            let wide = Wide::new(&source.module, &source.info, 0, (vectors, Rounding::Fused));
+            assert!(wide.is_none(), "{body}");
+        }
+    }
+}
+
+#[test]
+fn sums_with_numbers_have_one_number() {
+    let mut graph = graph::Graph::default();
+    let place = graph.node(graph::Node::Place(0));
+    let [three, four] = [3, 4].map(|number| graph.number(number));
+    let first = graph.op(graph::Code::AddWord, &[three, place]);
+    let second = graph.op(graph::Code::AddWord, &[first, four]);
+    assert_eq!(graph.split(second), (place, 7));
+    let third = graph.op(graph::Code::SubWord, &[first, three]);
+    assert_eq!(third, place);
+    let [one, all] = [1, u32::MAX].map(|number| graph.number(number));
+    let less = graph.op(graph::Code::SubWord, &[place, one]);
+    assert_eq!(graph.op(graph::Code::AddWord, &[place, all]), less);
+}
