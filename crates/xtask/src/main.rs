@@ -57,7 +57,10 @@ const FEATURES: [&[&str]; 3] = [
         "--features",
         "unisono-cpu/targets,unisono-tests/targets",
         "--test",
-        "targets",
+        "all",
+        "--test",
+        "numbers",
+        "targets::",
     ],
 ];
 
@@ -71,7 +74,7 @@ const CLUSTER: [&str; 14] = [
     "--features",
     "unisono-examples/mpi",
     "--test",
-    "schedules",
+    "ranks",
     "--test",
     "machines",
     "--test",

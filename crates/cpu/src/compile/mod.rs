@@ -36,7 +36,7 @@ use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
 
 use crate::native::Rounding;
 
-#[cfg(any(test, feature = "targets"))]
+#[cfg(feature = "targets")]
 pub use target::Features;
 pub(crate) use target::Target;
 use translator::{Facts, Translator};
