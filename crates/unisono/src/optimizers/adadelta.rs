@@ -2,7 +2,6 @@ use unisono_graph::Var;
 
 use super::settings::{above_zero, kept_share, not_negative};
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
-use crate::objective::Epoch;
 
 /// Adadelta (Zeiler 2012; PyTorch's and Keras's `Adadelta`).
 ///
@@ -59,17 +58,7 @@ impl Optimizer for Adadelta {
         vec![Scalar::new("lr", self.lr.at(step) as f32)]
     }
 
-    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-        self.lr.observe(history)
-    }
-
-    fn schedule(&self) -> Option<&Schedule> {
-        Some(&self.lr)
-    }
-
-    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
-        Some(&mut self.lr)
-    }
+    one_schedule!();
 
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;

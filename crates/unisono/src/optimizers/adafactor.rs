@@ -2,7 +2,6 @@ use unisono_graph::Var;
 
 use super::settings::not_negative;
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
-use crate::objective::Epoch;
 
 /// Adafactor (Shazeer and Stern 2018; PyTorch's `Adafactor`): of the average of the squared gradients of a
 /// matrix it keeps the means of rows and columns only, which takes r + c numbers in place of r c.
@@ -106,17 +105,7 @@ impl Optimizer for Adafactor {
         ]
     }
 
-    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-        self.lr.observe(history)
-    }
-
-    fn schedule(&self) -> Option<&Schedule> {
-        Some(&self.lr)
-    }
-
-    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
-        Some(&mut self.lr)
-    }
+    one_schedule!();
 
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;

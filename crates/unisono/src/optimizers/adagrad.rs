@@ -2,7 +2,6 @@ use unisono_graph::Var;
 
 use super::settings::not_negative;
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
-use crate::objective::Epoch;
 
 /// Adagrad (Duchi et al. 2011; PyTorch's `Adagrad`). Keras's adds epsilon under the root, and its sum starts
 /// at 0.1.
@@ -59,17 +58,7 @@ impl Optimizer for Adagrad {
         vec![Scalar::new("lr", (self.lr.at(step) / (1.0 + step as f64 * self.lr_decay)) as f32)]
     }
 
-    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-        self.lr.observe(history)
-    }
-
-    fn schedule(&self) -> Option<&Schedule> {
-        Some(&self.lr)
-    }
-
-    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
-        Some(&mut self.lr)
-    }
+    one_schedule!();
 
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;

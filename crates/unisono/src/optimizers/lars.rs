@@ -3,7 +3,6 @@ use unisono_graph::Var;
 use super::settings::{above_zero, momentum, not_negative};
 use super::update::{norm, ratio};
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
-use crate::objective::Epoch;
 
 /// LARS for large batches (You et al. 2017, algorithm 1): each tensor moves in proportion to its own norm.
 ///
@@ -61,17 +60,7 @@ impl Optimizer for Lars {
         vec![Scalar::new("lr", self.lr.at(step) as f32)]
     }
 
-    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-        self.lr.observe(history)
-    }
-
-    fn schedule(&self) -> Option<&Schedule> {
-        Some(&self.lr)
-    }
-
-    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
-        Some(&mut self.lr)
-    }
+    one_schedule!();
 
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;

@@ -2,7 +2,6 @@ use unisono_graph::Var;
 
 use super::settings::{kept_share, not_negative};
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
-use crate::objective::Epoch;
 
 /// Lion (Chen et al. 2023; Keras's `Lion`): steps of one size in the direction of a sign, with decoupled
 /// weight decay.
@@ -56,17 +55,7 @@ impl Optimizer for Lion {
         vec![Scalar::new("lr", lr as f32), Scalar::new("kept", (1.0 - lr * self.weight_decay) as f32)]
     }
 
-    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-        self.lr.observe(history)
-    }
-
-    fn schedule(&self) -> Option<&Schedule> {
-        Some(&self.lr)
-    }
-
-    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
-        Some(&mut self.lr)
-    }
+    one_schedule!();
 
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;

@@ -5,7 +5,6 @@ use unisono_graph::Var;
 use super::moments::Moments;
 use super::settings::not_negative;
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
-use crate::objective::Epoch;
 
 /// Adam with Nesterov momentum (Dozat 2016; PyTorch's `NAdam`, Keras's `Nadam`).
 ///
@@ -147,17 +146,7 @@ impl Optimizer for NAdam {
         scalars
     }
 
-    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-        self.lr.observe(history)
-    }
-
-    fn schedule(&self) -> Option<&Schedule> {
-        Some(&self.lr)
-    }
-
-    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
-        Some(&mut self.lr)
-    }
+    one_schedule!();
 
     fn notes(&self) -> Vec<String> {
         self.moments.notes()

@@ -2,7 +2,6 @@ use unisono_graph::Var;
 
 use super::settings::{kept_share, momentum, not_negative};
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
-use crate::objective::Epoch;
 
 /// RMSprop (Tieleman and Hinton 2012; PyTorch's `RMSprop`). Keras's adds epsilon
 /// [under the root](Self::epsilon_under_root), and the learning rate is in its momentum.
@@ -94,17 +93,7 @@ impl Optimizer for RmsProp {
         vec![Scalar::new("lr", self.lr.at(step) as f32)]
     }
 
-    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-        self.lr.observe(history)
-    }
-
-    fn schedule(&self) -> Option<&Schedule> {
-        Some(&self.lr)
-    }
-
-    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
-        Some(&mut self.lr)
-    }
+    one_schedule!();
 
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
