@@ -31,21 +31,18 @@ impl Adagrad {
     }
 
     /// Sets the decay of the learning rate: its divisor grows by this in each step. Default: 0.
-    pub fn lr_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.lr_decay = decay.into();
-        self
+    pub fn lr_decay(self, decay: impl Into<f64>) -> Self {
+        Self { lr_decay: decay.into(), ..self }
     }
 
     /// Sets the term that is added to the denominator for numerical stability. Default: 1e-10.
-    pub fn epsilon(mut self, epsilon: impl Into<f64>) -> Self {
-        self.epsilon = epsilon.into();
-        self
+    pub fn epsilon(self, epsilon: impl Into<f64>) -> Self {
+        Self { epsilon: epsilon.into(), ..self }
     }
 
     /// Sets the coupled weight decay: decay times the weight is added to the gradient. Default: 0.
-    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.weight_decay = decay.into();
-        self
+    pub fn weight_decay(self, decay: impl Into<f64>) -> Self {
+        Self { weight_decay: decay.into(), ..self }
     }
 }
 

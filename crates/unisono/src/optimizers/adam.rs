@@ -35,9 +35,8 @@ impl Adam {
     super::moments::setters!("1e-8");
 
     /// Sets the coupled weight decay: decay times the weight is added to the gradient. Default: 0.
-    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.weight_decay = decay.into();
-        self
+    pub fn weight_decay(self, decay: impl Into<f64>) -> Self {
+        Self { weight_decay: decay.into(), ..self }
     }
 }
 

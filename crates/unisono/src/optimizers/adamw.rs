@@ -33,9 +33,8 @@ impl AdamW {
     super::moments::setters!("1e-8");
 
     /// Sets the decoupled weight decay: each step multiplies the weight by 1 - lr decay. Default: 0.01.
-    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.weight_decay = decay.into();
-        self
+    pub fn weight_decay(self, decay: impl Into<f64>) -> Self {
+        Self { weight_decay: decay.into(), ..self }
     }
 }
 

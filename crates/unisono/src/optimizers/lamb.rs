@@ -38,9 +38,8 @@ impl Lamb {
     super::moments::setters!("1e-6");
 
     /// Sets the weight decay: decay times the weight is added to the direction. Default: 0.01.
-    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.weight_decay = decay.into();
-        self
+    pub fn weight_decay(self, decay: impl Into<f64>) -> Self {
+        Self { weight_decay: decay.into(), ..self }
     }
 }
 

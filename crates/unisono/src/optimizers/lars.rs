@@ -32,22 +32,19 @@ impl Lars {
     }
 
     /// Sets the momentum: the fraction of the last step that is added to the next one. Default: 0.9.
-    pub fn momentum(mut self, momentum: impl Into<f64>) -> Self {
-        self.momentum = momentum.into();
-        self
+    pub fn momentum(self, momentum: impl Into<f64>) -> Self {
+        Self { momentum: momentum.into(), ..self }
     }
 
     /// Sets the coupled weight decay: decay times the weight is added to the gradient. Default: 0.
-    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.weight_decay = decay.into();
-        self
+    pub fn weight_decay(self, decay: impl Into<f64>) -> Self {
+        Self { weight_decay: decay.into(), ..self }
     }
 
     /// Sets how far a step with learning rate 1 moves a tensor, as a fraction of the tensor's norm. Default:
     /// 0.001.
-    pub fn trust(mut self, trust: impl Into<f64>) -> Self {
-        self.trust = trust.into();
-        self
+    pub fn trust(self, trust: impl Into<f64>) -> Self {
+        Self { trust: trust.into(), ..self }
     }
 }
 

@@ -39,9 +39,8 @@ impl Lion {
     }
 
     /// Sets the decoupled weight decay: each step multiplies the weight by 1 - lr decay. Default: 0.
-    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.weight_decay = decay.into();
-        self
+    pub fn weight_decay(self, decay: impl Into<f64>) -> Self {
+        Self { weight_decay: decay.into(), ..self }
     }
 }
 

@@ -86,16 +86,14 @@ impl NAdam {
     }
 
     /// Sets the weight decay, which is coupled: decay times the weight is added to the gradient. Default: 0.
-    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.weight_decay = decay.into();
-        self
+    pub fn weight_decay(self, decay: impl Into<f64>) -> Self {
+        Self { weight_decay: decay.into(), ..self }
     }
 
     /// Decouples the weight decay, as in [`AdamW`](super::AdamW): each step multiplies the weight by 1 - lr
     /// decay (PyTorch's `decoupled_weight_decay=True`). Default: it is coupled.
-    pub fn decoupled(mut self) -> Self {
-        self.decoupled = true;
-        self
+    pub fn decoupled(self) -> Self {
+        Self { decoupled: true, ..self }
     }
 
     /// Returns mu(t).
