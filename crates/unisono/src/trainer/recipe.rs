@@ -95,16 +95,18 @@ impl Builder {
     /// model with batch norm needs all samples of a step at once and has one part. So does a model with
     /// several losses that have different weights ([`Builder::sample_weights_of`]).
     #[doc(alias("accumulate_grad_batches", "gradient_accumulation_steps"))]
-    pub fn gradient_accumulation(self, parts: usize) -> Self {
-        Self { accumulated: Some(parts), ..self }
+    pub fn gradient_accumulation(mut self, parts: usize) -> Self {
+        self.accumulated = Some(parts);
+        self
     }
 
     /// Sets how many lengths of samples stay compiled, in addition to the longest. A length is compiled when
     /// its first batch comes, and takes memory on the host and on each device. If there is one length too
     /// many, the one that was unused for longest is dropped, with a note. If it comes again, it is compiled
     /// again. Never changes the result. Default: 64.
-    pub fn lengths(self, most: usize) -> Self {
-        Self { most_lengths: most, ..self }
+    pub fn lengths(mut self, most: usize) -> Self {
+        self.most_lengths = most;
+        self
     }
 
     /// Lets the statistics whose names `frozen` accepts keep their values in training: a batch norm then

@@ -63,8 +63,9 @@ impl Witness {
     /// Sets the mean share of the machine's cores that the witness uses, above 0 and at most 1. It computes
     /// on a quarter of the cores and rests between steps. Default: 0.25 if the run is on GPUs. If the run
     /// itself is on the CPU, 0.01, so that the witness slows it down by about 1 %.
-    pub fn share(self, share: f64) -> Self {
-        Self { share: Some(share), ..self }
+    pub fn share(mut self, share: f64) -> Self {
+        self.share = Some(share);
+        self
     }
 
     /// Returns its adapter for a run on some others.
@@ -115,8 +116,9 @@ impl Builder {
     ///
     /// A witness cannot be combined with several machines, [`Builder::mixed`] or
     /// [`Builder::shard_optimizer`]. Default: none.
-    pub fn witness(self, witness: Witness) -> Self {
-        Self { witness: Some(witness), ..self }
+    pub fn witness(mut self, witness: Witness) -> Self {
+        self.witness = Some(witness);
+        self
     }
 
     /// Starts the witness of a run on these adapters, if it has one.

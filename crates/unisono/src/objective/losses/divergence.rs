@@ -52,8 +52,9 @@ impl KlDivergence {
     }
 
     /// Takes outputs that are logarithms of probabilities. Default: logits.
-    pub fn log_probabilities(self) -> Self {
-        Self { logs: true, ..self }
+    pub fn log_probabilities(mut self) -> Self {
+        self.logs = true;
+        self
     }
 }
 

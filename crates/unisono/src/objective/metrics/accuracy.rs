@@ -46,8 +46,9 @@ impl Accuracy {
     /// ([`CrossEntropy::ignore_index`](crate::CrossEntropy::ignore_index)).
     ///
     /// The accuracy is then the mean over all other labels, each with its sample's weight.
-    pub fn ignore_index(self, label: i32) -> Self {
-        Self { ignored: Some(label), ..self }
+    pub fn ignore_index(mut self, label: i32) -> Self {
+        self.ignored = Some(label);
+        self
     }
 }
 

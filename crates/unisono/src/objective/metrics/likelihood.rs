@@ -30,8 +30,9 @@ impl Perplexity {
 
     /// Sets a label that counts nowhere, such as that of padding (torchmetrics' `ignore_index`). Default: all
     /// labels count.
-    pub fn ignore_index(self, label: i32) -> Self {
-        Self { ignored: Some(label), ..self }
+    pub fn ignore_index(mut self, label: i32) -> Self {
+        self.ignored = Some(label);
+        self
     }
 }
 
