@@ -1,5 +1,5 @@
-//! `cargo xtask demo | check | test | fuzz | bench | gpu-report | isa | vendors | arm | tidy | modules | lines`: the
-//! tasks that a person or CI runs in this repository.
+//! `cargo xtask demo | check | test | fuzz | bench | gpu-report | isa | vendors | arm | tidy | modules |
+//! lines`: the tasks that a person or CI runs in this repository.
 //!
 //! **This package must never depend on wgpu**: it is built first on a fresh machine, before there is a
 //! driver.
@@ -92,8 +92,8 @@ enum Task {
     /// Say within minutes whether a change is worth all tests: house rules, clippy, and the tests of the
     /// packages that differ from the last commit
     Check,
-    /// Make this machine ready and run the tests, or those of a crate (`test data`) or by name (`test lost::`);
-    /// those behind features, and of several machines, by flags
+    /// Make this machine ready and run the tests, or those of a crate (`test data`) or by name
+    /// (`test lost::`); those behind features, and of several machines, by flags
     Test {
         /// Run the long versions too (sets UNISONO_LONG=1), and the tests of what is behind features
         #[arg(long)]

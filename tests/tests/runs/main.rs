@@ -1,4 +1,5 @@
-//! What a run is and what it writes: its identity, resumes of it and of others, logs, and files that leave it.
+//! What a run is and what it writes: its identity, resumes of it and of others, logs, and files that leave
+//! it.
 
 mod another_model;
 mod another_run;

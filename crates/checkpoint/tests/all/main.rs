@@ -1,5 +1,5 @@
-//! Checkpoints from outside: what a disk holds after failures, power cuts, forged files and planted links, and
-//! the files that other programs write and read.
+//! Checkpoints from outside: what a disk holds after failures, power cuts, forged files and planted links,
+//! and the files that other programs write and read.
 
 mod bytes;
 mod common;
