@@ -1,4 +1,6 @@
 //! The memory of a step is known before it is allocated. If it does not fit, the error says what would fit.
+//!
+//! Alone in its process, because its allocator counts what the whole process allocates.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::Command;

@@ -30,6 +30,13 @@ pub fn adapter(options: Options) -> wgpu::Adapter {
     adapter_for(options, compile::Target::Host)
 }
 
+/// Returns the CPU as an adapter whose kernels have only the instructions of every CPU of this architecture.
+/// For tests.
+#[doc(hidden)]
+pub fn baseline_adapter(options: Options) -> wgpu::Adapter {
+    adapter_for(options, compile::Target::Baseline)
+}
+
 fn adapter_for(options: Options, target: compile::Target) -> wgpu::Adapter {
     wgpu::Adapter::from_custom(backend::adapter::Adapter { options, target })
 }

@@ -1,4 +1,6 @@
 //! Far positions, long streams, and what `Seen` reports of them.
+//!
+//! Alone in its process, because it measures the resident memory of the process.
 
 use std::time::{Duration, Instant};
 

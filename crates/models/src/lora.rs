@@ -36,9 +36,8 @@ impl Lora {
     }
 
     /// Sets the scale (`lora_alpha`).
-    pub fn scale(mut self, scale: f32) -> Self {
-        self.scale = scale;
-        self
+    pub fn scale(self, scale: f32) -> Self {
+        Self { scale, ..self }
     }
 
     /// Adapts the linear layers whose names match (`target_modules`), such as `*.c_attn`. It may be called

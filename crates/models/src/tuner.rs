@@ -80,9 +80,8 @@ impl<M: Architecture> TunerBuilder<M> {
 
     /// Sets the optimizer. Of an adapted model it trains only the matrices. Default: [`Sgd`] with a learning
     /// rate of 0.01.
-    pub fn optimizer(mut self, optimizer: impl Into<Chain>) -> Self {
-        self.optimizer = optimizer.into();
-        self
+    pub fn optimizer(self, optimizer: impl Into<Chain>) -> Self {
+        Self { optimizer: optimizer.into(), ..self }
     }
 
     /// Sets the loss, as [`Builder::loss`].
@@ -112,9 +111,8 @@ impl<M: Architecture> TunerBuilder<M> {
 
     /// Sets anything else of the trainer: `settings(|builder| builder.shards(4).mixed(true))`. An optimizer
     /// or phases that are set so are replaced by [`optimizer`](Self::optimizer).
-    pub fn settings(mut self, set: impl FnOnce(Builder) -> Builder) -> Self {
-        self.builder = set(self.builder);
-        self
+    pub fn settings(self, set: impl FnOnce(Builder) -> Builder) -> Self {
+        Self { builder: set(self.builder), ..self }
     }
 
     /// Compiles the model, opens the devices, and loads the weights.

@@ -1,4 +1,6 @@
 //! Replicas that are lost while texts are written, with the keys and values that they have.
+//!
+//! Alone in its process, because fault points without a scope would lose the replicas of other tests.
 
 use std::path::Path;
 

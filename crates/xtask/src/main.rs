@@ -1,5 +1,5 @@
-//! `cargo xtask demo | test | fuzz | bench | gpu-report | isa | vendors | arm | tidy | modules | lines`: the
-//! tasks that a person or CI runs in this repository.
+//! `cargo xtask demo | check | test | fuzz | bench | gpu-report | isa | vendors | arm | tidy | modules |
+//! lines`: the tasks that a person or CI runs in this repository.
 //!
 //! **This package must never depend on wgpu**: it is built first on a fresh machine, before there is a
 //! driver.
@@ -10,6 +10,7 @@ mod debian13;
 mod fuzz;
 mod gpu_report;
 mod lines;
+mod parts;
 mod peers;
 mod programs;
 mod setup;
@@ -57,7 +58,10 @@ const FEATURES: [&[&str]; 3] = [
         "--features",
         "unisono-cpu/targets,unisono-tests/targets",
         "--test",
-        "targets",
+        "all",
+        "--test",
+        "numbers",
+        "targets::",
     ],
 ];
 
@@ -71,7 +75,7 @@ const CLUSTER: [&str; 14] = [
     "--features",
     "unisono-examples/mpi",
     "--test",
-    "schedules",
+    "ranks",
     "--test",
     "machines",
     "--test",
@@ -85,7 +89,11 @@ const CLUSTER: [&str; 14] = [
 enum Task {
     /// Make this machine ready and train the UCI digits
     Demo(Rest),
-    /// Make this machine ready and run the tests; those behind features, and of several machines, by flags
+    /// Say within minutes whether a change is worth all tests: house rules, clippy, and the tests of the
+    /// packages that differ from the last commit
+    Check,
+    /// Make this machine ready and run the tests, or those of a crate (`test data`) or by name
+    /// (`test lost::`); those behind features, and of several machines, by flags
     Test {
         /// Run the long versions too (sets UNISONO_LONG=1), and the tests of what is behind features
         #[arg(long)]
@@ -139,6 +147,7 @@ fn main() -> ExitCode {
     let result = match Task::parse() {
         Task::Demo(rest) => demo(rest.args),
         Task::Test { long, cluster, complete, rest } => test([long, cluster, complete], &rest.args),
+        Task::Check => parts::check(&root()),
         Task::Fuzz(args) => fuzz::fuzz(&args),
         Task::Bench(rest) => bench(&rest.args),
         Task::GpuReport(flags) => gpu_report::gpu_report(&flags),
@@ -213,6 +222,10 @@ fn run_tests(
         environment.push(("UNISONO_DEBIAN_13", debian13::MPI.root(&target_dir())?.into()));
     }
     let is_whole = args.iter().all(|arg| arg == ALL);
+    let package = args.first().and_then(|name| parts::package(&root(), name.to_str()?));
+    if let Some(package) = package.filter(|_| !cluster) {
+        return run(cargo().envs(environment).args(["test", "-p", &package]).args(&args[1..]));
+    }
     if is_whole && !cluster {
         programs::run_all(&TEST, !args.is_empty(), &environment, &target_dir().join("tests"))?;
     } else {

@@ -18,8 +18,15 @@ use serde_json::Value;
 
 use crate::cargo;
 
-/// The programs that take longest, by name. They start first, so that none of them runs alone at the end.
-const LONGEST: [&str; 6] = ["programs", "numbers", "replicas", "together", "machines", "training"];
+/// The programs that take longest. They start first, so that none of them runs alone at the end.
+const LONGEST: [&str; 6] = [
+    "examples/programs",
+    "tests/numbers",
+    "tests/replicas",
+    "testkit/all",
+    "tests/machines",
+    "tests/training",
+];
 
 /// The number of programs whose time is printed at the end.
 const SHOWN: usize = 10;
@@ -56,8 +63,7 @@ pub fn run_all(args: &[&str], all: bool, environment: &[(&str, OsString)], dir: 
     let mut documents = cargo();
     documents.args(args).arg("--doc");
     let mut programs = vec![Program { name: "doc tests".to_owned(), command: documents }];
-    let mut found = executables(&String::from_utf8_lossy(&built.stdout))?;
-    found.sort_by_key(|(name, ..)| LONGEST.iter().position(|long| long == name).unwrap_or(LONGEST.len()));
+    let found = executables(&String::from_utf8_lossy(&built.stdout))?;
     programs.extend(found.into_iter().map(|(name, executable, package)| {
         let mut command = Command::new(executable);
         command.current_dir(&package);
@@ -65,6 +71,9 @@ pub fn run_all(args: &[&str], all: bool, environment: &[(&str, OsString)], dir: 
         let package = package.file_name().unwrap_or_default().display();
         Program { name: format!("{package}/{name}"), command }
     }));
+    programs[1..].sort_by_key(|program| {
+        LONGEST.iter().position(|long| *long == program.name).unwrap_or(LONGEST.len())
+    });
     for program in &mut programs {
         program.command.envs(environment.iter().cloned());
     }

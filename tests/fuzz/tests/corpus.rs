@@ -1,4 +1,6 @@
 //! Every input that is kept goes through its reader again: the seeds, and all that once made one fail.
+//!
+//! Alone in its process, because its allocator limits what the whole process allocates.
 
 use std::fs;
 use std::path::Path;

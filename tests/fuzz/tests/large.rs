@@ -2,6 +2,8 @@
 //! that cannot fail ends this process, see [`Limited`].
 //!
 //! The files take 1 MB here, and 64 MB with `UNISONO_LONG`.
+//!
+//! Alone in its process, because its allocator limits what the whole process allocates.
 
 use std::fs::File;
 use std::io::Write;

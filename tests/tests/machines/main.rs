@@ -1,5 +1,7 @@
 //! Runs on several machines, which are threads here: the same bytes, history and predictions as one machine,
 //! and what happens when machines are lost, differ, stop or fail.
+//!
+//! Alone in their process, because a fault in the probe of GL changes the class of an adapter for all tests.
 
 mod classes;
 mod ending;

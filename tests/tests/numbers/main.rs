@@ -8,5 +8,7 @@ mod limits;
 mod modules;
 mod products;
 mod pytorch;
+#[cfg(feature = "targets")]
+mod targets;
 mod validation;
 mod vendors;

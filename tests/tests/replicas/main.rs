@@ -15,3 +15,4 @@ mod several;
 mod sharded_updates;
 mod spoiled;
 mod trust;
+mod whole;

@@ -1,4 +1,5 @@
-//! What a run is and what it writes: its identity, resumes of it and of others, and files that leave it.
+//! What a run is and what it writes: its identity, resumes of it and of others, logs, and files that leave
+//! it.
 
 mod another_model;
 mod another_run;
@@ -6,6 +7,7 @@ mod export;
 mod forged;
 mod identity;
 mod identity_data;
+mod loggers;
 mod quantized;
 mod resume_loader;
 mod resume_other;

@@ -50,21 +50,18 @@ pub struct Export {
 
 impl Export {
     /// Sets the type in which floating-point tensors are written.
-    pub fn precision(mut self, precision: WeightPrecision) -> Self {
-        self.precision = precision;
-        self
+    pub fn precision(self, precision: WeightPrecision) -> Self {
+        Self { precision, ..self }
     }
 
     /// Sets the axis of the output channels of each matrix and kernel by name, for [`WeightPrecision::I8`].
-    pub fn channels(mut self, channels: BTreeMap<String, usize>) -> Self {
-        self.channels = channels;
-        self
+    pub fn channels(self, channels: BTreeMap<String, usize>) -> Self {
+        Self { channels, ..self }
     }
 
     /// Sets the description from which the model is rebuilt, if there is one.
-    pub fn description(mut self, description: impl Into<Option<Value>>) -> Self {
-        self.description = description.into();
-        self
+    pub fn description(self, description: impl Into<Option<Value>>) -> Self {
+        Self { description: description.into(), ..self }
     }
 }
 

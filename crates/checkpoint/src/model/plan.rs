@@ -144,15 +144,13 @@ impl Plan {
     /// Reports missing and unexpected tensors, but does not treat them as an error, as PyTorch's
     /// `strict=False`. Shapes must fit. Unlike in PyTorch, a plan that loads no tensor at all is an error:
     /// usually a prefix is wrong.
-    pub fn partial(mut self) -> Self {
-        self.partial = true;
-        self
+    pub fn partial(self) -> Self {
+        Self { partial: true, ..self }
     }
 
     /// Says that the file has Keras's layout.
-    pub fn keras(mut self, keras: Keras) -> Self {
-        self.keras = Some(keras);
-        self
+    pub fn keras(self, keras: Keras) -> Self {
+        Self { keras: Some(keras), ..self }
     }
 
     /// Renames what Keras calls otherwise: `/` to `.`, `kernel`, `gamma` and `embeddings` to `weight`, `beta`

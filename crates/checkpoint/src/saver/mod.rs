@@ -50,15 +50,13 @@ pub struct SaverOptions {
 
 impl SaverOptions {
     /// Sets whether a save that fails is an error of the next call.
-    pub fn require(mut self, require: bool) -> Self {
-        self.require = require;
-        self
+    pub fn require(self, require: bool) -> Self {
+        Self { require, ..self }
     }
 
     /// Sets whether every save is written.
-    pub fn write_every(mut self, write_every: bool) -> Self {
-        self.write_every = write_every;
-        self
+    pub fn write_every(self, write_every: bool) -> Self {
+        Self { write_every, ..self }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The manifest, `manifest.json`: what a checkpoint's files must be. It is written last.
 //!
-//! It ends in a checksum of its own. Version 1 had none, and is read without it.
+//! It ends in a checksum of its own.
 
 use std::path::Path;
 
@@ -14,8 +14,6 @@ use crate::tensors::error::{Result, broken};
 
 const FORMAT: &str = "unisono-checkpoint";
 const VERSION: u32 = 2;
-/// The version that had no checksum.
-const UNSEALED: u32 = 1;
 /// The files of a checkpoint, in the order in which they are written and listed. The last need not be there.
 pub(crate) const FILES: [&str; 4] = [MODEL, OPTIMIZER, TRAINER, CARRIES];
 /// The most bytes of a manifest.
@@ -60,13 +58,12 @@ impl Manifest {
     pub(crate) fn parse(path: &Path, text: &[u8]) -> Result<Self> {
         let invalid = |error: serde_json::Error| broken(path, format!("no valid manifest: {error}"));
         let Version { format, version } = serde_json::from_slice(text).map_err(invalid)?;
-        if format != FORMAT || ![UNSEALED, VERSION].contains(&version) {
-            let known = format!("{FORMAT:?} versions {UNSEALED} and {VERSION} are known");
+        if format != FORMAT || version != VERSION {
+            let known = format!("{FORMAT:?} version {VERSION} is known");
             return Err(broken(path, format!("format {format:?} version {version}, where {known}")));
         }
         let mut manifest: Self = serde_json::from_slice(text).map_err(invalid)?;
-        let has_seal = manifest.sha256.take().is_some();
-        if has_seal != (version == VERSION) || has_seal && !is_sealed(text) {
+        if manifest.sha256.take().is_none() || !is_sealed(text) {
             return Err(broken(path, "no valid manifest: its SHA-256 of itself is wrong"));
         }
         if manifest.step > LATEST {
@@ -118,15 +115,14 @@ mod tests {
     #[test]
     fn what_is_none_is_named() {
         assert!(error("").starts_with("manifest.json: no valid manifest: EOF"));
-        let newer = r#"{"format": "unisono-checkpoint", "version": 3, "pages": []}"#;
-        assert!(
-            error(newer).contains("version 3, where \"unisono-checkpoint\" versions 1 and 2 are known"),
-            "{}",
-            error(newer)
-        );
-        let fewer = r#"{"format": "unisono-checkpoint", "version": 1, "step": 0, "files": []}"#;
-        assert!(error(fewer).contains("lists other files"));
-        let unsealed = fewer.replace(": 1", ": 2");
-        assert!(error(&unsealed).ends_with("its SHA-256 of itself is wrong"), "{}", error(&unsealed));
+        for other in [1, 3] {
+            let other =
+                error(&format!(r#"{{"format": "unisono-checkpoint", "version": {other}, "pages": []}}"#));
+            assert!(other.ends_with("where \"unisono-checkpoint\" version 2 is known"), "{other}");
+        }
+        let unsealed = error(r#"{"format": "unisono-checkpoint", "version": 2, "step": 0, "files": []}"#);
+        assert!(unsealed.ends_with("its SHA-256 of itself is wrong"), "{unsealed}");
+        let fewer = Manifest::new(0, None, Vec::new()).into_json().unwrap();
+        assert!(error(&String::from_utf8(fewer).unwrap()).contains("lists other files"));
     }
 }

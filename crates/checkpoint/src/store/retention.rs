@@ -34,27 +34,23 @@ impl Default for Options {
 
 impl Options {
     /// Sets how many of the last checkpoints are kept. 0 keeps all.
-    pub fn keep(mut self, last: usize) -> Self {
-        self.keep = last;
-        self
+    pub fn keep(self, last: usize) -> Self {
+        Self { keep: last, ..self }
     }
 
     /// Keeps the checkpoints whose step is a multiple of this as well. 0 keeps none.
-    pub fn every(mut self, steps: u64) -> Self {
-        self.every = steps;
-        self
+    pub fn every(self, steps: u64) -> Self {
+        Self { every: steps, ..self }
     }
 
     /// Keeps the best as well, by the metric that they were saved with.
-    pub fn best(mut self, best: impl Into<Option<Best>>) -> Self {
-        self.best = best.into();
-        self
+    pub fn best(self, best: impl Into<Option<Best>>) -> Self {
+        Self { best: best.into(), ..self }
     }
 
     /// Names the metrics that are compared, those that count most first. Others count as none.
-    pub fn metrics(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.metrics = names.into_iter().map(Into::into).collect();
-        self
+    pub fn metrics(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { metrics: names.into_iter().map(Into::into).collect(), ..self }
     }
 
     /// Returns a metric as it is ranked, unless it is none of those that are compared.

@@ -37,7 +37,7 @@ use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
 use crate::native::Rounding;
 use crate::wide::Wide;
 
-#[cfg(any(test, feature = "targets"))]
+#[cfg(feature = "targets")]
 pub use target::Features;
 pub(crate) use target::Target;
 use translator::{Facts, Translator};

@@ -6,7 +6,7 @@ use cranelift_codegen::settings::{self, Configurable};
 use crate::native::{Vectors, vectors};
 
 /// A CPU that kernels can be compiled for.
-#[cfg(any(test, feature = "targets"))]
+#[cfg(feature = "targets")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
     /// The name for messages.
@@ -16,7 +16,7 @@ pub struct Features {
     pub(crate) has: &'static [&'static str],
 }
 
-#[cfg(any(test, feature = "targets"))]
+#[cfg(feature = "targets")]
 impl Features {
     fn vectors(self) -> Vectors {
         match self.has {
@@ -41,8 +41,10 @@ impl Features {
 pub(crate) enum Target {
     /// This CPU, with all that it has.
     Host,
+    /// This CPU, with only the instructions that every CPU of its architecture has. For tests.
+    Baseline,
     /// Another one, for tests.
-    #[cfg(any(test, feature = "targets"))]
+    #[cfg(feature = "targets")]
     Other(Features),
 }
 
@@ -51,7 +53,8 @@ impl Target {
     pub fn vectors(self) -> Vectors {
         match self {
             Self::Host => vectors(),
-            #[cfg(any(test, feature = "targets"))]
+            Self::Baseline => Vectors::Plain,
+            #[cfg(feature = "targets")]
             Self::Other(other) => other.vectors().min(vectors()),
         }
     }
@@ -62,8 +65,9 @@ impl Target {
     /// A message, if Cranelift does not know it.
     pub fn isa(self) -> Result<OwnedTargetIsa, String> {
         let builder = match self {
-            Self::Host => cranelift_native::builder().map_err(str::to_owned)?,
-            #[cfg(any(test, feature = "targets"))]
+            Self::Host => cranelift_native::builder()?,
+            Self::Baseline => cranelift_native::builder_with_options(false)?,
+            #[cfg(feature = "targets")]
             Self::Other(other) => other.builder()?,
         };
         let mut flags = settings::builder();

@@ -6,6 +6,3 @@ pub(crate) mod launch;
 pub(crate) mod memory;
 mod pool;
 pub(crate) mod timeline;
-
-#[cfg(test)]
-mod fuzz;

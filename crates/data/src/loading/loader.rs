@@ -91,9 +91,8 @@ impl Loader {
 
     /// Sets the number of samples in a batch. Default: 32. `fit` of the crate `unisono` uses its global batch
     /// instead.
-    pub fn batch(mut self, samples: usize) -> Self {
-        self.batch = Some(samples);
-        self
+    pub fn batch(self, samples: usize) -> Self {
+        Self { batch: Some(samples), ..self }
     }
 
     /// Shuffles every epoch differently, and sets the seed of the random draws of transforms. Default: no
@@ -235,9 +234,8 @@ impl Loader {
 
     /// Sets whether the last batch of an epoch is dropped if it is not full. Default: false. An evaluation or
     /// a prediction leaves out its samples as well, and says so.
-    pub fn drop_last(mut self, drop_last: bool) -> Self {
-        self.drop_last = drop_last;
-        self
+    pub fn drop_last(self, drop_last: bool) -> Self {
+        Self { drop_last, ..self }
     }
 
     /// Sets the number of threads that prepare batches. Each prepares one batch at a time. Default: adapts to

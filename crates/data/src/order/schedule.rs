@@ -71,9 +71,8 @@ impl Schedule {
     }
 
     /// Returns the same schedule with batches that also end with their bucket.
-    pub fn in_buckets(mut self, buckets: Option<Arc<Buckets>>) -> Self {
-        self.buckets = buckets;
-        self
+    pub fn in_buckets(self, buckets: Option<Arc<Buckets>>) -> Self {
+        Self { buckets, ..self }
     }
 
     /// Returns the same schedule with at most this many batches in an epoch.

@@ -93,9 +93,8 @@ impl Memory {
 
     /// Adds what a user should know of how the data were read.
     #[cfg(feature = "csv")]
-    pub(crate) fn with_notes(mut self, notes: Vec<String>) -> Self {
-        self.notes = notes;
-        self
+    pub(crate) fn with_notes(self, notes: Vec<String>) -> Self {
+        Self { notes, ..self }
     }
 
     /// Returns a field of all samples, [samples, ...], without a copy.

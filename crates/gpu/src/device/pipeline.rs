@@ -69,9 +69,8 @@ impl Pipelines {
     }
 
     /// Sets the number of the device among so many that load the same plans.
-    pub fn in_turn(mut self, turn: usize, devices: usize) -> Self {
-        self.turn = (turn, devices);
-        self
+    pub fn in_turn(self, turn: usize, devices: usize) -> Self {
+        Self { turn: (turn, devices), ..self }
     }
 
     /// Returns whether kernels reach the driver as SPIR-V in which no float operation may be changed.

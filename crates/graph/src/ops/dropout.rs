@@ -43,11 +43,7 @@ impl Op for Dropout {
         if !(0.0..1.0).contains(&self.rate) {
             return Err(format!("rate {} is not in [0, 1)", self.rate));
         }
-        match (inputs[0].lead, inputs[1] == &RandomKey::ty()) {
-            (Lead::Sample, true) => Ok(inputs[0].clone()),
-            (Lead::Sample, false) => Err(format!("{} is not the random key", inputs[1])),
-            _ => Err(format!("{} has no samples", inputs[0])),
-        }
+        type_of_draws(inputs)
     }
 
     fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
@@ -55,21 +51,14 @@ impl Op for Dropout {
     }
 
     fn reference(&self, inputs: &[&Array], output: &Type, _: &Frame) -> Array {
-        let words: Vec<u64> = inputs[1].data.iter().map(|&w| w as u64).collect();
-        let stream = Stream::new(words[0] | words[1] << 32, self.stream);
-        let position = words[3] | words[4] << 32;
-        let width = output.count().max(1);
-        let draw = |i: usize| stream.word(words[2] as u32, position + (i / width) as u64, (i % width) as u64);
+        let draw = draws(self.stream, inputs[1], output);
         let scale = f64::from(self.scale());
         let kept = |(i, x): (usize, &f64)| if draw(i) >= self.threshold() { x * scale } else { 0.0 };
         Array::new(&inputs[0].dims, inputs[0].data.iter().enumerate().map(kept).collect())
     }
 
     fn lowering(&self) -> Lowering {
-        let draw = format!(
-            "random_draw(vec2<u32>($1[0], $1[1] ^ {}u), $1[2], $1[3], $1[4], $row, $element)",
-            self.stream
-        );
+        let draw = wgsl_of_draw(self.stream);
         Lowering::Pointwise(Expression {
             wgsl: format!("select(0.0, $0 * {:?}, {draw} >= {}u)", self.scale(), self.threshold()),
             snippets: &[snippets::PHILOX, snippets::RANDOM],
@@ -80,6 +69,30 @@ impl Op for Dropout {
             canonical: false,
         })
     }
+}
+
+/// Returns the type of draws for each element of the first of two operands, the second of which is the random
+/// key.
+pub(super) fn type_of_draws(inputs: &[&Type]) -> Result<Type, String> {
+    match (inputs[0].lead, inputs[1] == &RandomKey::ty()) {
+        (Lead::Sample, true) => Ok(inputs[0].clone()),
+        (Lead::Sample, false) => Err(format!("{} is not the random key", inputs[1])),
+        _ => Err(format!("{} has no samples", inputs[0])),
+    }
+}
+
+/// Returns the random word of each element of `output`, by its index.
+pub(super) fn draws(stream: u32, key: &Array, output: &Type) -> impl Fn(usize) -> u32 + use<> {
+    let words: Vec<u64> = key.data.iter().map(|&w| w as u64).collect();
+    let stream = Stream::new(words[0] | words[1] << 32, stream);
+    let position = words[3] | words[4] << 32;
+    let width = output.count().max(1);
+    move |i| stream.word(words[2] as u32, position + (i / width) as u64, (i % width) as u64)
+}
+
+/// Returns the WGSL of an element's random word. Operand 1 is the random key.
+pub(super) fn wgsl_of_draw(stream: u32) -> String {
+    format!("random_draw(vec2<u32>($1[0], $1[1] ^ {stream}u), $1[2], $1[3], $1[4], $row, $element)")
 }
 
 impl Var {

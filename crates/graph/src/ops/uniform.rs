@@ -1,12 +1,12 @@
 use std::f32::consts::TAU;
 
 use serde::Serialize;
-use unisono_random::Stream;
 use unisono_shaders::snippets;
 
+use super::dropout::{draws, type_of_draws, wgsl_of_draw};
 use crate::ops::registry::{Case, Entry};
 use crate::trace::{Expression, Halves, Io, Lowering, Op, Product, RandomKey, Var};
-use crate::values::{Array, Frame, Lead, Type};
+use crate::values::{Array, Frame, Type};
 
 /// y is a number for each element of x, drawn uniformly from (0, 1): one of (k + 1/2) / 2^23 with a whole k.
 ///
@@ -28,11 +28,7 @@ impl Op for Uniform {
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Type, String> {
-        match (inputs[0].lead, inputs[1] == &RandomKey::ty()) {
-            (Lead::Sample, true) => Ok(inputs[0].clone()),
-            (Lead::Sample, false) => Err(format!("{} is not the random key", inputs[1])),
-            _ => Err(format!("{} has no samples", inputs[0])),
-        }
+        type_of_draws(inputs)
     }
 
     /// There is none: the draws do not depend on x.
@@ -41,20 +37,13 @@ impl Op for Uniform {
     }
 
     fn reference(&self, inputs: &[&Array], output: &Type, _: &Frame) -> Array {
-        let words: Vec<u64> = inputs[1].data.iter().map(|&w| w as u64).collect();
-        let stream = Stream::new(words[0] | words[1] << 32, self.stream);
-        let position = words[3] | words[4] << 32;
-        let width = output.count().max(1);
-        let draw = |i: usize| stream.word(words[2] as u32, position + (i / width) as u64, (i % width) as u64);
+        let draw = draws(self.stream, inputs[1], output);
         let number = |i: usize| (f64::from(draw(i) >> 9) + 0.5) / 8_388_608.0;
         Array::new(&inputs[0].dims, (0..inputs[0].data.len()).map(number).collect())
     }
 
     fn lowering(&self) -> Lowering {
-        let draw = format!(
-            "random_draw(vec2<u32>($1[0], $1[1] ^ {}u), $1[2], $1[3], $1[4], $row, $element)",
-            self.stream
-        );
+        let draw = wgsl_of_draw(self.stream);
         // No rounding: 24 bits hold k + 1/2, and the factor is a power of 2.
         Lowering::Pointwise(Expression {
             wgsl: format!("((f32({draw} >> 9u) + 0.5) * {:?})", 1.0f32 / 8_388_608.0),

@@ -123,9 +123,8 @@ impl Type {
     }
 
     /// Returns the type with another element type.
-    pub fn of(mut self, dtype: DType) -> Self {
-        self.dtype = dtype;
-        self
+    pub fn of(self, dtype: DType) -> Self {
+        Self { dtype, ..self }
     }
 
     /// Returns the type with other axes.

@@ -44,65 +44,56 @@ impl Generate {
     }
 
     /// Sets the maximum number of tokens that are generated after a prompt (`max_new_tokens`). Default: 20.
-    pub fn most(mut self, tokens: usize) -> Self {
-        self.most = tokens;
-        self
+    pub fn most(self, tokens: usize) -> Self {
+        Self { most: tokens, ..self }
     }
 
     /// Samples from softmax(logits / temperature). Default: 1, if tokens are sampled.
-    pub fn temperature(mut self, temperature: f32) -> Self {
-        self.temperature = Some(temperature);
-        self
+    pub fn temperature(self, temperature: f32) -> Self {
+        Self { temperature: Some(temperature), ..self }
     }
 
     /// Samples only from the `k` most likely tokens.
-    pub fn top_k(mut self, k: usize) -> Self {
-        self.top_k = Some(k);
-        self
+    pub fn top_k(self, k: usize) -> Self {
+        Self { top_k: Some(k), ..self }
     }
 
     /// Samples from the smallest set of most likely tokens that together have the probability `p` (Holtzman
     /// et al. 2020), after `top_k`.
-    pub fn top_p(mut self, p: f32) -> Self {
-        self.top_p = Some(p);
-        self
+    pub fn top_p(self, p: f32) -> Self {
+        Self { top_p: Some(p), ..self }
     }
 
     /// Ends a text after one of these tokens (`eos_token_id`). Default: those of the model's directory.
     /// Without any, each text gets the maximum number of tokens.
-    pub fn stop(mut self, tokens: impl IntoIterator<Item = i32>) -> Self {
-        self.stop = Some(tokens.into_iter().collect());
-        self
+    pub fn stop(self, tokens: impl IntoIterator<Item = i32>) -> Self {
+        Self { stop: Some(tokens.into_iter().collect()), ..self }
     }
 
     /// Sets the seed of the random draws. With the same seed, the same prompt gets the same tokens, whatever
     /// the other prompts are. If a prompt occurs several times, each occurrence has draws of its own.
     /// Default: 0.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
+    pub fn seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
     }
 
     /// Sets whether the keys and values of earlier tokens are cached (`use_cache`). Without a cache, each
     /// token reads the whole text again, with the same result. Default: true.
-    pub fn cached(mut self, cached: bool) -> Self {
-        self.cached = cached;
-        self
+    pub fn cached(self, cached: bool) -> Self {
+        Self { cached, ..self }
     }
 
     /// Searches with this many beams (`num_beams`): the likeliest beginnings are continued side by side, and
     /// the text with the highest mean of ln of its tokens' probabilities is returned. Default: 1, which is
     /// greedy search. It cannot be combined with draws or streams.
-    pub fn beams(mut self, beams: usize) -> Self {
-        self.beams = beams;
-        self
+    pub fn beams(self, beams: usize) -> Self {
+        Self { beams, ..self }
     }
 
     /// Sets the maximum number of prompts that are computed together, over all replicas, with
     /// [`beams`](Generate::beams) of texts. Default: 32.
-    pub fn batch(mut self, prompts: usize) -> Self {
-        self.batch = prompts;
-        self
+    pub fn batch(self, prompts: usize) -> Self {
+        Self { batch: prompts, ..self }
     }
 
     /// Returns whether tokens are drawn.

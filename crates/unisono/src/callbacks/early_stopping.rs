@@ -55,22 +55,19 @@ impl EarlyStopping {
 
     /// Sets how many epochs in a row may pass without improvement before the run ends. Default: 0, which is
     /// the same as 1.
-    pub fn patience(mut self, epochs: u32) -> Self {
-        self.patience = epochs;
-        self
+    pub fn patience(self, epochs: u32) -> Self {
+        Self { patience: epochs, ..self }
     }
 
     /// Sets by how much a value must differ from the best so far to count as an improvement (Keras's
     /// `min_delta`). Default: 0.
-    pub fn min_delta(mut self, difference: f64) -> Self {
-        self.min_delta = difference;
-        self
+    pub fn min_delta(self, difference: f64) -> Self {
+        Self { min_delta: difference, ..self }
     }
 
     /// Sets the first epoch that counts, from 0 (Keras's `start_from_epoch`). Default: 0.
-    pub fn start_from_epoch(mut self, epoch: u32) -> Self {
-        self.start_from_epoch = epoch;
-        self
+    pub fn start_from_epoch(self, epoch: u32) -> Self {
+        Self { start_from_epoch: epoch, ..self }
     }
 
     /// Keeps the weights of the best epoch, in the host's memory and in checkpoints, and restores them when
@@ -80,9 +77,8 @@ impl EarlyStopping {
     /// [`Trainer::restore_kept_weights`](crate::Trainer::restore_kept_weights). Default: the weights are not
     /// kept.
     #[doc(alias = "restore_best_weights")]
-    pub fn restore_best(mut self) -> Self {
-        self.restore_best = true;
-        self
+    pub fn restore_best(self) -> Self {
+        Self { restore_best: true, ..self }
     }
 
     /// Judges a history. Epochs that were no better count from `from` steps on.

@@ -36,9 +36,8 @@ impl PrintSamples {
     }
 
     /// Predicts only after every `epochs` epochs. Default: 1.
-    pub fn every(mut self, epochs: u32) -> Self {
-        self.every = epochs;
-        self
+    pub fn every(self, epochs: u32) -> Self {
+        Self { every: epochs, ..self }
     }
 }
 

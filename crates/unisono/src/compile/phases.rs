@@ -56,16 +56,14 @@ impl Phase {
     }
 
     /// Trains the parameters whose names `trains` accepts, and keeps the others. Default: all.
-    pub fn trains(mut self, trains: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
-        self.trains = Arc::new(trains);
-        self
+    pub fn trains(self, trains: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self { trains: Arc::new(trains), ..self }
     }
 
     /// Sets the optimizer. Its schedule and its own count of steps are those of this phase's steps. Default:
     /// [`Sgd`](crate::Sgd) with a learning rate of 0.01.
-    pub fn optimizer(mut self, optimizer: impl Into<Chain>) -> Self {
-        self.optimizer = optimizer.into();
-        self
+    pub fn optimizer(self, optimizer: impl Into<Chain>) -> Self {
+        Self { optimizer: optimizer.into(), ..self }
     }
 
     /// Minimises a loss of the model's output of this name, compared with the field of the same name, which
@@ -98,16 +96,14 @@ impl Phase {
     }
 
     /// Sets the number of steps in a row, before it is the next phase's turn. Default: 1.
-    pub fn steps(mut self, steps: u64) -> Self {
-        self.steps = steps;
-        self
+    pub fn steps(self, steps: u64) -> Self {
+        Self { steps, ..self }
     }
 
     /// Sets the epochs, counted from 0, in which the phase has turns: for training a head first and all
     /// layers later, or for another optimizer from some epoch on. Default: all.
-    pub fn epochs(mut self, epochs: Range<u32>) -> Self {
-        self.epochs = epochs;
-        self
+    pub fn epochs(self, epochs: Range<u32>) -> Self {
+        Self { epochs, ..self }
     }
 }
 

@@ -68,9 +68,8 @@ impl Progress {
     }
 
     /// Sets the time between two lines within an epoch, if there is no bar. Default: 10 seconds.
-    pub fn every(mut self, time: Duration) -> Self {
-        self.every = time;
-        self
+    pub fn every(self, time: Duration) -> Self {
+        Self { every: time, ..self }
     }
 
     /// Writes a line, above the bar where there is one. A full or closed standard error is no reason to stop

@@ -2,7 +2,6 @@ use unisono_graph::Var;
 
 use super::settings::{above_zero, kept_share, not_negative};
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
-use crate::objective::Epoch;
 
 /// Adadelta (Zeiler 2012; PyTorch's and Keras's `Adadelta`).
 ///
@@ -31,22 +30,19 @@ impl Adadelta {
     }
 
     /// Sets the decay rate of both running averages. Default: 0.9 (Keras's is 0.95).
-    pub fn rho(mut self, rho: impl Into<f64>) -> Self {
-        self.rho = rho.into();
-        self
+    pub fn rho(self, rho: impl Into<f64>) -> Self {
+        Self { rho: rho.into(), ..self }
     }
 
     /// Sets the term that is added under both roots for numerical stability. It also gives the first steps
     /// their size. Default: 1e-6.
-    pub fn epsilon(mut self, epsilon: impl Into<f64>) -> Self {
-        self.epsilon = epsilon.into();
-        self
+    pub fn epsilon(self, epsilon: impl Into<f64>) -> Self {
+        Self { epsilon: epsilon.into(), ..self }
     }
 
     /// Sets the coupled weight decay: decay times the weight is added to the gradient. Default: 0.
-    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.weight_decay = decay.into();
-        self
+    pub fn weight_decay(self, decay: impl Into<f64>) -> Self {
+        Self { weight_decay: decay.into(), ..self }
     }
 }
 
@@ -59,17 +55,7 @@ impl Optimizer for Adadelta {
         vec![Scalar::new("lr", self.lr.at(step) as f32)]
     }
 
-    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-        self.lr.observe(history)
-    }
-
-    fn schedule(&self) -> Option<&Schedule> {
-        Some(&self.lr)
-    }
-
-    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
-        Some(&mut self.lr)
-    }
+    one_schedule!();
 
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;

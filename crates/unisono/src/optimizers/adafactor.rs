@@ -2,7 +2,6 @@ use unisono_graph::Var;
 
 use super::settings::not_negative;
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
-use crate::objective::Epoch;
 
 /// Adafactor (Shazeer and Stern 2018; PyTorch's `Adafactor`): of the average of the squared gradients of a
 /// matrix it keeps the means of rows and columns only, which takes r + c numbers in place of r c.
@@ -48,9 +47,8 @@ impl Adafactor {
 
     /// Sets the power of the step by which the share of a new squared gradient falls, which must not be above
     /// 0. Default: -0.8.
-    pub fn beta2_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.beta2_decay = decay.into();
-        self
+    pub fn beta2_decay(self, decay: impl Into<f64>) -> Self {
+        Self { beta2_decay: decay.into(), ..self }
     }
 
     /// Sets the least root mean square of gradients and of a tensor. The first must be at least 1e-18, so
@@ -61,15 +59,13 @@ impl Adafactor {
     }
 
     /// Sets d, the root mean square above which a step is scaled down to it. It must be above 0. Default: 1.
-    pub fn clip(mut self, d: impl Into<f64>) -> Self {
-        self.clip = d.into();
-        self
+    pub fn clip(self, d: impl Into<f64>) -> Self {
+        Self { clip: d.into(), ..self }
     }
 
     /// Sets the decoupled weight decay: each step multiplies the weight by 1 - lr decay. Default: 0.
-    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.weight_decay = decay.into();
-        self
+    pub fn weight_decay(self, decay: impl Into<f64>) -> Self {
+        Self { weight_decay: decay.into(), ..self }
     }
 
     /// Traces the running average of the squared gradient, whole or by rows and columns. Returns v.
@@ -106,17 +102,7 @@ impl Optimizer for Adafactor {
         ]
     }
 
-    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-        self.lr.observe(history)
-    }
-
-    fn schedule(&self) -> Option<&Schedule> {
-        Some(&self.lr)
-    }
-
-    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
-        Some(&mut self.lr)
-    }
+    one_schedule!();
 
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;

@@ -2,7 +2,6 @@ use unisono_graph::Var;
 
 use super::settings::not_negative;
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
-use crate::objective::Epoch;
 
 /// Adagrad (Duchi et al. 2011; PyTorch's `Adagrad`). Keras's adds epsilon under the root, and its sum starts
 /// at 0.1.
@@ -32,21 +31,18 @@ impl Adagrad {
     }
 
     /// Sets the decay of the learning rate: its divisor grows by this in each step. Default: 0.
-    pub fn lr_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.lr_decay = decay.into();
-        self
+    pub fn lr_decay(self, decay: impl Into<f64>) -> Self {
+        Self { lr_decay: decay.into(), ..self }
     }
 
     /// Sets the term that is added to the denominator for numerical stability. Default: 1e-10.
-    pub fn epsilon(mut self, epsilon: impl Into<f64>) -> Self {
-        self.epsilon = epsilon.into();
-        self
+    pub fn epsilon(self, epsilon: impl Into<f64>) -> Self {
+        Self { epsilon: epsilon.into(), ..self }
     }
 
     /// Sets the coupled weight decay: decay times the weight is added to the gradient. Default: 0.
-    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.weight_decay = decay.into();
-        self
+    pub fn weight_decay(self, decay: impl Into<f64>) -> Self {
+        Self { weight_decay: decay.into(), ..self }
     }
 }
 
@@ -59,17 +55,7 @@ impl Optimizer for Adagrad {
         vec![Scalar::new("lr", (self.lr.at(step) / (1.0 + step as f64 * self.lr_decay)) as f32)]
     }
 
-    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-        self.lr.observe(history)
-    }
-
-    fn schedule(&self) -> Option<&Schedule> {
-        Some(&self.lr)
-    }
-
-    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
-        Some(&mut self.lr)
-    }
+    one_schedule!();
 
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;

@@ -3,7 +3,6 @@ use unisono_graph::Var;
 use super::moments::Moments;
 use super::settings::not_negative;
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
-use crate::objective::Epoch;
 
 /// Adamax (Kingma and Ba 2015, section 7.1; PyTorch's and Keras's `Adamax`): Adam with the largest
 /// magnitude of the gradient, which fades, in place of its root mean square.
@@ -47,9 +46,8 @@ impl Adamax {
     }
 
     /// Sets the coupled weight decay: decay times the weight is added to the gradient. Default: 0.
-    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.weight_decay = decay.into();
-        self
+    pub fn weight_decay(self, decay: impl Into<f64>) -> Self {
+        Self { weight_decay: decay.into(), ..self }
     }
 }
 
@@ -62,17 +60,7 @@ impl Optimizer for Adamax {
         vec![Scalar::new("step", (self.lr.at(step) * self.moments.first_correction(step)) as f32)]
     }
 
-    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-        self.lr.observe(history)
-    }
-
-    fn schedule(&self) -> Option<&Schedule> {
-        Some(&self.lr)
-    }
-
-    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
-        Some(&mut self.lr)
-    }
+    one_schedule!();
 
     fn notes(&self) -> Vec<String> {
         self.moments.notes()

@@ -3,7 +3,6 @@ use unisono_graph::Var;
 use super::moments::Moments;
 use super::settings::not_negative;
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
-use crate::objective::Epoch;
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter 2019; PyTorch's and Keras's `AdamW`).
 ///
@@ -31,23 +30,11 @@ impl AdamW {
         Self { lr: lr.into(), moments: Moments::DEFAULT, weight_decay: 0.01 }
     }
 
-    /// Sets the decay rates of the running averages of the gradient and of its square. Defaults: 0.9 and
-    /// 0.999.
-    pub fn betas(mut self, beta1: impl Into<f64>, beta2: impl Into<f64>) -> Self {
-        (self.moments.beta1, self.moments.beta2) = (beta1.into(), beta2.into());
-        self
-    }
-
-    /// Sets the term that is added to the denominator for numerical stability. Default: 1e-8.
-    pub fn epsilon(mut self, epsilon: impl Into<f64>) -> Self {
-        self.moments.epsilon = epsilon.into();
-        self
-    }
+    super::moments::setters!("1e-8");
 
     /// Sets the decoupled weight decay: each step multiplies the weight by 1 - lr decay. Default: 0.01.
-    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.weight_decay = decay.into();
-        self
+    pub fn weight_decay(self, decay: impl Into<f64>) -> Self {
+        Self { weight_decay: decay.into(), ..self }
     }
 }
 
@@ -65,17 +52,7 @@ impl Optimizer for AdamW {
         ]
     }
 
-    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-        self.lr.observe(history)
-    }
-
-    fn schedule(&self) -> Option<&Schedule> {
-        Some(&self.lr)
-    }
-
-    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
-        Some(&mut self.lr)
-    }
+    one_schedule!();
 
     fn notes(&self) -> Vec<String> {
         self.moments.notes()

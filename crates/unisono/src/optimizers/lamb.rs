@@ -4,7 +4,6 @@ use super::moments::Moments;
 use super::settings::not_negative;
 use super::update::{norm, ratio};
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
-use crate::objective::Epoch;
 
 /// LAMB for large batches (You et al. 2020, algorithm 2 with phi(x) = x): Adam's direction, scaled to each
 /// tensor's norm.
@@ -36,23 +35,11 @@ impl Lamb {
         Self { lr: lr.into(), moments: Moments { epsilon: 1e-6, ..Moments::DEFAULT }, weight_decay: 0.01 }
     }
 
-    /// Sets the decay rates of the running averages of the gradient and of its square. Defaults: 0.9 and
-    /// 0.999.
-    pub fn betas(mut self, beta1: impl Into<f64>, beta2: impl Into<f64>) -> Self {
-        (self.moments.beta1, self.moments.beta2) = (beta1.into(), beta2.into());
-        self
-    }
-
-    /// Sets the term that is added to the denominator for numerical stability. Default: 1e-6.
-    pub fn epsilon(mut self, epsilon: impl Into<f64>) -> Self {
-        self.moments.epsilon = epsilon.into();
-        self
-    }
+    super::moments::setters!("1e-6");
 
     /// Sets the weight decay: decay times the weight is added to the direction. Default: 0.01.
-    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.weight_decay = decay.into();
-        self
+    pub fn weight_decay(self, decay: impl Into<f64>) -> Self {
+        Self { weight_decay: decay.into(), ..self }
     }
 }
 
@@ -69,17 +56,7 @@ impl Optimizer for Lamb {
         ]
     }
 
-    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-        self.lr.observe(history)
-    }
-
-    fn schedule(&self) -> Option<&Schedule> {
-        Some(&self.lr)
-    }
-
-    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
-        Some(&mut self.lr)
-    }
+    one_schedule!();
 
     fn notes(&self) -> Vec<String> {
         self.moments.notes()

@@ -3,7 +3,6 @@ use unisono_graph::Var;
 use super::settings::{above_zero, momentum, not_negative};
 use super::update::{norm, ratio};
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
-use crate::objective::Epoch;
 
 /// LARS for large batches (You et al. 2017, algorithm 1): each tensor moves in proportion to its own norm.
 ///
@@ -33,22 +32,19 @@ impl Lars {
     }
 
     /// Sets the momentum: the fraction of the last step that is added to the next one. Default: 0.9.
-    pub fn momentum(mut self, momentum: impl Into<f64>) -> Self {
-        self.momentum = momentum.into();
-        self
+    pub fn momentum(self, momentum: impl Into<f64>) -> Self {
+        Self { momentum: momentum.into(), ..self }
     }
 
     /// Sets the coupled weight decay: decay times the weight is added to the gradient. Default: 0.
-    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.weight_decay = decay.into();
-        self
+    pub fn weight_decay(self, decay: impl Into<f64>) -> Self {
+        Self { weight_decay: decay.into(), ..self }
     }
 
     /// Sets how far a step with learning rate 1 moves a tensor, as a fraction of the tensor's norm. Default:
     /// 0.001.
-    pub fn trust(mut self, trust: impl Into<f64>) -> Self {
-        self.trust = trust.into();
-        self
+    pub fn trust(self, trust: impl Into<f64>) -> Self {
+        Self { trust: trust.into(), ..self }
     }
 }
 
@@ -61,17 +57,7 @@ impl Optimizer for Lars {
         vec![Scalar::new("lr", self.lr.at(step) as f32)]
     }
 
-    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-        self.lr.observe(history)
-    }
-
-    fn schedule(&self) -> Option<&Schedule> {
-        Some(&self.lr)
-    }
-
-    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
-        Some(&mut self.lr)
-    }
+    one_schedule!();
 
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;

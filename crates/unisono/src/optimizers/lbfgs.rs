@@ -71,41 +71,35 @@ impl Lbfgs {
     /// Sets the length along the direction that a line search tries first, as a multiple of the direction.
     /// Default: 1. In the very first iteration it is divided by the sum of the gradient's absolute values if
     /// that is above 1.
-    pub fn lr(mut self, lr: f64) -> Self {
-        self.lr = lr;
-        self
+    pub fn lr(self, lr: f64) -> Self {
+        Self { lr, ..self }
     }
 
     /// Sets the number of iterations (directions) in a step. Default: 20.
-    pub fn max_iter(mut self, iterations: u32) -> Self {
-        self.max_iter = iterations;
-        self
+    pub fn max_iter(self, iterations: u32) -> Self {
+        Self { max_iter: iterations, ..self }
     }
 
     /// Sets the number of evaluations of all samples after which a step ends. Default: 5 / 4 of `max_iter`.
-    pub fn max_eval(mut self, evaluations: u32) -> Self {
-        self.max_eval = Some(evaluations);
-        self
+    pub fn max_eval(self, evaluations: u32) -> Self {
+        Self { max_eval: Some(evaluations), ..self }
     }
 
     /// Sets the tolerance of the gradient: a step ends if no element's absolute value is larger. Default:
     /// 1e-7.
-    pub fn tolerance_grad(mut self, tolerance: f64) -> Self {
-        self.tolerance_grad = tolerance;
-        self
+    pub fn tolerance_grad(self, tolerance: f64) -> Self {
+        Self { tolerance_grad: tolerance, ..self }
     }
 
     /// Sets the tolerance of progress: a step ends if an iteration changes no parameter by more, or the loss
     /// by less. Default: 1e-9. Losses in f32 are exact to about 1e-7 of their size.
-    pub fn tolerance_change(mut self, tolerance: f64) -> Self {
-        self.tolerance_change = tolerance;
-        self
+    pub fn tolerance_change(self, tolerance: f64) -> Self {
+        Self { tolerance_change: tolerance, ..self }
     }
 
     /// Sets the number of pairs of steps and gradient changes that the host keeps. Default: 100.
-    pub fn history_size(mut self, pairs: usize) -> Self {
-        self.history_size = pairs;
-        self
+    pub fn history_size(self, pairs: usize) -> Self {
+        Self { history_size: pairs, ..self }
     }
 
     /// Returns the number of evaluations after which a step ends.

@@ -2,7 +2,6 @@ use unisono_graph::Var;
 
 use super::settings::{kept_share, not_negative};
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
-use crate::objective::Epoch;
 
 /// Lion (Chen et al. 2023; Keras's `Lion`): steps of one size in the direction of a sign, with decoupled
 /// weight decay.
@@ -40,9 +39,8 @@ impl Lion {
     }
 
     /// Sets the decoupled weight decay: each step multiplies the weight by 1 - lr decay. Default: 0.
-    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.weight_decay = decay.into();
-        self
+    pub fn weight_decay(self, decay: impl Into<f64>) -> Self {
+        Self { weight_decay: decay.into(), ..self }
     }
 }
 
@@ -56,17 +54,7 @@ impl Optimizer for Lion {
         vec![Scalar::new("lr", lr as f32), Scalar::new("kept", (1.0 - lr * self.weight_decay) as f32)]
     }
 
-    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-        self.lr.observe(history)
-    }
-
-    fn schedule(&self) -> Option<&Schedule> {
-        Some(&self.lr)
-    }
-
-    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
-        Some(&mut self.lr)
-    }
+    one_schedule!();
 
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;

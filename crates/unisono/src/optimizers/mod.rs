@@ -2,6 +2,19 @@
 //!
 //! A new optimizer is a file here that implements [`Optimizer`], a `mod` line and a `pub use` line.
 
+/// The schedule of an optimizer whose field `lr` is its only one.
+macro_rules! one_schedule {
+    () => {
+        fn schedule(&self) -> Option<&Schedule> {
+            Some(&self.lr)
+        }
+
+        fn schedule_mut(&mut self) -> Option<&mut Schedule> {
+            Some(&mut self.lr)
+        }
+    };
+}
+
 mod adadelta;
 mod adafactor;
 mod adagrad;
@@ -62,7 +75,7 @@ pub(crate) use update::{norm_of_all, trace_update_of};
 /// host.
 ///
 /// ```
-/// use unisono::{Epoch, Optimizer, Scalar, Schedule, Update, Var};
+/// use unisono::{Optimizer, Scalar, Schedule, Update, Var};
 ///
 /// /// w - lr sign(g).
 /// struct SignDescent {
@@ -76,8 +89,11 @@ pub(crate) use update::{norm_of_all, trace_update_of};
 ///     fn scalars(&self, step: u64) -> Vec<Scalar> {
 ///         vec![Scalar::new("lr", self.lr.at(step) as f32)]
 ///     }
-///     fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-///         self.lr.observe(history)
+///     fn schedule(&self) -> Option<&Schedule> {
+///         Some(&self.lr)
+///     }
+///     fn schedule_mut(&mut self) -> Option<&mut Schedule> {
+///         Some(&mut self.lr)
 ///     }
 ///     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {
 ///         weight - gradient.sign() * cx.scalar("lr")
@@ -107,13 +123,15 @@ pub trait Optimizer: Send + Sync {
     /// Tells the optimizer the epochs so far, each time one has ended and when a run is resumed. The
     /// optimizer must use nothing else, so that a resumed run continues as the original would have.
     ///
-    /// An optimizer with a [`Schedule`] calls [`Schedule::observe`]; otherwise a [`Plateau`] in the schedule
-    /// has no effect. An optimizer without a schedule returns `Ok(())`.
+    /// Default: [`Schedule::observe`] of [`Optimizer::schedule_mut`], for the sake of a [`Plateau`] in it. An
+    /// optimizer with several schedules passes the epochs on to each.
     ///
     /// # Errors
     /// A value that the optimizer needs is not measured. The error is the message. To find this out before a
     /// run, the trainer calls it with an epoch in which everything is 0.
-    fn observe(&mut self, history: &[Epoch]) -> Result<(), String>;
+    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
+        self.schedule_mut().map_or(Ok(()), |schedule| schedule.observe(history))
+    }
 
     /// Checks the settings before a run. Default: `Ok(())`.
     ///
@@ -148,8 +166,8 @@ pub trait Optimizer: Send + Sync {
     }
 
     /// Returns the schedule of the learning rate, so that callbacks can change it
-    /// ([`Control::set_learning_rate`](crate::Control::set_learning_rate)). Default: `None`, and such changes
-    /// are an error.
+    /// ([`Control::set_learning_rate`](crate::Control::set_learning_rate)) and so that it is told the epochs.
+    /// Default: `None`; such changes are an error, and a [`Plateau`] has no effect.
     fn schedule_mut(&mut self) -> Option<&mut Schedule> {
         None
     }

@@ -75,3 +75,23 @@ impl Moments {
         (new_m, root)
     }
 }
+
+/// The setters of the averages, in an optimizer whose field `moments` has them.
+macro_rules! setters {
+    ($epsilon:literal) => {
+        /// Sets the decay rates of the running averages of the gradient and of its square. Defaults: 0.9 and
+        /// 0.999.
+        pub fn betas(mut self, beta1: impl Into<f64>, beta2: impl Into<f64>) -> Self {
+            (self.moments.beta1, self.moments.beta2) = (beta1.into(), beta2.into());
+            self
+        }
+
+        #[doc = "Sets the term that is added to the denominator for numerical stability. Default: "]
+        #[doc = concat!($epsilon, ".")]
+        pub fn epsilon(mut self, epsilon: impl Into<f64>) -> Self {
+            self.moments.epsilon = epsilon.into();
+            self
+        }
+    };
+}
+pub(super) use setters;

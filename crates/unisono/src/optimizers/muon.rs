@@ -58,36 +58,31 @@ impl Muon {
     }
 
     /// Sets the momentum: the decay rate of the running average of the gradient. Default: 0.95.
-    pub fn momentum(mut self, momentum: impl Into<f64>) -> Self {
-        self.momentum = momentum.into();
-        self
+    pub fn momentum(self, momentum: impl Into<f64>) -> Self {
+        Self { momentum: momentum.into(), ..self }
     }
 
     /// Takes the momentum itself as the step. Default: Nesterov momentum.
-    pub fn no_nesterov(mut self) -> Self {
-        self.nesterov = false;
-        self
+    pub fn no_nesterov(self) -> Self {
+        Self { nesterov: false, ..self }
     }
 
     /// Sets the decoupled weight decay of matrices: each step multiplies the weight by 1 - lr decay. Default:
     /// 0.1.
-    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.weight_decay = decay.into();
-        self
+    pub fn weight_decay(self, decay: impl Into<f64>) -> Self {
+        Self { weight_decay: decay.into(), ..self }
     }
 
     /// Sets the number of iterations, 1 to 99. Default: 5.
-    pub fn iterations(mut self, iterations: usize) -> Self {
-        self.iterations = iterations;
-        self
+    pub fn iterations(self, iterations: usize) -> Self {
+        Self { iterations, ..self }
     }
 
     /// Sets the optimizer of parameters with fewer than two axes, such as biases. Its learning rate is its
     /// own, which callbacks do not change: they change that of matrices. Default: AdamW with learning rate
     /// 3e-4, betas 0.9 and 0.95, epsilon 1e-10 and no weight decay.
-    pub fn others(mut self, others: AdamW) -> Self {
-        self.others = others;
-        self
+    pub fn others(self, others: AdamW) -> Self {
+        Self { others, ..self }
     }
 
     /// Traces Newton and Schulz's iteration. Returns a matrix `[r, c]` whose singular values are near 1.

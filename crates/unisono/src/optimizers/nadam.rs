@@ -5,7 +5,6 @@ use unisono_graph::Var;
 use super::moments::Moments;
 use super::settings::not_negative;
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
-use crate::objective::Epoch;
 
 /// Adam with Nesterov momentum (Dozat 2016; PyTorch's `NAdam`, Keras's `Nadam`).
 ///
@@ -87,16 +86,14 @@ impl NAdam {
     }
 
     /// Sets the weight decay, which is coupled: decay times the weight is added to the gradient. Default: 0.
-    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.weight_decay = decay.into();
-        self
+    pub fn weight_decay(self, decay: impl Into<f64>) -> Self {
+        Self { weight_decay: decay.into(), ..self }
     }
 
     /// Decouples the weight decay, as in [`AdamW`](super::AdamW): each step multiplies the weight by 1 - lr
     /// decay (PyTorch's `decoupled_weight_decay=True`). Default: it is coupled.
-    pub fn decoupled(mut self) -> Self {
-        self.decoupled = true;
-        self
+    pub fn decoupled(self) -> Self {
+        Self { decoupled: true, ..self }
     }
 
     /// Returns mu(t).
@@ -147,17 +144,7 @@ impl Optimizer for NAdam {
         scalars
     }
 
-    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-        self.lr.observe(history)
-    }
-
-    fn schedule(&self) -> Option<&Schedule> {
-        Some(&self.lr)
-    }
-
-    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
-        Some(&mut self.lr)
-    }
+    one_schedule!();
 
     fn notes(&self) -> Vec<String> {
         self.moments.notes()

@@ -54,15 +54,13 @@ impl Plateau {
     }
 
     /// Sets the factor by which each reduction multiplies the learning rate, in [0, 1). Default: 0.1.
-    pub fn factor(mut self, factor: f64) -> Self {
-        self.factor = factor;
-        self
+    pub fn factor(self, factor: f64) -> Self {
+        Self { factor, ..self }
     }
 
     /// Sets how many epochs in a row may pass without improvement before a reduction. Default: 10.
-    pub fn patience(mut self, epochs: u32) -> Self {
-        self.patience = epochs;
-        self
+    pub fn patience(self, epochs: u32) -> Self {
+        Self { patience: epochs, ..self }
     }
 
     /// Sets by how much a value must improve on the best so far, as a fraction of the best (PyTorch's
@@ -83,15 +81,13 @@ impl Plateau {
     }
 
     /// Sets how many epochs after a reduction are not counted. Default: 0.
-    pub fn cooldown(mut self, epochs: u32) -> Self {
-        self.cooldown = epochs;
-        self
+    pub fn cooldown(self, epochs: u32) -> Self {
+        Self { cooldown: epochs, ..self }
     }
 
     /// Sets the minimum learning rate. Default: 0.
-    pub fn least(mut self, lr: f64) -> Self {
-        self.least = lr;
-        self
+    pub fn least(self, lr: f64) -> Self {
+        Self { least: lr, ..self }
     }
 
     /// Returns how many reductions a run of this history has had.

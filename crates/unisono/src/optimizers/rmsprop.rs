@@ -2,7 +2,6 @@ use unisono_graph::Var;
 
 use super::settings::{kept_share, momentum, not_negative};
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
-use crate::objective::Epoch;
 
 /// RMSprop (Tieleman and Hinton 2012; PyTorch's `RMSprop`). Keras's adds epsilon
 /// [under the root](Self::epsilon_under_root), and the learning rate is in its momentum.
@@ -47,41 +46,35 @@ impl RmsProp {
     }
 
     /// Sets the decay rate of the running average of the squared gradient. Default: 0.99.
-    pub fn alpha(mut self, alpha: impl Into<f64>) -> Self {
-        self.alpha = alpha.into();
-        self
+    pub fn alpha(self, alpha: impl Into<f64>) -> Self {
+        Self { alpha: alpha.into(), ..self }
     }
 
     /// Sets the term that is added to the denominator for numerical stability. Default: 1e-8.
-    pub fn epsilon(mut self, epsilon: impl Into<f64>) -> Self {
-        self.epsilon = epsilon.into();
-        self
+    pub fn epsilon(self, epsilon: impl Into<f64>) -> Self {
+        Self { epsilon: epsilon.into(), ..self }
     }
 
     /// Divides by sqrt(v + epsilon), as Keras does with its epsilon of 1e-7. Default: by sqrt(v) + epsilon.
     ///
     /// Weights with small gradients then move less: an epsilon of 1e-7 under the root is 3e-4 behind it.
-    pub fn epsilon_under_root(mut self) -> Self {
-        self.is_under_root = true;
-        self
+    pub fn epsilon_under_root(self) -> Self {
+        Self { is_under_root: true, ..self }
     }
 
     /// Sets the momentum: the fraction of the last step that is added to the next one. Default: 0.
-    pub fn momentum(mut self, momentum: impl Into<f64>) -> Self {
-        self.momentum = momentum.into();
-        self
+    pub fn momentum(self, momentum: impl Into<f64>) -> Self {
+        Self { momentum: momentum.into(), ..self }
     }
 
     /// Divides by the standard deviation of the gradient. Default: by its root mean square.
-    pub fn centered(mut self) -> Self {
-        self.centered = true;
-        self
+    pub fn centered(self) -> Self {
+        Self { centered: true, ..self }
     }
 
     /// Sets the coupled weight decay: decay times the weight is added to the gradient. Default: 0.
-    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.weight_decay = decay.into();
-        self
+    pub fn weight_decay(self, decay: impl Into<f64>) -> Self {
+        Self { weight_decay: decay.into(), ..self }
     }
 }
 
@@ -94,17 +87,7 @@ impl Optimizer for RmsProp {
         vec![Scalar::new("lr", self.lr.at(step) as f32)]
     }
 
-    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-        self.lr.observe(history)
-    }
-
-    fn schedule(&self) -> Option<&Schedule> {
-        Some(&self.lr)
-    }
-
-    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
-        Some(&mut self.lr)
-    }
+    one_schedule!();
 
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;

@@ -142,16 +142,14 @@ impl Schedule {
 
     /// Adds `steps` steps of linear warm-up before the schedule: 1/steps, 2/steps, ... of the learning rate
     /// that it starts with (Goyal et al. 2017). The schedule itself starts after them. Default: 0.
-    pub fn warm_up(mut self, steps: u64) -> Self {
-        self.warm_up = steps;
-        self
+    pub fn warm_up(self, steps: u64) -> Self {
+        Self { warm_up: steps, ..self }
     }
 
     /// Lowers the whole schedule when the run stops improving. Default: it is not lowered.
     #[doc(alias = "ReduceLROnPlateau")]
-    pub fn reduce_on(mut self, plateau: Plateau) -> Self {
-        self.plateau = Some(plateau);
-        self
+    pub fn reduce_on(self, plateau: Plateau) -> Self {
+        Self { plateau: Some(plateau), ..self }
     }
 
     /// Returns the plateau that lowers the schedule.

@@ -2,7 +2,6 @@ use unisono_graph::Var;
 
 use super::settings::{momentum, not_negative};
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
-use crate::objective::Epoch;
 
 /// Stochastic gradient descent with momentum and coupled weight decay (PyTorch's `SGD` without dampening).
 ///
@@ -30,21 +29,18 @@ impl Sgd {
     }
 
     /// Sets the momentum: the fraction of the last step that is added to the next one. Default: 0.
-    pub fn momentum(mut self, momentum: impl Into<f64>) -> Self {
-        self.momentum = momentum.into();
-        self
+    pub fn momentum(self, momentum: impl Into<f64>) -> Self {
+        Self { momentum: momentum.into(), ..self }
     }
 
     /// Uses Nesterov's momentum, which looks one step ahead (Sutskever et al. 2013). Default: plain momentum.
-    pub fn nesterov(mut self) -> Self {
-        self.nesterov = true;
-        self
+    pub fn nesterov(self) -> Self {
+        Self { nesterov: true, ..self }
     }
 
     /// Sets the coupled weight decay: decay times the weight is added to the gradient. Default: 0.
-    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
-        self.weight_decay = decay.into();
-        self
+    pub fn weight_decay(self, decay: impl Into<f64>) -> Self {
+        Self { weight_decay: decay.into(), ..self }
     }
 }
 
@@ -57,17 +53,7 @@ impl Optimizer for Sgd {
         vec![Scalar::new("lr", self.lr.at(step) as f32)]
     }
 
-    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
-        self.lr.observe(history)
-    }
-
-    fn schedule(&self) -> Option<&Schedule> {
-        Some(&self.lr)
-    }
-
-    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
-        Some(&mut self.lr)
-    }
+    one_schedule!();
 
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;

@@ -74,69 +74,59 @@ impl PredictorBuilder {
     }
 
     /// Sets how the CPU rounds, as [`Builder::arithmetic`](crate::Builder::arithmetic) does.
-    pub fn arithmetic(mut self, arithmetic: Arithmetic) -> Self {
-        self.arithmetic = Some(arithmetic);
-        self
+    pub fn arithmetic(self, arithmetic: Arithmetic) -> Self {
+        Self { arithmetic: Some(arithmetic), ..self }
     }
 
     /// Sets the number of replicas. Default: as for a trainer.
-    pub fn replicas(mut self, replicas: usize) -> Self {
-        self.replicas = Some(replicas);
-        self
+    pub fn replicas(self, replicas: usize) -> Self {
+        Self { replicas: Some(replicas), ..self }
     }
 
     /// Sets the maximum number of samples that are computed together, over all replicas. Default: 32.
-    pub fn batch(mut self, samples: usize) -> Self {
-        self.batch = samples;
-        self
+    pub fn batch(self, samples: usize) -> Self {
+        Self { batch: samples, ..self }
     }
 
     /// Sets the number of parts that each batch is cut into. At most this many replicas can share the work.
     /// Default: 8.
-    pub fn shards(mut self, shards: usize) -> Self {
-        self.shards = shards;
-        self
+    pub fn shards(self, shards: usize) -> Self {
+        Self { shards, ..self }
     }
 
     /// Sets the numeric precision of matrix products. Default: [`Precision::F32`].
-    pub fn precision(mut self, precision: Precision) -> Self {
-        self.precision = precision;
-        self
+    pub fn precision(self, precision: Precision) -> Self {
+        Self { precision, ..self }
     }
 
     /// Allows adapters of different numeric classes. The last bits of a row then depend on the replica that
     /// computed it. Default: such adapters are an error.
-    pub fn mixed(mut self, allowed: bool) -> Self {
-        self.mixed = allowed;
-        self
+    pub fn mixed(self, allowed: bool) -> Self {
+        Self { mixed: allowed, ..self }
     }
 
     /// Sets how long the predictor waits for a replica before it counts as lost. Default: five minutes.
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
-        self
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self { deadline: Some(deadline), ..self }
     }
 
     /// Sets the maximum number of bytes of device memory for a replica. Default: the memory of the device, if
     /// it is known.
-    pub fn memory_limit(mut self, bytes: u64) -> Self {
-        self.memory_limit = Some(bytes);
-        self
+    pub fn memory_limit(self, bytes: u64) -> Self {
+        Self { memory_limit: Some(bytes), ..self }
     }
 
     /// Sets how many lengths of samples stay compiled, in addition to the longest. A length is compiled when
     /// its first sample comes, and takes memory on the host and on each device. If there is one length too
     /// many, the one that was unused for longest is dropped. If it comes again, it is compiled again, with
     /// the same results. Default: 64.
-    pub fn lengths(mut self, most: usize) -> Self {
-        self.lengths = most;
-        self
+    pub fn lengths(self, most: usize) -> Self {
+        Self { lengths: most, ..self }
     }
 
     /// Sets the names of the model's tensors in the file. Default: the model's own names.
-    pub fn weights(mut self, plan: Plan) -> Self {
-        self.weights = plan;
-        self
+    pub fn weights(self, plan: Plan) -> Self {
+        Self { weights: plan, ..self }
     }
 
     /// Opens an exported model, as [`Predictor::open`] does.

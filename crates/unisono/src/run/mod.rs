@@ -19,4 +19,3 @@ pub(crate) mod section;
 pub(crate) mod settings;
 pub(crate) mod state;
 pub(crate) mod stop;
-mod version1;

@@ -24,7 +24,6 @@ use crate::run::position::RunPosition;
 use crate::run::replay::KeptReplay;
 use crate::run::section::{Difference, Section, Sections};
 use crate::run::settings::RunSettings;
-use crate::run::version1;
 use crate::{Error, History};
 
 /// The version of `trainer.json` that is written. Each section has a version of its own.
@@ -92,8 +91,8 @@ macro_rules! run_state {
         /// A run as a checkpoint has it: the sections of `trainer.json` version 2.
         ///
         /// The file is `{"version": 2, "unisono": VERSION OF THE CRATE, "sections": {NAME: {"version": N,
-        /// "value": ...}}}`. Files of version 1, which had all values side by side, are read too. A section
-        /// that is unknown, missing or of a later version than this program knows is an error that names it.
+        /// "value": ...}}}`. A section that is unknown, missing or of a later version than this program knows
+        /// is an error that names it.
         ///
         /// | section | what it is |
         /// |---|---|
@@ -193,9 +192,8 @@ impl RunState {
         let unisono = trainer["unisono"].as_str().unwrap_or_default().to_owned();
         let tensors = contents.carries.clone();
         let sections = match u32::try_from(version) {
-            Ok(1) => version1::sections(trainer.clone(), tensors)?,
             Ok(VERSION) => Sections::parse(trainer["sections"].clone(), tensors)?,
-            _ => return Err(format!("version {version} of trainer.json, where 1 and {VERSION} are known")),
+            _ => return Err(format!("version {version} of trainer.json, where {VERSION} is known")),
         };
         let state = Self::of(sections)?;
         limits::check(&state)?;

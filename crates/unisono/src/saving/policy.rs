@@ -95,36 +95,31 @@ impl Saving {
     }
 
     /// Also saves every `steps` steps. Default: 0, only at the end of a fit.
-    pub fn every(mut self, steps: u64) -> Self {
-        self.every = steps;
-        self
+    pub fn every(self, steps: u64) -> Self {
+        Self { every: steps, ..self }
     }
 
     /// Sets how many of the most recent checkpoints are kept; 0 keeps all. Default: 3.
-    pub fn keep_last(mut self, checkpoints: usize) -> Self {
-        self.keep = checkpoints;
-        self
+    pub fn keep_last(self, checkpoints: usize) -> Self {
+        Self { keep: checkpoints, ..self }
     }
 
     /// Also keeps every checkpoint whose step is a multiple of `steps`. Default: 0, none.
-    pub fn keep_every(mut self, steps: u64) -> Self {
-        self.keep_every = steps;
-        self
+    pub fn keep_every(self, steps: u64) -> Self {
+        Self { keep_every: steps, ..self }
     }
 
     /// Also keeps the best checkpoint, for [`crate::Trainer::load_best`]. The run is then also saved at the
     /// end of every epoch, when the metrics are measured. Checkpoints with another metric are not compared.
     /// Default: none.
-    pub fn keep_best(mut self, best: BestBy) -> Self {
-        self.best = Some(best);
-        self
+    pub fn keep_best(self, best: BestBy) -> Self {
+        Self { best: Some(best), ..self }
     }
 
     /// Ends the run if a checkpoint cannot be written. Default: observers are told, the run continues, and
     /// the next interval tries again. Only if the last step cannot be saved, the fit returns an error.
-    pub fn require(mut self) -> Self {
-        self.require = true;
-        self
+    pub fn require(self) -> Self {
+        Self { require: true, ..self }
     }
 
     /// Sets the file system of the directory, such as a storage of your own. Default: that of the machine
@@ -133,9 +128,8 @@ impl Saving {
     /// The trainer writes and reads the directory through it. The lock file of the directory also goes
     /// through it if the disk implements [`Disk::lock_file`]. Otherwise the directory must exist on the
     /// machine as well.
-    pub fn on(mut self, disk: Arc<dyn Disk>) -> Self {
-        self.disk = Some(OtherDisk(disk));
-        self
+    pub fn on(self, disk: Arc<dyn Disk>) -> Self {
+        Self { disk: Some(OtherDisk(disk)), ..self }
     }
 
     /// Settles which checkpoint is the best, by the metrics that are measured. Returns a note where the

@@ -214,9 +214,8 @@ impl Builder {
     /// Sets how the loss is scaled in mixed precision (PyTorch's `GradScaler`). The result depends on it.
     /// Default: [`LossScale::default`].
     #[doc(alias("GradScaler", "LossScaleOptimizer"))]
-    pub fn loss_scale(mut self, loss_scale: LossScale) -> Self {
-        self.loss_scale = loss_scale;
-        self
+    pub fn loss_scale(self, loss_scale: LossScale) -> Self {
+        Self { loss_scale, ..self }
     }
 
     /// Sets the number of samples in a step, over all replicas together. The result depends on it. It
@@ -231,9 +230,8 @@ impl Builder {
     /// Sets the number of samples in a step for each replica. **The result then depends on the number of
     /// replicas**, because the global batch does. [`Trainer::notes`] says so too. For the same result on any
     /// number of replicas, use [`Builder::global_batch`].
-    pub fn samples_per_replica(mut self, samples: usize) -> Self {
-        self.per_replica = Some(samples);
-        self
+    pub fn samples_per_replica(self, samples: usize) -> Self {
+        Self { per_replica: Some(samples), ..self }
     }
 
     /// Sets the number of shards that each global batch is cut into. The result depends on it. At most this
@@ -264,9 +262,8 @@ impl Builder {
     /// to the bit. `split` is the arithmetic of software drivers and of runs of version 0.1.
     /// The CPU must be among the adapters ([`unisono_gpu::select_in`]). Default: [`Arithmetic::default`],
     /// `fused`.
-    pub fn arithmetic(mut self, arithmetic: Arithmetic) -> Self {
-        self.arithmetic = Some(arithmetic);
-        self
+    pub fn arithmetic(self, arithmetic: Arithmetic) -> Self {
+        Self { arithmetic: Some(arithmetic), ..self }
     }
 
     /// Sets the number of replicas. If there are more replicas than adapters, replicas share adapters. Never
@@ -276,16 +273,14 @@ impl Builder {
     /// one for each core, at most one for each shard ([`Builder::shards`]). The software driver of DX12 has
     /// one replica, because it uses all cores by itself.
     #[doc(alias("DistributedDataParallel", "MirroredStrategy"))]
-    pub fn replicas(mut self, replicas: usize) -> Self {
-        self.replicas = Some(replicas);
-        self
+    pub fn replicas(self, replicas: usize) -> Self {
+        Self { replicas: Some(replicas), ..self }
     }
 
     /// Sets the interval, in steps, at which the states of all replicas are compared. They are also compared
     /// before each checkpoint. 0 turns all these comparisons off. Default: 100.
-    pub fn digest_every(mut self, steps: u64) -> Self {
-        self.digest_every = steps;
-        self
+    pub fn digest_every(self, steps: u64) -> Self {
+        Self { digest_every: steps, ..self }
     }
 
     /// Sets how shards are assigned to replicas. Never changes the result. Default: by measured speed.
@@ -302,18 +297,16 @@ impl Builder {
     ///
     /// Runs on several numeric classes ([`Builder::mixed`]) and runs on several machines have no audits. On
     /// several machines, setting audits is an error.
-    pub fn audits(mut self, audits: Audits) -> Self {
-        self.audits = Some(audits);
-        self
+    pub fn audits(self, audits: Audits) -> Self {
+        Self { audits: Some(audits), ..self }
     }
 
     /// Sets the machines that train together. They give the same bytes as one machine. Each process builds
     /// the same trainer and calls the same functions in the same order. Observers are called on the first
     /// rank only, unless [`Observer::on_all_ranks`](crate::Observer::on_all_ranks) says otherwise. Callbacks
     /// are called on all ranks. Default: [`Cluster::alone`].
-    pub fn cluster(mut self, cluster: Cluster) -> Self {
-        self.cluster = cluster;
-        self
+    pub fn cluster(self, cluster: Cluster) -> Self {
+        Self { cluster, ..self }
     }
 
     /// Sets the mean number of steps between two audits. 0 turns audits off. See [`Builder::audits`].
@@ -352,9 +345,8 @@ impl Builder {
 
     /// Sets the maximum number of bytes of device memory for a replica's state and scratch memory. Never
     /// changes the result. Default: the memory of the device, if it is known.
-    pub fn memory_limit(mut self, bytes: u64) -> Self {
-        self.memory_limit = Some(bytes);
-        self
+    pub fn memory_limit(self, bytes: u64) -> Self {
+        Self { memory_limit: Some(bytes), ..self }
     }
 
     /// Records what each replica does with its time, for [`Trainer::write_trace`]: at most 500,000
@@ -368,9 +360,8 @@ impl Builder {
     /// parameters, and the others receive its bytes, so that replicas never drift apart. The result is
     /// reproducible only on the same mix: another mix, a lost replica or one that joins gives other bits.
     /// Default: adapters of different classes are an error.
-    pub fn mixed(mut self, allowed: bool) -> Self {
-        self.mixed = allowed;
-        self
+    pub fn mixed(self, allowed: bool) -> Self {
+        Self { mixed: allowed, ..self }
     }
 
     /// Shards the optimizer state across all replicas of all machines (like ZeRO stage 1). `owners` is the

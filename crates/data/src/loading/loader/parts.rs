@@ -23,9 +23,8 @@ impl Loader {
     /// # Ok::<(), unisono_data::DataError>(())
     /// ```
     #[doc(alias("limit_train_batches", "steps_per_epoch", "validation_steps"))]
-    pub fn limit_batches(mut self, batches: u64) -> Self {
-        self.most_batches = Some(batches);
-        self
+    pub fn limit_batches(self, batches: u64) -> Self {
+        Self { most_batches: Some(batches), ..self }
     }
 
     /// Returns the number of batches in an epoch.

@@ -243,23 +243,20 @@ impl Columnar {
     /// Sets what becomes of numbers of "x" that are missing, which are nulls and NaN. Other values that are
     /// missing are errors, unless their rows are left out. The median takes 4 bytes for each row while the
     /// files are opened. Default: [`Missing::Error`].
-    pub fn missing(mut self, missing: Missing) -> Self {
-        self.missing = missing;
-        self
+    pub fn missing(self, missing: Missing) -> Self {
+        Self { missing, ..self }
     }
 
     /// Reads the files with the categories, classes and fills of other ones. A category that those do not
     /// have is an error.
-    pub fn like(mut self, schema: &TableSchema) -> Self {
-        self.like = Some(schema.clone());
-        self
+    pub fn like(self, schema: &TableSchema) -> Self {
+        Self { like: Some(schema.clone()), ..self }
     }
 
     /// Sets the most bytes that decoded rows take while they are kept, and that decoding a part may take.
     /// Default: [`DECODED_BYTES`].
-    pub fn most_bytes(mut self, most: u64) -> Self {
-        self.most = most;
-        self
+    pub fn most_bytes(self, most: u64) -> Self {
+        Self { most, ..self }
     }
 
     /// Opens the files. They are read through once where that is needed: for the texts of categories and of

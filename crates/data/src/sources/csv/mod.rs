@@ -98,15 +98,13 @@ impl Csv {
     }
 
     /// Sets whether the first line has the names of the columns. Default: false.
-    pub fn header(mut self, header: bool) -> Self {
-        self.header = header;
-        self
+    pub fn header(self, header: bool) -> Self {
+        Self { header, ..self }
     }
 
     /// Sets the character between columns. Default: a comma.
-    pub fn delimiter(mut self, delimiter: u8) -> Self {
-        self.delimiter = delimiter;
-        self
+    pub fn delimiter(self, delimiter: u8) -> Self {
+        Self { delimiter, ..self }
     }
 
     /// Sets the column of class labels, which becomes "y": i32, a scalar. Default: none.
@@ -148,9 +146,8 @@ impl Csv {
 
     /// Rounds numbers that f32 cannot store to the nearest f32, as PyTorch and Keras do. Default: such a
     /// number is an error.
-    pub fn rounded(mut self) -> Self {
-        self.rounds = true;
-        self
+    pub fn rounded(self) -> Self {
+        Self { rounds: true, ..self }
     }
 
     /// Returns how the numbers of a column are read.
@@ -161,17 +158,15 @@ impl Csv {
     }
 
     /// Sets the shape of a sample's features. Default: `[columns]`.
-    pub fn shape(mut self, shape: impl Into<Vec<usize>>) -> Self {
-        self.shape = Some(shape.into());
-        self
+    pub fn shape(self, shape: impl Into<Vec<usize>>) -> Self {
+        Self { shape: Some(shape.into()), ..self }
     }
 
     /// Sets the maximum number of bytes for the table's values, four bytes each. Default: [`DECODED_BYTES`].
     /// The text of one line may take a 64th of it, because its columns take many times the memory of their
     /// text.
-    pub fn most_bytes(mut self, most: u64) -> Self {
-        self.most = most;
-        self
+    pub fn most_bytes(self, most: u64) -> Self {
+        Self { most, ..self }
     }
 
     /// Reads the file.

@@ -151,9 +151,8 @@ impl Array {
 
     /// Sets the most bytes that reading one row may take: its bytes in the file, and its values. Default:
     /// [`DECODED_BYTES`]. A larger row is an error: a file with holes may be longer than any memory.
-    pub fn most_row_bytes(mut self, most: u64) -> Self {
-        self.most = most;
-        self
+    pub fn most_row_bytes(self, most: u64) -> Self {
+        Self { most, ..self }
     }
 
     /// Returns all extents, the samples' first.

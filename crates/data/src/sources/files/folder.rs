@@ -122,9 +122,8 @@ impl ImageFolder {
     /// Sets the maximum number of bytes that one picture may take while it is decoded: the file, its pixels
     /// as bytes and as f32, and the resized pixels. Default: [`DECODED_BYTES`], enough for about 140 million
     /// pixels. A larger picture is an error. Each thread of a loader decodes one picture at a time.
-    pub fn most_bytes(mut self, most: u64) -> Self {
-        self.most = most;
-        self
+    pub fn most_bytes(self, most: u64) -> Self {
+        Self { most, ..self }
     }
 
     /// Returns the names of the classes, in the order of their numbers. They are the names of the folders.

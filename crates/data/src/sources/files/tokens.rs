@@ -103,23 +103,20 @@ impl Tokens {
     }
 
     /// Sets how many tokens lie between the starts of two windows, at least one. Default: `context`.
-    pub fn stride(mut self, tokens: usize) -> Self {
-        self.stride = tokens.max(1) as u64;
-        self
+    pub fn stride(self, tokens: usize) -> Self {
+        Self { stride: tokens.max(1) as u64, ..self }
     }
 
     /// Sets a vocabulary: tokens that are not below it are refused. Default: none are.
-    pub fn vocabulary(mut self, tokens: i32) -> Self {
-        self.vocabulary = Some(tokens);
-        self
+    pub fn vocabulary(self, tokens: i32) -> Self {
+        Self { vocabulary: Some(tokens), ..self }
     }
 
     /// Sets the most bytes that reading one window may take: its bytes in the file, and its tokens three
     /// times, as they are decoded and as "x" and "y". Default: [`DECODED_BYTES`]. A larger window is an
     /// error.
-    pub fn most_bytes(mut self, most: u64) -> Self {
-        self.most = most;
-        self
+    pub fn most_bytes(self, most: u64) -> Self {
+        Self { most, ..self }
     }
 
     /// Returns the number of tokens that the file holds.

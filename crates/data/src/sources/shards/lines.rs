@@ -76,9 +76,8 @@ impl Lines {
     }
 
     /// Sets the maximum number of bytes of one line. A longer line is an error. Default: [`DECODED_BYTES`].
-    pub fn most_bytes(mut self, most: u64) -> Self {
-        self.most = most;
-        self
+    pub fn most_bytes(self, most: u64) -> Self {
+        Self { most, ..self }
     }
 }
 

@@ -162,9 +162,8 @@ impl TarShards {
 
     /// Sets the most bytes that reading one file of an archive may take. Default: [`DECODED_BYTES`]. A larger
     /// file is an error.
-    pub fn most_bytes(mut self, most: u64) -> Self {
-        self.most = most;
-        self
+    pub fn most_bytes(self, most: u64) -> Self {
+        Self { most, ..self }
     }
 }
 

@@ -89,9 +89,8 @@ impl WavFolder {
     }
 
     /// Sets the most bytes that reading one file may take. Default: [`DECODED_BYTES`].
-    pub fn most_bytes(mut self, most: u64) -> Self {
-        self.most = most;
-        self
+    pub fn most_bytes(self, most: u64) -> Self {
+        Self { most, ..self }
     }
 
     /// Returns the sampling rate: the number of values a second.

@@ -26,16 +26,14 @@ impl VocabularyBuilder {
     /// Sets the most ids, those of padding and of unknown terms included. Only the most frequent terms then
     /// have one. Default: no limit.
     #[doc(alias = "max_tokens")]
-    pub fn most(mut self, ids: usize) -> Self {
-        self.most = ids;
-        self
+    pub fn most(self, ids: usize) -> Self {
+        Self { most: ids, ..self }
     }
 
     /// Leaves out terms that come less often in all texts. Default: 1.
     #[doc(alias = "min_df")]
-    pub fn least(mut self, times: u64) -> Self {
-        self.least = times;
-        self
+    pub fn least(self, times: u64) -> Self {
+        Self { least: times, ..self }
     }
 
     /// Takes runs of up to this many words or characters as terms, too. Default: 1.

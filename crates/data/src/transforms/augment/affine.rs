@@ -47,33 +47,28 @@ impl Default for Affine {
 
 impl Affine {
     /// Sets the largest rotation either way, in degrees.
-    pub fn rotation(mut self, degrees: f32) -> Self {
-        self.rotation = degrees;
-        self
+    pub fn rotation(self, degrees: f32) -> Self {
+        Self { rotation: degrees, ..self }
     }
 
     /// Sets the largest shift either way, as a fraction of the height and of the width.
-    pub fn shift(mut self, down: f32, right: f32) -> Self {
-        self.shift = [down, right];
-        self
+    pub fn shift(self, down: f32, right: f32) -> Self {
+        Self { shift: [down, right], ..self }
     }
 
     /// Sets the largest shear either way, in degrees.
-    pub fn shear(mut self, degrees: f32) -> Self {
-        self.shear = degrees;
-        self
+    pub fn shear(self, degrees: f32) -> Self {
+        Self { shear: degrees, ..self }
     }
 
     /// Sets the bounds of the magnification.
-    pub fn zoom(mut self, low: f32, high: f32) -> Self {
-        self.zoom = [low, high];
-        self
+    pub fn zoom(self, low: f32, high: f32) -> Self {
+        Self { zoom: [low, high], ..self }
     }
 
     /// Sets the values beyond the edge.
-    pub fn fill(mut self, fill: Fill) -> Self {
-        self.fill = fill;
-        self
+    pub fn fill(self, fill: Fill) -> Self {
+        Self { fill, ..self }
     }
 
     /// Returns the transform of a field, or of several alike. The pixels of i32 fields, such as masks, are

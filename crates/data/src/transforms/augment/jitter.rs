@@ -44,33 +44,28 @@ impl ColorJitter {
     }
 
     /// Multiplies all values by a factor from 1 - `by`, but at least 0, to 1 + `by`. Default: 0.
-    pub fn brightness(mut self, by: f32) -> Self {
-        self.brightness = by;
-        self
+    pub fn brightness(self, by: f32) -> Self {
+        Self { brightness: by, ..self }
     }
 
     /// Multiplies the distance from the picture's mean luminance by such a factor. Default: 0.
-    pub fn contrast(mut self, by: f32) -> Self {
-        self.contrast = by;
-        self
+    pub fn contrast(self, by: f32) -> Self {
+        Self { contrast: by, ..self }
     }
 
     /// Multiplies each pixel's distance from its luminance by such a factor. Default: 0.
-    pub fn saturation(mut self, by: f32) -> Self {
-        self.saturation = by;
-        self
+    pub fn saturation(self, by: f32) -> Self {
+        Self { saturation: by, ..self }
     }
 
     /// Turns the hue by up to this share of the circle of colours, at most 0.5. Default: 0.
-    pub fn hue(mut self, by: f32) -> Self {
-        self.hue = by;
-        self
+    pub fn hue(self, by: f32) -> Self {
+        Self { hue: by, ..self }
     }
 
     /// Sets the value of white: 255 for pictures as `ImageFolder` reads them. Default: 1.
-    pub fn values_to(mut self, most: f32) -> Self {
-        self.most = most;
-        self
+    pub fn values_to(self, most: f32) -> Self {
+        Self { most, ..self }
     }
 
     /// Returns the transform of a field [height, width, channels] of one or three channels.

@@ -46,27 +46,23 @@ impl RandAugment {
 
     /// Sets how many changes a picture gets. Default: 2.
     #[doc(alias = "num_ops")]
-    pub fn layers(mut self, layers: usize) -> Self {
-        self.layers = layers;
-        self
+    pub fn layers(self, layers: usize) -> Self {
+        Self { layers, ..self }
     }
 
     /// Sets the strength of all changes, from 0 to 30. Default: 9.
-    pub fn magnitude(mut self, magnitude: f32) -> Self {
-        self.magnitude = magnitude;
-        self
+    pub fn magnitude(self, magnitude: f32) -> Self {
+        Self { magnitude, ..self }
     }
 
     /// Sets the value of white: 255 for pictures as `ImageFolder` reads them. Default: 1.
-    pub fn values_to(mut self, most: f32) -> Self {
-        self.most = most;
-        self
+    pub fn values_to(self, most: f32) -> Self {
+        Self { most, ..self }
     }
 
     /// Sets the value of what comes in from beyond the edge. Default: 0.
-    pub fn fill(mut self, value: f32) -> Self {
-        self.fill = value;
-        self
+    pub fn fill(self, value: f32) -> Self {
+        Self { fill: value, ..self }
     }
 
     /// Returns the transform of a field [height, width, channels] of one or three channels, or of several

@@ -53,41 +53,35 @@ impl Spectrogram {
 
     /// Sets how many values lie between the starts of two frames. Default: half a frame.
     #[doc(alias = "hop_length")]
-    pub fn hop(mut self, values: usize) -> Self {
-        self.hop = values;
-        self
+    pub fn hop(self, values: usize) -> Self {
+        Self { hop: values, ..self }
     }
 
     /// Sums the power in `bands` triangles that are evenly spaced on the mel scale (HTK's, without
     /// normalisation) of a waveform of `rate` values a second. Default: no bands.
-    pub fn mel(mut self, rate: u32, bands: usize) -> Self {
-        self.mel = Some((rate, bands));
-        self
+    pub fn mel(self, rate: u32, bands: usize) -> Self {
+        Self { mel: Some((rate, bands)), ..self }
     }
 
     /// Sets the lowest and the highest frequency of the mel bands, in hertz. Default: 0 and half of the rate.
-    pub fn range(mut self, low: f64, high: f64) -> Self {
-        self.range = Some([low, high]);
-        self
+    pub fn range(self, low: f64, high: f64) -> Self {
+        Self { range: Some([low, high]), ..self }
     }
 
     /// Takes ln(power + 1e-6). Default: the power itself.
-    pub fn log(mut self) -> Self {
-        self.log = true;
-        self
+    pub fn log(self) -> Self {
+        Self { log: true, ..self }
     }
 
     /// Takes the first coefficients of the cosine transform of the logarithms of the mel bands (DCT-II,
     /// orthonormal): torchaudio's `MFCC(log_mels=True)`. Default: none.
-    pub fn mfcc(mut self, coefficients: usize) -> Self {
-        self.coefficients = Some(coefficients);
-        self
+    pub fn mfcc(self, coefficients: usize) -> Self {
+        Self { coefficients: Some(coefficients), ..self }
     }
 
     /// Returns the Fourier transform itself instead of its power: [frames, bins, 2], real and imaginary part.
-    pub fn complex(mut self) -> Self {
-        self.complex = true;
-        self
+    pub fn complex(self) -> Self {
+        Self { complex: true, ..self }
     }
 
     /// Returns the transform of a field `[length]` or `[length, 1]`.

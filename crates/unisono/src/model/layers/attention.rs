@@ -68,23 +68,20 @@ impl MultiHeadAttention {
 
     /// Makes the attention causal: each position attends to itself and to those before it. Default: to all
     /// positions.
-    pub fn causal(mut self) -> Self {
-        self.causal = true;
-        self
+    pub fn causal(self) -> Self {
+        Self { causal: true, ..self }
     }
 
     /// Omits the biases of all projections. Default: the layer has them.
-    pub fn no_bias(mut self) -> Self {
-        self.bias = false;
-        self
+    pub fn no_bias(self) -> Self {
+        Self { bias: false, ..self }
     }
 
     /// Sets the number of heads of keys and values, which must divide the number of heads. Each of them
     /// serves as many heads one after the other. Default: the number of heads. With 1 it is multi-query
     /// attention.
-    pub fn kv_heads(mut self, heads: usize) -> Self {
-        self.kv_heads = Some(heads);
-        self
+    pub fn kv_heads(self, heads: usize) -> Self {
+        Self { kv_heads: Some(heads), ..self }
     }
 
     /// Rotates queries and keys by their positions, which are counted from 0, with the base 10,000: see
@@ -96,24 +93,21 @@ impl MultiHeadAttention {
 
     /// Rotates queries and keys as [`MultiHeadAttention::rotary`] does, with this base, which must be
     /// above 1.
-    pub fn rotary_base(mut self, base: f32) -> Self {
-        self.rotary = Some(base);
-        self
+    pub fn rotary_base(self, base: f32) -> Self {
+        Self { rotary: Some(base), ..self }
     }
 
     /// Sets the number of features of each head, d. Default: E / heads.
-    pub fn head_size(mut self, features: usize) -> Self {
-        self.head_size = Some(features);
-        self
+    pub fn head_size(self, features: usize) -> Self {
+        Self { head_size: Some(features), ..self }
     }
 
     /// Adds a bias to the scores that depends on the head and on the distance of the positions. Distances
     /// fall into this number of buckets, and all from `farthest` on into the last one: see
     /// [`RelativeBuckets`](super::functional::RelativeBuckets). If the attention is causal, all buckets are
     /// for positions before the query. Default: positions have no effect.
-    pub fn relative_positions(mut self, buckets: usize, farthest: usize) -> Self {
-        self.relative = Some([buckets, farthest]);
-        self
+    pub fn relative_positions(self, buckets: usize, farthest: usize) -> Self {
+        Self { relative: Some([buckets, farthest]), ..self }
     }
 
     /// Returns the same attention for another context, which has no order relative to the queries.

@@ -36,16 +36,14 @@ impl BatchNorm {
     }
 
     /// Sets the term that is added to the variance for numerical stability. Default: 1e-5.
-    pub fn epsilon(mut self, epsilon: f32) -> Self {
-        self.epsilon = epsilon;
-        self
+    pub fn epsilon(self, epsilon: f32) -> Self {
+        Self { epsilon, ..self }
     }
 
     /// Sets the weight of the newest batch in the running statistics. Default: 0.1. This is PyTorch's
     /// momentum; Keras's is 1 minus this.
-    pub fn momentum(mut self, momentum: f32) -> Self {
-        self.momentum = momentum;
-        self
+    pub fn momentum(self, momentum: f32) -> Self {
+        Self { momentum, ..self }
     }
 }
 

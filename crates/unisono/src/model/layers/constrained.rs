@@ -90,9 +90,8 @@ impl SpectralNorm {
 
     /// Sets the iterations of the power method in a training step. Default: 1.
     #[doc(alias = "power_iterations")]
-    pub fn iterations(mut self, iterations: usize) -> Self {
-        self.iterations = iterations;
-        self
+    pub fn iterations(self, iterations: usize) -> Self {
+        Self { iterations, ..self }
     }
 }
 

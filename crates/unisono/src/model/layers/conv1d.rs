@@ -3,6 +3,7 @@ use unisono_graph::ops::Window;
 use unisono_graph::{Lead, Var};
 
 use super::conv2d::divides;
+use super::setters::convolution_setters;
 use super::settings::{Problem, positive, valid};
 use crate::model::{Context, Forward, Initializer, Layer};
 
@@ -31,6 +32,8 @@ pub struct Conv1d {
     initializer: Initializer,
 }
 
+convolution_setters!(Conv1d);
+
 impl Conv1d {
     /// Creates a layer with this number of output channels and this kernel size in steps. By default it has
     /// stride 1, no padding, dilation 1, one group and a bias.
@@ -49,47 +52,24 @@ impl Conv1d {
     }
 
     /// Sets the distance from one window to the next, in steps. Default: 1.
-    pub fn stride(mut self, stride: usize) -> Self {
-        self.stride = stride;
-        self
+    pub fn stride(self, stride: usize) -> Self {
+        Self { stride, ..self }
     }
 
     /// Sets how many zeros are added at each end of the sequence. Default: 0.
-    pub fn padding(mut self, padding: usize) -> Self {
-        self.padding = padding;
-        self
+    pub fn padding(self, padding: usize) -> Self {
+        Self { padding, ..self }
     }
 
     /// Sets the distance between neighbouring elements of a window, in steps. Default: 1.
-    pub fn dilation(mut self, dilation: usize) -> Self {
-        self.dilation = dilation;
-        self
+    pub fn dilation(self, dilation: usize) -> Self {
+        Self { dilation, ..self }
     }
 
     /// Adds dilation (kernel - 1) zeros before the sequence, so that no output depends on later steps
     /// (Keras's `padding="causal"`). Default: none are added.
-    pub fn causal(mut self) -> Self {
-        self.causal = true;
-        self
-    }
-
-    /// Sets the number of groups that input and output channels are cut into; each group of outputs is
-    /// computed from its own group of inputs. Default: 1.
-    pub fn groups(mut self, groups: usize) -> Self {
-        self.groups = groups;
-        self
-    }
-
-    /// Omits the bias. Default: the layer has one.
-    pub fn no_bias(mut self) -> Self {
-        self.bias = false;
-        self
-    }
-
-    /// Sets the initial values of the weight. Default: Glorot uniform.
-    pub fn initializer(mut self, initializer: Initializer) -> Self {
-        self.initializer = initializer;
-        self
+    pub fn causal(self) -> Self {
+        Self { causal: true, ..self }
     }
 
     fn checks(&self) -> [Problem; 5] {

@@ -2,6 +2,7 @@ use serde::{Deserialize, Serialize};
 use unisono_graph::ops::Window;
 use unisono_graph::{Lead, Var};
 
+use super::setters::{convolution_setters, window_setters};
 use super::settings::{self, Problem, positive, valid};
 use super::size::{Size, WindowData, window};
 use crate::model::{Context, Forward, Initializer, Layer};
@@ -37,49 +38,14 @@ pub struct Conv2d {
     initializer: Initializer,
 }
 
+window_setters!(Conv2d, Size, "pixels");
+convolution_setters!(Conv2d);
+
 impl Conv2d {
     /// Creates a layer with this number of output channels and this kernel size in pixels. By default it has
     /// stride 1, no padding, dilation 1, one group and a bias.
     pub fn new(channels: usize, kernel: impl Into<Size>) -> Self {
         Self { channels, window: window(kernel), groups: 1, bias: true, initializer: Initializer::default() }
-    }
-
-    /// Sets the distance from one window to the next, in pixels. Default: 1.
-    pub fn stride(mut self, stride: impl Into<Size>) -> Self {
-        self.window.stride = stride.into().0;
-        self
-    }
-
-    /// Sets how many zeros are added on each side of the image. Default: 0.
-    pub fn padding(mut self, padding: impl Into<Size>) -> Self {
-        self.window.padding = padding.into().0;
-        self
-    }
-
-    /// Sets the distance between neighbouring elements of a window, in pixels. Default: 1.
-    pub fn dilation(mut self, dilation: impl Into<Size>) -> Self {
-        self.window.dilation = dilation.into().0;
-        self
-    }
-
-    /// Sets the number of groups that input and output channels are cut into; each group of outputs is
-    /// computed from its own group of inputs. Default: 1. As many groups as channels make a depthwise
-    /// convolution.
-    pub fn groups(mut self, groups: usize) -> Self {
-        self.groups = groups;
-        self
-    }
-
-    /// Omits the bias. Default: the layer has one.
-    pub fn no_bias(mut self) -> Self {
-        self.bias = false;
-        self
-    }
-
-    /// Sets the initial values of the weight. Default: Glorot uniform.
-    pub fn initializer(mut self, initializer: Initializer) -> Self {
-        self.initializer = initializer;
-        self
     }
 }
 

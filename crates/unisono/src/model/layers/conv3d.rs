@@ -5,6 +5,7 @@ use unisono_graph::{Lead, Var};
 
 use super::conv2d::divides;
 use super::functional::{Window3, conv_transpose3d, conv3d};
+use super::setters::{convolution_setters, window_setters};
 use super::settings::{Problem, positive, valid, window3};
 use super::size::Size3;
 use crate::model::{Context, Forward, Initializer, Layer};
@@ -66,47 +67,12 @@ pub struct ConvTranspose3d {
 /// The most voxels of an output, which is also the most elements of a value.
 const MOST: usize = 1 << 48;
 
-macro_rules! builder {
+macro_rules! volumes {
     ($layer:ident) => {
+        window_setters!($layer, Size3, "voxels");
+        convolution_setters!($layer);
+
         impl $layer {
-            /// Sets the distance from one window to the next, in voxels. Default: 1.
-            pub fn stride(mut self, stride: impl Into<Size3>) -> Self {
-                self.window.stride = stride.into().0;
-                self
-            }
-
-            /// Sets the width of the border, in voxels: zeros around the input of a convolution, and what is
-            /// cut off the output of its transpose. Default: 0.
-            pub fn padding(mut self, padding: impl Into<Size3>) -> Self {
-                self.window.padding = padding.into().0;
-                self
-            }
-
-            /// Sets the distance between neighbouring elements of a window, in voxels. Default: 1.
-            pub fn dilation(mut self, dilation: impl Into<Size3>) -> Self {
-                self.window.dilation = dilation.into().0;
-                self
-            }
-
-            /// Sets the number of groups that input and output channels are cut into; each group of outputs
-            /// is computed from its own group of inputs. Default: 1.
-            pub fn groups(mut self, groups: usize) -> Self {
-                self.groups = groups;
-                self
-            }
-
-            /// Omits the bias. Default: the layer has one.
-            pub fn no_bias(mut self) -> Self {
-                self.bias = false;
-                self
-            }
-
-            /// Sets the initial values of the weight. Default: Glorot uniform.
-            pub fn initializer(mut self, initializer: Initializer) -> Self {
-                self.initializer = initializer;
-                self
-            }
-
             /// Returns channels and volume of the input if the settings can work with it.
             fn input(&self, cx: &Context, x: &Var, more: Problem) -> Option<(usize, [usize; 3])> {
                 let (channels, volume) = volume(self.name(), cx, x)?;
@@ -130,8 +96,8 @@ macro_rules! builder {
     };
 }
 
-builder!(Conv3d);
-builder!(ConvTranspose3d);
+volumes!(Conv3d);
+volumes!(ConvTranspose3d);
 
 impl Conv3d {
     /// Creates a layer with this number of output channels and this kernel size in voxels. By default it has
@@ -158,9 +124,8 @@ impl ConvTranspose3d {
 
     /// Sets how many voxels are added at the end of each axis of the output. Default: 0. It must be below the
     /// stride.
-    pub fn output_padding(mut self, padding: impl Into<Size3>) -> Self {
-        self.output_padding = padding.into().0;
-        self
+    pub fn output_padding(self, padding: impl Into<Size3>) -> Self {
+        Self { output_padding: padding.into().0, ..self }
     }
 
     /// Checks that the output padding is below the stride, since a stride more of it is another window.

@@ -48,16 +48,14 @@ impl ConvLstm2d {
     }
 
     /// Omits the bias. Default: the layer has one.
-    pub fn no_bias(mut self) -> Self {
-        self.bias = false;
-        self
+    pub fn no_bias(self) -> Self {
+        Self { bias: false, ..self }
     }
 
     /// Returns only the hidden state after the last picture. Default: all of them (Keras's
     /// `return_sequences=True`).
-    pub fn last(mut self) -> Self {
-        self.last = true;
-        self
+    pub fn last(self) -> Self {
+        Self { last: true, ..self }
     }
 }
 

@@ -2,6 +2,7 @@ use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 
 use super::conv1d::{along, as_row, from_row, sequence};
+use super::setters::convolution_setters;
 use super::settings::{Problem, positive, valid};
 use crate::model::{Context, Forward, Initializer, Layer};
 
@@ -33,6 +34,8 @@ pub struct ConvTranspose1d {
     initializer: Initializer,
 }
 
+convolution_setters!(ConvTranspose1d);
+
 impl ConvTranspose1d {
     /// Creates a layer with this number of output channels and this kernel size. By default it has stride 1,
     /// no padding, dilation 1, one group and a bias.
@@ -52,45 +55,23 @@ impl ConvTranspose1d {
     }
 
     /// Sets the distance from one window to the next on the output. Default: 1.
-    pub fn stride(mut self, stride: usize) -> Self {
-        self.stride = stride;
-        self
+    pub fn stride(self, stride: usize) -> Self {
+        Self { stride, ..self }
     }
 
     /// Sets how many elements are cut off on each side of the output. Default: 0.
-    pub fn padding(mut self, padding: usize) -> Self {
-        self.padding = padding;
-        self
+    pub fn padding(self, padding: usize) -> Self {
+        Self { padding, ..self }
     }
 
     /// Sets how many elements are added at the end of the output. Default: 0. It must be below the stride.
-    pub fn output_padding(mut self, padding: usize) -> Self {
-        self.output_padding = padding;
-        self
+    pub fn output_padding(self, padding: usize) -> Self {
+        Self { output_padding: padding, ..self }
     }
 
     /// Sets the distance between neighbouring elements of a window. Default: 1.
-    pub fn dilation(mut self, dilation: usize) -> Self {
-        self.dilation = dilation;
-        self
-    }
-
-    /// Sets the number of groups that input and output channels are cut into. Default: 1.
-    pub fn groups(mut self, groups: usize) -> Self {
-        self.groups = groups;
-        self
-    }
-
-    /// Leaves the bias out. Default: there is one.
-    pub fn no_bias(mut self) -> Self {
-        self.bias = false;
-        self
-    }
-
-    /// Sets what the weight starts with. Default: Glorot uniform.
-    pub fn initializer(mut self, initializer: Initializer) -> Self {
-        self.initializer = initializer;
-        self
+    pub fn dilation(self, dilation: usize) -> Self {
+        Self { dilation, ..self }
     }
 
     fn checks(&self, channels: usize) -> [Problem; 7] {

@@ -3,6 +3,7 @@ use unisono_graph::Var;
 use unisono_graph::ops::Window;
 
 use super::conv2d::{biased, convolution, image};
+use super::setters::{convolution_setters, window_setters};
 use super::settings::{Problem, valid};
 use super::size::{Size, WindowData, window};
 use crate::model::{Context, Forward, Initializer, Layer};
@@ -33,6 +34,9 @@ pub struct ConvTranspose2d {
     initializer: Initializer,
 }
 
+window_setters!(ConvTranspose2d, Size, "pixels");
+convolution_setters!(ConvTranspose2d);
+
 impl ConvTranspose2d {
     /// Creates a layer with this number of output channels and this kernel size in pixels. By default it has
     /// stride 1, no padding, dilation 1, one group and a bias.
@@ -41,48 +45,10 @@ impl ConvTranspose2d {
         Self { channels, window, output_padding: [0, 0], groups: 1, bias: true, initializer }
     }
 
-    /// Sets the distance from one window to the next on the output, in pixels. Default: 1.
-    pub fn stride(mut self, stride: impl Into<Size>) -> Self {
-        self.window.stride = stride.into().0;
-        self
-    }
-
-    /// Sets how many pixels are cut off on each side of the output. Default: 0.
-    pub fn padding(mut self, padding: impl Into<Size>) -> Self {
-        self.window.padding = padding.into().0;
-        self
-    }
-
     /// Sets how many pixels are added at the lower and the right side of the output. Default: 0. It must be
     /// below the stride.
-    pub fn output_padding(mut self, padding: impl Into<Size>) -> Self {
-        self.output_padding = padding.into().0;
-        self
-    }
-
-    /// Sets the distance between neighbouring elements of a window, in pixels. Default: 1.
-    pub fn dilation(mut self, dilation: impl Into<Size>) -> Self {
-        self.window.dilation = dilation.into().0;
-        self
-    }
-
-    /// Sets the number of groups that input and output channels are cut into; each group of outputs is
-    /// computed from its own group of inputs. Default: 1.
-    pub fn groups(mut self, groups: usize) -> Self {
-        self.groups = groups;
-        self
-    }
-
-    /// Omits the bias. Default: the layer has one.
-    pub fn no_bias(mut self) -> Self {
-        self.bias = false;
-        self
-    }
-
-    /// Sets the initial values of the weight. Default: Glorot uniform.
-    pub fn initializer(mut self, initializer: Initializer) -> Self {
-        self.initializer = initializer;
-        self
+    pub fn output_padding(self, padding: impl Into<Size>) -> Self {
+        Self { output_padding: padding.into().0, ..self }
     }
 
     /// Checks that the output padding is below the stride, since a stride more of it is another window.

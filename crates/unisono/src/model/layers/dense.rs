@@ -33,21 +33,18 @@ impl Dense {
 
     /// Sets the number of input features. Any other number is an error when the trainer is built. Default:
     /// any number.
-    pub fn input(mut self, features: usize) -> Self {
-        self.input = Some(features);
-        self
+    pub fn input(self, features: usize) -> Self {
+        Self { input: Some(features), ..self }
     }
 
     /// Omits the bias. Default: the layer has one.
-    pub fn no_bias(mut self) -> Self {
-        self.bias = false;
-        self
+    pub fn no_bias(self) -> Self {
+        Self { bias: false, ..self }
     }
 
     /// Sets the initial values of the weight. Default: Glorot uniform.
-    pub fn initializer(mut self, initializer: Initializer) -> Self {
-        self.initializer = initializer;
-        self
+    pub fn initializer(self, initializer: Initializer) -> Self {
+        Self { initializer, ..self }
     }
 }
 

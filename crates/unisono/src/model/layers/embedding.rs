@@ -38,17 +38,15 @@ impl Embedding {
     }
 
     /// Sets the initial values of the table. Default: normal with deviation 1.
-    pub fn initializer(mut self, initializer: Initializer) -> Self {
-        self.initializer = initializer;
-        self
+    pub fn initializer(self, initializer: Initializer) -> Self {
+        Self { initializer, ..self }
     }
 
     /// Sets the id of padding (PyTorch's `padding_idx`): its row starts at 0 and has no gradient. A row that
     /// is loaded, or is among [`Initializer::Values`], keeps its values, except that an optimizer's weight
     /// decay shrinks them. Default: there is none.
-    pub fn padding_idx(mut self, id: usize) -> Self {
-        self.padding_idx = Some(id);
-        self
+    pub fn padding_idx(self, id: usize) -> Self {
+        Self { padding_idx: Some(id), ..self }
     }
 
     /// Returns what the table starts with, with the row of padding.

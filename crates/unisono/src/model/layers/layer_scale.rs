@@ -26,9 +26,8 @@ impl LayerScale {
 
     /// Has one factor for each element of the first axis after the batch, for images `[B, C, H, W]`.
     /// Default: for each of the last axis.
-    pub fn channels_first(mut self) -> Self {
-        self.first = true;
-        self
+    pub fn channels_first(self) -> Self {
+        Self { first: true, ..self }
     }
 }
 

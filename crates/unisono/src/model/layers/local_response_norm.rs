@@ -30,21 +30,18 @@ impl LocalResponseNorm {
     }
 
     /// Sets what the mean of the squares is multiplied by. Default: 1e-4.
-    pub fn alpha(mut self, alpha: f32) -> Self {
-        self.alpha = alpha;
-        self
+    pub fn alpha(self, alpha: f32) -> Self {
+        Self { alpha, ..self }
     }
 
     /// Sets the power. Default: 0.75.
-    pub fn beta(mut self, beta: f32) -> Self {
-        self.beta = beta;
-        self
+    pub fn beta(self, beta: f32) -> Self {
+        Self { beta, ..self }
     }
 
     /// Sets what is added to the mean of the squares, which must be above 0. Default: 1.
-    pub fn k(mut self, k: f32) -> Self {
-        self.k = k;
-        self
+    pub fn k(self, k: f32) -> Self {
+        Self { k, ..self }
     }
 }
 

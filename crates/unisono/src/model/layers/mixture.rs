@@ -67,18 +67,16 @@ impl MixtureOfExperts {
 
     /// Takes the softmax over all experts as shares, which then add up to less than 1. Default: that over the
     /// chosen ones. With k = 1 it lets the router learn.
-    pub fn keep_probabilities(mut self) -> Self {
-        self.all = true;
-        self
+    pub fn keep_probabilities(self) -> Self {
+        Self { all: true, ..self }
     }
 
     /// Adds the loss `balance` with this weight (Fedus et al. 2021): the number of experts times the sum over
     /// experts of the share of the batch's places that chose it, times its mean probability. It is least
     /// where all experts are used alike. Default: 0, no such loss.
     #[doc(alias = "load_balance")]
-    pub fn balance(mut self, weight: f32) -> Self {
-        self.balance = weight;
-        self
+    pub fn balance(self, weight: f32) -> Self {
+        Self { balance: weight, ..self }
     }
 
     /// Adds the loss of balance from the probabilities and the choice of each place, `[B, ..., experts]`.

@@ -39,6 +39,7 @@ mod residual;
 mod resize;
 mod separable;
 mod sequential;
+mod setters;
 mod settings;
 mod size;
 mod squeeze_excite;

@@ -114,9 +114,8 @@ impl GroupNorm {
     }
 
     /// Sets what is added under the root, which keeps the division finite. Default: 1e-5.
-    pub fn epsilon(mut self, epsilon: f32) -> Self {
-        self.epsilon = epsilon;
-        self
+    pub fn epsilon(self, epsilon: f32) -> Self {
+        Self { epsilon, ..self }
     }
 }
 
@@ -127,15 +126,13 @@ impl InstanceNorm {
     }
 
     /// Gives each channel a scale and a bias, which are learned. Default: there are none (as in PyTorch).
-    pub fn affine(mut self) -> Self {
-        self.affine = true;
-        self
+    pub fn affine(self) -> Self {
+        Self { affine: true, ..self }
     }
 
     /// Sets what is added under the root, which keeps the division finite. Default: 1e-5.
-    pub fn epsilon(mut self, epsilon: f32) -> Self {
-        self.epsilon = epsilon;
-        self
+    pub fn epsilon(self, epsilon: f32) -> Self {
+        Self { epsilon, ..self }
     }
 }
 

@@ -26,16 +26,14 @@ impl PRelu {
     }
 
     /// Sets what slopes start with. Default: 0.25 (Keras's is 0).
-    pub fn slope(mut self, slope: f32) -> Self {
-        self.slope = slope;
-        self
+    pub fn slope(self, slope: f32) -> Self {
+        Self { slope, ..self }
     }
 
     /// Gives each channel, the first axis of a sample, a slope of its own (PyTorch's `num_parameters=C`).
     /// Default: there is one for all.
-    pub fn per_channel(mut self) -> Self {
-        self.channels = true;
-        self
+    pub fn per_channel(self) -> Self {
+        Self { channels: true, ..self }
     }
 }
 

@@ -96,9 +96,8 @@ impl AvgPool3d {
 
     /// Counts the padding as zeros in the mean (PyTorch's default). Default: the mean is that of the volume's
     /// voxels only.
-    pub fn count_include_pad(mut self) -> Self {
-        self.border = true;
-        self
+    pub fn count_include_pad(self) -> Self {
+        Self { border: true, ..self }
     }
 }
 

@@ -31,9 +31,8 @@ impl Upsample2d {
     }
 
     /// Interpolates between the pixels' centres. Default: each pixel is repeated.
-    pub fn bilinear(mut self) -> Self {
-        self.bilinear = true;
-        self
+    pub fn bilinear(self) -> Self {
+        Self { bilinear: true, ..self }
     }
 }
 

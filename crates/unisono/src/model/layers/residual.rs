@@ -41,9 +41,8 @@ impl Residual {
     }
 
     /// Sets the layer around the inner one, for an inner layer that changes the shape. Default: the identity.
-    pub fn shortcut(mut self, layer: impl Layer + 'static) -> Self {
-        self.shortcut = Some(Box::new(layer));
-        self
+    pub fn shortcut(self, layer: impl Layer + 'static) -> Self {
+        Self { shortcut: Some(Box::new(layer)), ..self }
     }
 }
 

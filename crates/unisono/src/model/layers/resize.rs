@@ -50,23 +50,20 @@ impl Resize2d {
     }
 
     /// Interpolates linearly between the four nearest pixels. Default: the nearest one is taken.
-    pub fn bilinear(mut self) -> Self {
-        self.interpolation = Interpolation::Bilinear;
-        self
+    pub fn bilinear(self) -> Self {
+        Self { interpolation: Interpolation::Bilinear, ..self }
     }
 
     /// Interpolates by cubic polynomials through sixteen pixels (Keys 1981, with a = -3/4 as in PyTorch).
     /// Default: the nearest one is taken.
-    pub fn bicubic(mut self) -> Self {
-        self.interpolation = Interpolation::Bicubic;
-        self
+    pub fn bicubic(self) -> Self {
+        Self { interpolation: Interpolation::Bicubic, ..self }
     }
 
     /// Lets the centres of the corner pixels fall on each other (PyTorch's `align_corners=True`). Default:
     /// the images' edges do. It does not matter to the nearest pixel.
-    pub fn align_corners(mut self) -> Self {
-        self.align_corners = true;
-        self
+    pub fn align_corners(self) -> Self {
+        Self { align_corners: true, ..self }
     }
 
     /// Returns the size of the result for images of a height and width.

@@ -6,6 +6,7 @@ use unisono_graph::ops::Window;
 
 use super::Conv2d;
 use super::conv2d::{biased, convolution, image};
+use super::setters::{kernel_setters, window_setters};
 use super::settings::{positive, valid};
 use super::size::{Size, WindowData, window};
 use crate::model::{Context, Forward, Initializer, Layer};
@@ -47,6 +48,9 @@ pub struct SeparableConv2d {
     bias: bool,
 }
 
+window_setters!(DepthwiseConv2d, Size, "pixels");
+kernel_setters!(DepthwiseConv2d);
+
 impl DepthwiseConv2d {
     /// Creates a layer with this kernel size in pixels. By default it has one filter for each channel,
     /// stride 1, no padding, dilation 1 and a bias.
@@ -55,39 +59,8 @@ impl DepthwiseConv2d {
     }
 
     /// Sets the number of filters for each channel. Default: 1.
-    pub fn multiplier(mut self, multiplier: usize) -> Self {
-        self.multiplier = multiplier;
-        self
-    }
-
-    /// Sets the distance from one window to the next, in pixels. Default: 1.
-    pub fn stride(mut self, stride: impl Into<Size>) -> Self {
-        self.window.stride = stride.into().0;
-        self
-    }
-
-    /// Sets how many zeros are added on each side of the image. Default: 0.
-    pub fn padding(mut self, padding: impl Into<Size>) -> Self {
-        self.window.padding = padding.into().0;
-        self
-    }
-
-    /// Sets the distance between neighbouring elements of a window, in pixels. Default: 1.
-    pub fn dilation(mut self, dilation: impl Into<Size>) -> Self {
-        self.window.dilation = dilation.into().0;
-        self
-    }
-
-    /// Omits the bias. Default: the layer has one.
-    pub fn no_bias(mut self) -> Self {
-        self.bias = false;
-        self
-    }
-
-    /// Sets the initial values of the weight. Default: Glorot uniform.
-    pub fn initializer(mut self, initializer: Initializer) -> Self {
-        self.initializer = initializer;
-        self
+    pub fn multiplier(self, multiplier: usize) -> Self {
+        Self { multiplier, ..self }
     }
 }
 
@@ -99,33 +72,28 @@ impl SeparableConv2d {
     }
 
     /// Sets the number of depthwise filters for each channel. Default: 1.
-    pub fn multiplier(mut self, multiplier: usize) -> Self {
-        self.depthwise = self.depthwise.multiplier(multiplier);
-        self
+    pub fn multiplier(self, multiplier: usize) -> Self {
+        Self { depthwise: self.depthwise.multiplier(multiplier), ..self }
     }
 
     /// Sets the distance from one window to the next, in pixels. Default: 1.
-    pub fn stride(mut self, stride: impl Into<Size>) -> Self {
-        self.depthwise = self.depthwise.stride(stride);
-        self
+    pub fn stride(self, stride: impl Into<Size>) -> Self {
+        Self { depthwise: self.depthwise.stride(stride), ..self }
     }
 
     /// Sets how many zeros are added on each side of the image. Default: 0.
-    pub fn padding(mut self, padding: impl Into<Size>) -> Self {
-        self.depthwise = self.depthwise.padding(padding);
-        self
+    pub fn padding(self, padding: impl Into<Size>) -> Self {
+        Self { depthwise: self.depthwise.padding(padding), ..self }
     }
 
     /// Sets the distance between neighbouring elements of a window, in pixels. Default: 1.
-    pub fn dilation(mut self, dilation: impl Into<Size>) -> Self {
-        self.depthwise = self.depthwise.dilation(dilation);
-        self
+    pub fn dilation(self, dilation: impl Into<Size>) -> Self {
+        Self { depthwise: self.depthwise.dilation(dilation), ..self }
     }
 
     /// Omits the bias. Default: the layer has one.
-    pub fn no_bias(mut self) -> Self {
-        self.bias = false;
-        self
+    pub fn no_bias(self) -> Self {
+        Self { bias: false, ..self }
     }
 }
 

@@ -30,15 +30,13 @@ impl SqueezeExcite {
     }
 
     /// Has silu between the products, as in EfficientNet. Default: relu.
-    pub fn silu(mut self) -> Self {
-        self.silu = true;
-        self
+    pub fn silu(self) -> Self {
+        Self { silu: true, ..self }
     }
 
     /// Has a hard sigmoid at the end, as in MobileNetV3. Default: sigmoid.
-    pub fn hard_sigmoid(mut self) -> Self {
-        self.hard = true;
-        self
+    pub fn hard_sigmoid(self) -> Self {
+        Self { hard: true, ..self }
     }
 }
 

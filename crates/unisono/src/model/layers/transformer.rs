@@ -70,86 +70,73 @@ impl TransformerBlock {
 
     /// Makes the attention causal: each position attends to itself and to those before it. Default: to all
     /// positions.
-    pub fn causal(mut self) -> Self {
-        self.attention = self.attention.causal();
-        self
+    pub fn causal(self) -> Self {
+        Self { attention: self.attention.causal(), ..self }
     }
 
     /// Sets the number of heads of keys and values, which must divide the number of heads (grouped-query
     /// attention): see [`MultiHeadAttention::kv_heads`]. Default: the number of heads.
-    pub fn kv_heads(mut self, heads: usize) -> Self {
-        self.attention = self.attention.kv_heads(heads);
-        self
+    pub fn kv_heads(self, heads: usize) -> Self {
+        Self { attention: self.attention.kv_heads(heads), ..self }
     }
 
     /// Sets the number of features of each head: see [`MultiHeadAttention::head_size`]. Default: E / heads.
-    pub fn head_size(mut self, features: usize) -> Self {
-        self.attention = self.attention.head_size(features);
-        self
+    pub fn head_size(self, features: usize) -> Self {
+        Self { attention: self.attention.head_size(features), ..self }
     }
 
     /// Rotates queries and keys by their positions, with the base 10,000: see [`MultiHeadAttention::rotary`].
     /// Default: positions have no effect.
-    pub fn rotary(mut self) -> Self {
-        self.attention = self.attention.rotary();
-        self
+    pub fn rotary(self) -> Self {
+        Self { attention: self.attention.rotary(), ..self }
     }
 
     /// Rotates queries and keys as [`TransformerBlock::rotary`] does, with this base, which must be above 1.
-    pub fn rotary_base(mut self, base: f32) -> Self {
-        self.attention = self.attention.rotary_base(base);
-        self
+    pub fn rotary_base(self, base: f32) -> Self {
+        Self { attention: self.attention.rotary_base(base), ..self }
     }
 
     /// Adds a bias for each head and distance to the scores of self-attention: see
     /// [`MultiHeadAttention::relative_positions`]. Default: positions have no effect.
-    pub fn relative_positions(mut self, buckets: usize, farthest: usize) -> Self {
-        self.attention = self.attention.relative_positions(buckets, farthest);
-        self
+    pub fn relative_positions(self, buckets: usize, farthest: usize) -> Self {
+        Self { attention: self.attention.relative_positions(buckets, farthest), ..self }
     }
 
     /// Sets the number of features between the two dense layers. Default: 4 E.
-    pub fn hidden(mut self, units: usize) -> Self {
-        self.hidden = Some(units);
-        self
+    pub fn hidden(self, units: usize) -> Self {
+        Self { hidden: Some(units), ..self }
     }
 
     /// Sets the dropout rate, in training, for the outputs of attention and dense layers. Default: 0.
-    pub fn dropout(mut self, rate: f32) -> Self {
-        self.dropout = rate;
-        self
+    pub fn dropout(self, rate: f32) -> Self {
+        Self { dropout: rate, ..self }
     }
 
     /// Normalizes the sum behind each part: x = norm1(x + attention(x)), then the same with the dense layers
     /// (Vaswani et al. 2017; PyTorch's `norm_first=False`). Default: before each part.
-    pub fn norm_last(mut self) -> Self {
-        self.norm_last = true;
-        self
+    pub fn norm_last(self) -> Self {
+        Self { norm_last: true, ..self }
     }
 
     /// Normalizes by [`RmsNorm`]. Default: by [`LayerNorm`].
-    pub fn rms_norm(mut self) -> Self {
-        self.rms_norm = true;
-        self
+    pub fn rms_norm(self) -> Self {
+        Self { rms_norm: true, ..self }
     }
 
     /// Sets the epsilon of the norms (PyTorch's `layer_norm_eps`). Default: 1e-5.
-    pub fn epsilon(mut self, epsilon: f32) -> Self {
-        self.epsilon = Some(epsilon);
-        self
+    pub fn epsilon(self, epsilon: f32) -> Self {
+        Self { epsilon: Some(epsilon), ..self }
     }
 
     /// Sets the activation between the two dense layers. Default: [`Activation::Gelu`].
-    pub fn activation(mut self, activation: Activation) -> Self {
-        self.activation = activation;
-        self
+    pub fn activation(self, activation: Activation) -> Self {
+        Self { activation, ..self }
     }
 
     /// Multiplies by a gate between the dense layers (Shazeer 2020: GEGLU, SwiGLU):
     /// linear2(activation(gate(x)) linear1(x)). Default: linear2(activation(linear1(x))).
-    pub fn gated(mut self) -> Self {
-        self.gated = true;
-        self
+    pub fn gated(self) -> Self {
+        Self { gated: true, ..self }
     }
 
     /// Omits the biases of attention and of the dense layers (PyTorch's `bias=False`, which omits those of
@@ -162,9 +149,8 @@ impl TransformerBlock {
 
     /// Adds attention to a context between self-attention and the dense layers. Such a block is applied by
     /// [`TransformerBlock::decode`]. Default: there is none.
-    pub fn cross_attention(mut self) -> Self {
-        self.cross = true;
-        self
+    pub fn cross_attention(self) -> Self {
+        Self { cross: true, ..self }
     }
 
     /// Computes the block with a mask: no position attends to positions whose `mask` `[B, T]` is 0. `None`

@@ -43,22 +43,19 @@ impl BinaryFocal {
 
     /// Sets the power gamma. The higher it is, the less do elements count that are almost right. Default: 2.
     /// With 0 all elements count the same.
-    pub fn gamma(mut self, gamma: f32) -> Self {
-        self.gamma = gamma;
-        self
+    pub fn gamma(self, gamma: f32) -> Self {
+        Self { gamma, ..self }
     }
 
     /// Sets the weight of targets of 1. Targets of 0 have the weight 1 - alpha. Default: 0.25.
-    pub fn alpha(mut self, alpha: f32) -> Self {
-        self.alpha = Some(alpha);
-        self
+    pub fn alpha(self, alpha: f32) -> Self {
+        Self { alpha: Some(alpha), ..self }
     }
 
     /// Gives all targets the weight 1 (torchvision's `alpha=-1`). Default: targets of 1 have 0.25, those of 0
     /// have 0.75.
-    pub fn no_alpha(mut self) -> Self {
-        self.alpha = None;
-        self
+    pub fn no_alpha(self) -> Self {
+        Self { alpha: None, ..self }
     }
 }
 

@@ -34,9 +34,8 @@ impl CrossEntropy {
 
     /// Sets the label smoothing: the fraction of the target that is spread evenly over all classes, 0 <=
     /// smoothing < 1 (Szegedy et al. 2016). Default: 0.
-    pub fn label_smoothing(mut self, smoothing: f32) -> Self {
-        self.smoothing = smoothing;
-        self
+    pub fn label_smoothing(self, smoothing: f32) -> Self {
+        Self { smoothing, ..self }
     }
 
     /// Sets a label that does not count, neither in the sum nor in its divisor. Default: none (PyTorch's is
@@ -45,17 +44,15 @@ impl CrossEntropy {
     /// The loss of a sample is then the mean over its other labels, and the sample counts as many times as it
     /// has such labels. The loss of a batch is therefore the mean over all of them. Metrics do not follow
     /// this setting; they have their own, such as [`Accuracy::ignore_index`](crate::Accuracy::ignore_index).
-    pub fn ignore_index(mut self, label: i32) -> Self {
-        self.ignored = Some(label);
-        self
+    pub fn ignore_index(self, label: i32) -> Self {
+        Self { ignored: Some(label), ..self }
     }
 
     /// Takes targets that are probabilities, `[B, ..., classes]` (Keras's `CategoricalCrossentropy`).
     /// Default: labels.
     #[doc(alias = "CategoricalCrossentropy")]
-    pub fn probabilities(mut self) -> Self {
-        self.probabilities = true;
-        self
+    pub fn probabilities(self) -> Self {
+        Self { probabilities: true, ..self }
     }
 
     /// Traces the loss of each label, also of those that are ignored.

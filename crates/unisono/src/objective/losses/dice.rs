@@ -28,15 +28,13 @@ impl Dice {
 
     /// Sets the term that is added to numerator and denominator. It keeps the division finite for samples
     /// without a target of 1. It must be above 0. Default: 1.
-    pub fn smooth(mut self, smooth: f32) -> Self {
-        self.smooth = smooth;
-        self
+    pub fn smooth(self, smooth: f32) -> Self {
+        Self { smooth, ..self }
     }
 
     /// Takes outputs that are probabilities. Default: logits.
-    pub fn probabilities(mut self) -> Self {
-        self.probabilities = true;
-        self
+    pub fn probabilities(self) -> Self {
+        Self { probabilities: true, ..self }
     }
 }
 

@@ -65,22 +65,19 @@ impl PoissonNll {
     }
 
     /// Takes outputs that are rates, which must not be negative. Default: logarithms of rates.
-    pub fn rates(mut self) -> Self {
-        self.rates = true;
-        self
+    pub fn rates(self) -> Self {
+        Self { rates: true, ..self }
     }
 
     /// Adds y ln y - y + ln(2 pi y) / 2 for counts y above 1. Default: it is left out.
-    pub fn full(mut self) -> Self {
-        self.full = true;
-        self
+    pub fn full(self) -> Self {
+        Self { full: true, ..self }
     }
 
     /// Sets the term that is added to a rate before its logarithm is taken, which must be above 0. Default:
     /// 1e-8.
-    pub fn epsilon(mut self, epsilon: f32) -> Self {
-        self.epsilon = epsilon;
-        self
+    pub fn epsilon(self, epsilon: f32) -> Self {
+        Self { epsilon, ..self }
     }
 }
 

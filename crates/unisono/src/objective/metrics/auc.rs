@@ -64,21 +64,18 @@ impl Auc {
     /// Takes logits of `classes` classes and labels, and gives the mean over classes of the area of each
     /// class against all others, with softmax as scores (scikit-learn's `multi_class="ovr"`,
     /// `average="macro"`). The area is NaN where a class has no label. Default: logits of two classes.
-    pub fn one_vs_rest(mut self, classes: usize) -> Self {
-        self.classes = Some(classes);
-        self
+    pub fn one_vs_rest(self, classes: usize) -> Self {
+        Self { classes: Some(classes), ..self }
     }
 
     /// Sets a label that counts nowhere. Default: all labels count.
-    pub fn ignore_index(mut self, label: i32) -> Self {
-        self.ignored = Some(label);
-        self
+    pub fn ignore_index(self, label: i32) -> Self {
+        Self { ignored: Some(label), ..self }
     }
 
     /// Sets the metric's name. Defaults: `roc auc` and `pr auc`.
-    pub fn named(mut self, name: &str) -> Self {
-        self.name = name.into();
-        self
+    pub fn named(self, name: &str) -> Self {
+        Self { name: name.into(), ..self }
     }
 
     /// Returns the number of scores of a label.

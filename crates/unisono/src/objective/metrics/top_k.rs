@@ -36,9 +36,8 @@ impl TopKAccuracy {
 
     /// Sets the label that counts neither as right nor as wrong, as
     /// [`Accuracy::ignore_index`](crate::Accuracy::ignore_index) does. Default: all labels count.
-    pub fn ignore_index(mut self, label: i32) -> Self {
-        self.ignored = Some(label);
-        self
+    pub fn ignore_index(self, label: i32) -> Self {
+        Self { ignored: Some(label), ..self }
     }
 }
 

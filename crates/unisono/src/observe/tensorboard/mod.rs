@@ -103,15 +103,13 @@ impl TensorBoard {
     }
 
     /// Writes the values of every `steps`-th step. 0 writes no steps. Epochs are always written. Default: 1.
-    pub fn every(mut self, steps: u64) -> Self {
-        self.every = steps;
-        self
+    pub fn every(self, steps: u64) -> Self {
+        Self { every: steps, ..self }
     }
 
     /// Writes histograms of all parameters every `epochs` epochs. 0 writes none. Default: 0.
-    pub fn histograms(mut self, epochs: u32) -> Self {
-        self.histograms = epochs;
-        self
+    pub fn histograms(self, epochs: u32) -> Self {
+        Self { histograms: epochs, ..self }
     }
 
     /// Adds a hyperparameter of your own to those of the run. A value that can be parsed as a number is shown

@@ -15,15 +15,6 @@ use crate::run::content::DataContent;
 use crate::run::identity::RunIdentity;
 use crate::{Epoch, Evaluation, LossScale, Metric};
 
-/// What `digits --epochs 2` of version 0.1.0 wrote, before runs were saved in sections.
-const VERSION_1: &str = include_str!("../../../tests/trainer_json/version1.json");
-/// What `digits --precision mixed` of that version wrote at step 10.
-const VERSION_1_MIXED: &str = include_str!("../../../tests/trainer_json/version1_mixed.json");
-
-fn contents(trainer: &str, carries: Tensors) -> Contents {
-    Contents { trainer: serde_json::from_str(trainer).unwrap(), carries, ..Contents::default() }
-}
-
 /// A state whose sections have values that are not their defaults.
 fn full() -> RunState {
     let mut state = RunState::default();
@@ -176,7 +167,7 @@ fn a_section_that_is_unknown_or_missing_or_newer_is_named() {
     let more = problem(&|t| t["sections"]["running"]["value"]["more"] = 1.into());
     assert!(more.contains("unknown field `more`"), "{more}");
     let later = problem(&|t| t["version"] = 3.into());
-    assert_eq!(later, "version 3 of trainer.json, where 1 and 2 are known");
+    assert_eq!(later, "version 3 of trainer.json, where 2 is known");
     assert_eq!(problem(&|t| *t = json!({})), "trainer.json has no version");
 
     let mut contents = whole.clone();
@@ -215,59 +206,6 @@ fn a_section_reads_its_older_versions_and_may_say_what_its_absence_means() {
     assert_eq!(take(json!({"phase": {"version": 1, "value": 3}})), "phase 3");
     assert_eq!(take(json!({"phase": {"version": 2, "value": "warm-up"}})), "warm-up");
     assert_eq!(take(json!({})), "the only one");
-}
-
-#[test]
-fn what_version_1_wrote_is_read() {
-    let run = RunState::load(&contents(VERSION_1, Tensors::new())).unwrap();
-    assert_eq!((run.steps(), run.position(), run.skipped()), (46, Position { epoch: 2, sample: 0 }, &[][..]));
-    let settings = run.settings();
-    assert_eq!((settings.global_batch, settings.shards, settings.seed), (64, 8, 42));
-    assert_eq!((settings.precision, &*settings.loss), (Precision::F32, "cross-entropy"));
-    assert_eq!((&*settings.optimizer, &*settings.metrics), ("adamw", &["accuracy".to_owned()][..]));
-    assert_eq!(run.state.data, Fingerprint(Some(0xddcc_3f60_a799_1d89)));
-    assert_eq!(run.state.loader.settings.as_ref().unwrap()["transforms"], "map 'normalise'");
-    assert_eq!(run.classes().class.as_ref().unwrap()[0].probe.as_deref(), Some("db1a243c5dcd7e36"));
-    let losses: Vec<f64> = run.history().iter().map(|epoch| epoch.train.loss).collect();
-    assert_eq!(losses, [1.6272103283476542, 0.604161359337613]);
-    assert_eq!((run.scaling(), &run.state.running), (None, &Running::default()));
-    // What it says is the same in sections.
-    assert_eq!(RunState::load(&saved(&run.state)).unwrap().state, run.state);
-}
-
-#[test]
-fn a_run_of_version_1_in_mixed_precision_and_amid_an_epoch_is_read() {
-    let carried = Tensors::from([("0.h".to_owned(), Tensor::f32(&[1, 2], &[1.0, 2.0]).unwrap())]);
-    let run = RunState::load(&contents(VERSION_1_MIXED, carried.clone())).unwrap();
-    assert_eq!((run.steps(), run.position()), (10, Position { epoch: 0, sample: 640 }));
-    assert_eq!(run.settings().precision, Precision::Mixed);
-    let scaling = run.scaling().unwrap();
-    assert_eq!((scaling.setting, scaling.good + scaling.skipped), (LossScale::default(), 10));
-    assert_eq!(run.state.running.counts(), (640, 10));
-    // Version 1 has the sums of means alone, over the weights of the loss.
-    let so_far = run.state.running.finish(&metrics());
-    assert_eq!((so_far.loss, so_far.metric("accuracy")), (1320.826616615057 / 640.0, Some(199.0 / 640.0)));
-    assert_eq!(run.state.digested_tensors().unwrap(), carried);
-    assert_eq!(RunState::load(&saved(&run.state)).unwrap().state, run.state);
-}
-
-/// Files of the first versions lacked fields that came later.
-#[test]
-fn the_oldest_files_of_version_1_are_read() {
-    let mut old = contents(VERSION_1, Tensors::new());
-    let fields = old.trainer.as_object_mut().unwrap();
-    for later in ["skipped", "precision", "scaling", "loader", "class", "mixture"] {
-        assert!(fields.remove(later).is_some(), "{later}");
-    }
-    let run = RunState::load(&old).unwrap();
-    assert_eq!((run.settings().precision, run.scaling(), run.skipped()), (Precision::F32, None, &[][..]));
-    assert_eq!((&run.classes().class, &run.state.loader.settings), (&None, &None));
-    // An adapter is not compared with one that was not recorded.
-    let own = RunState { classes: full().classes, settings: run.settings().clone(), ..RunState::default() };
-    let differences = own.differences(&run.state);
-    let expected = ["the mixture ", "the arithmetic of the run is version 1"];
-    let is_expected = |problem: &str| expected.iter().any(|expected| problem.starts_with(expected));
-    assert!(differences.iter().all(|d| is_expected(&d.problem)), "{differences:?}");
 }
 
 #[test]

@@ -1,0 +1,4 @@
+//! Ranks from outside: what they sum under any schedule, and what it costs.
+
+mod model;
+mod schedules;

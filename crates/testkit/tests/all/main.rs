@@ -1,0 +1,15 @@
+//! Every op and every kernel beside the f64 reference, on every adapter and on the emulator.
+
+mod elementary;
+mod emulated;
+mod half;
+mod heads;
+mod joint;
+mod ops;
+mod outputs;
+mod own_ops;
+mod places;
+mod quotients;
+mod small_workgroups;
+mod structures;
+mod together;
