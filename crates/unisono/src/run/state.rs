@@ -227,13 +227,13 @@ impl SavedRun {
         run.map_err(|problem| Error::Resume { path: path.into(), problem })
     }
 
-    /// Returns the run's identity as hexadecimal digits, if the checkpoint says it: those of earlier versions
-    /// do not, nor do those that were written before the data were hashed.
+    /// Returns the run's identity as hexadecimal digits. `None` for checkpoints of earlier versions, and for
+    /// those that were written before the data were hashed.
     pub fn identity(&self) -> Option<&str> {
         self.state.identity.sha256.as_deref()
     }
 
-    /// Returns the settings that the run's answer depends on.
+    /// Returns the settings that the run's result depends on.
     pub fn settings(&self) -> &RunSettings {
         &self.state.settings
     }

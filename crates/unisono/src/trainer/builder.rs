@@ -139,9 +139,9 @@ impl Builder {
         self
     }
 
-    /// Minimises a value that the model makes, which counts `weight` times: a loss of
-    /// [`Context::loss`](crate::Context::loss) with another weight than it has there, or an output, of which
-    /// the mean of each sample counts. It has no target.
+    /// Minimises a value that the model computes, multiplied by `weight`, without a target. The value is an
+    /// output, or a loss of [`Context::loss`](crate::Context::loss), whose own weight this one replaces. Of
+    /// an output, the mean over the elements of each sample counts.
     ///
     /// Errors, when the trainer is built: the model has no such value, it is not of f32, or the weight is
     /// negative or not finite.
@@ -261,9 +261,9 @@ impl Builder {
     }
 
     /// Sets how the CPU rounds. It can compute in the arithmetic of a GPU, and then repeats a run of this GPU
-    /// to the bit. `split` is the arithmetic of software drivers and of runs of version 0.1.
-    /// The CPU must be among the adapters ([`unisono_gpu::select_in`]). Default: [`Arithmetic::default`],
-    /// `fused`.
+    /// to the bit. `split` is the arithmetic of software drivers, and of runs that were started on the CPU
+    /// before 2026-11-26. The CPU must be among the adapters ([`unisono_gpu::select_in`]). Default:
+    /// [`Arithmetic::default`], `fused`.
     pub fn arithmetic(mut self, arithmetic: Arithmetic) -> Self {
         self.arithmetic = Some(arithmetic);
         self

@@ -23,8 +23,8 @@ pub struct Resumed {
     pub path: PathBuf,
     /// The newer checkpoints that are not complete, each with the reason.
     pub skipped: Vec<String>,
-    /// What differs between the run and this trainer, where that was forced. The data, which only a fit
-    /// brings, are not compared here.
+    /// The differences between the run and this trainer that a forced resume has accepted. The data are not
+    /// compared here, because only a fit has them.
     pub differs: Vec<String>,
 }
 
