@@ -95,12 +95,12 @@ fn a_part_is_loaded_by_pattern_from_a_mapped_file() {
     );
     let error = Plan::new().only("encodr.*").only("base.*").read(&file, &wants).unwrap_err().to_string();
     assert!(error.ends_with(
-        "the plan wants only [\"encodr.*\", \"base.*\"], and no tensor of the model is called so"
+        "the plan wants only [\"encodr.*\", \"base.*\"], but no tensor of the model has such a name"
     ));
     let error = Plan::new().only("encodr.*").partial().read(&file, &wants).unwrap_err();
     assert!(matches!(error, Error::Only { .. }), "{error}");
     let error = Plan::new().rename("a.*", "*.*").read(&file, &wants).unwrap_err().to_string();
-    assert_eq!(error, "renaming \"a.*\" to \"*.*\": more stars than there are to fill them");
+    assert_eq!(error, "renaming \"a.*\" to \"*.*\": the new name has more stars than the old one");
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn a_new_head_is_excepted() {
     let (found, report) = Plan::new().except("head.*").take(&file, &wants).unwrap();
     assert_eq!((found.len(), report.loaded, report.missing.len()), (1, vec!["body".to_owned()], 0));
     let error = Plan::new().except("classifier.*").take(&file, &wants).unwrap_err().to_string();
-    assert_eq!(error, "tensors: the plan excepts classifier.*, and no tensor of the model is called so");
+    assert_eq!(error, "tensors: the plan excepts classifier.*, but no tensor of the model has such a name");
     let error = Plan::new().only("head.*").except("head.*").take(&file, &wants).unwrap_err();
     assert!(matches!(error, Error::Only { .. }), "{error}");
 }

@@ -336,7 +336,7 @@ fn and_more(more: usize) -> String {
 /// Says which checkpoint a run can go on from.
 fn newest(checkpoint: Option<u64>) -> String {
     checkpoint.map_or_else(
-        || "there is no checkpoint to go on from".to_owned(),
+        || "there is no checkpoint to resume from".to_owned(),
         |step| format!("the newest checkpoint is that of step {step}: resume from it"),
     )
 }

@@ -358,7 +358,9 @@ fn an_exported_model_says_what_it_takes() {
     let mut predictor = open(&path, 1);
     let row = predictor.rows([ids]).unwrap().next().unwrap().unwrap();
     assert_eq!(row.values(), &trainer.tensor("0.weight").unwrap().unwrap()[..4]);
-    assert!(predictor.predict_array(&[0.0]).unwrap_err().to_string().contains("are no samples of [] i32"));
+    assert!(
+        predictor.predict_array(&[0.0]).unwrap_err().to_string().contains("do not make samples of [] i32")
+    );
     let other = Sample::new().with("input", Field::i32([], [0]));
     let error = predictor.rows([other]).unwrap().next().unwrap().unwrap_err().to_string();
     assert_eq!(error, "field \"x\": expected [] i32 in each sample, got fields [\"input\"]");

@@ -194,7 +194,7 @@ fn check(path: &Path) -> io::Result<()> {
     if is_torn && first.as_bytes().starts_with(&found) {
         return Ok(());
     }
-    let problem = format!("the file that is there is no history (it does not begin with {first:?})");
+    let problem = format!("the existing file is not such a history (it does not begin with {first:?})");
     Err(io::Error::new(io::ErrorKind::AlreadyExists, problem))
 }
 
@@ -215,7 +215,7 @@ fn check_table(path: &Path) -> io::Result<()> {
     if found.iter().all(|byte| b"0123456789+-.,eEinfNa\n".contains(byte)) {
         return Ok(());
     }
-    let problem = "the file that is there is no table of numbers";
+    let problem = "the existing file is not a table of numbers";
     Err(io::Error::new(io::ErrorKind::AlreadyExists, problem))
 }
 

@@ -195,7 +195,9 @@ impl RunState {
         let sections = match u32::try_from(version) {
             Ok(1) => version1::sections(trainer.clone(), tensors)?,
             Ok(VERSION) => Sections::parse(trainer["sections"].clone(), tensors)?,
-            _ => return Err(format!("version {version} of trainer.json, where 1 and {VERSION} are known")),
+            _ => {
+                return Err(format!("version {version} of trainer.json, but only 1 and {VERSION} are known"));
+            }
         };
         let state = Self::of(sections)?;
         limits::check(&state)?;

@@ -140,7 +140,7 @@ impl Trainer {
         self.observe()?;
         Err(Error::Resume {
             path: path.into(),
-            problem: format!("the optimizer cannot go on from it: {problem}"),
+            problem: format!("the optimizer cannot continue from it: {problem}"),
         })
     }
 
@@ -153,7 +153,7 @@ impl Trainer {
             let written = self.replica_set.replicas.write_state(index, tensor.bytes());
             self.check_result(written)?;
         }
-        self.replica_set.spoiled = None;
+        self.replica_set.non_finite = None;
         self.state.resume(run.state);
         // Data that were hashed for another run are compared anew with those of this one.
         self.data_hash = DataHash::default();
@@ -171,7 +171,7 @@ impl Trainer {
             _ if self.steps() == 0 => Ok(()),
             Some(before) if before != found && self.is_forced() => {
                 let differs = format!(
-                    "the run was on data with fingerprint {before:016x}, and goes on with {found:016x}"
+                    "the run was on data with fingerprint {before:016x}, and continues with {found:016x}"
                 );
                 self.monitor.note(&format!("warning: {differs}"));
                 self.diverge(self.state.identity.sha256.clone(), vec![differs]);
