@@ -171,8 +171,8 @@ impl Builder {
         self
     }
 
-    /// Adds a metric of the output with this name, which is compared with the field of the same name. The
-    /// history calls it after both, such as `sold accuracy`.
+    /// Adds a metric of the output with this name, which is compared with the field of the same name. Its
+    /// name in the history contains both, such as `sold accuracy`.
     pub fn metric_of(self, output: &str, metric: impl Metric + 'static) -> Self {
         self.metric_between(output, output, metric)
     }

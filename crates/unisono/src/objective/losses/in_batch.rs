@@ -103,8 +103,8 @@ impl InBatchSoftmax {
         Self { temperature, batch: global_batch }
     }
 
-    /// Traces the loss of two vectors of each sample, `[B, E]` each, whose cosines are multiplied by `scale`,
-    /// one number, such as e to a parameter. Returns `[B]`.
+    /// Traces the loss of two vectors of each sample, `[B, E]` each. Their cosines are multiplied by `scale`,
+    /// a single number, such as e to the power of a parameter. Returns `[B]`.
     pub fn between(&self, a: &Var, b: &Var, scale: &Var) -> Var {
         let (a, b) = (unit(a), unit(b));
         let ([all_a, all_b], others) = both(&a, &b, self.batch);
