@@ -168,7 +168,7 @@ fn what_does_not_fit_is_named() {
     tape.output("gradient", &tape.gradients(&loss, &[w])[0]);
     let program = Program::compile(&tape.finish().unwrap()).unwrap();
     let error = plan(&program, 8).map(|_| ()).unwrap_err().to_string();
-    assert!(error.contains("needs 131072 workgroups along an axis; 65535"), "{error}");
+    assert!(error.contains("needs 131072 workgroups along an axis; the adapter's limit is 65535"), "{error}");
 
     let tape = Tape::new();
     let x = tape.input("pictures", Type::sample(&[1 << 20]));
