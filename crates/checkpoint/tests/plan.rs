@@ -286,8 +286,14 @@ fn rules_that_do_not_fit_name_the_tensor() {
         "tensors: the plan cannot merge c: F32[2, 1] and F32[1, 3] cannot be joined along axis 0"
     );
     assert!(error(Plan::new().merge(&["*", "a"], 0, "c")).contains("a part belongs to several tensors"));
-    assert!(error(Plan::new().split("a", 0, &["*"])).starts_with("renaming \"a\" to \"*\": the new name has more stars"));
-    assert!(error(Plan::new().merge(&["a", "*"], 0, "b")).starts_with("renaming \"a\" to \"*\": the new name has more stars"));
+    assert!(
+        error(Plan::new().split("a", 0, &["*"]))
+            .starts_with("renaming \"a\" to \"*\": the new name has more stars")
+    );
+    assert!(
+        error(Plan::new().merge(&["a", "*"], 0, "b"))
+            .starts_with("renaming \"a\" to \"*\": the new name has more stars")
+    );
     assert_eq!(error(Plan::new().rename("h.*", "a")), "tensors: several tensors are a by the plan");
     assert!(error(Plan::new().reshape("a", &[3])).ends_with("reshape a: [2, 1] has other elements than [3]"));
     assert!(error(Plan::new().permute("a", &[1])).ends_with("[1] does not order the axes of [2, 1]"));

@@ -207,7 +207,7 @@ fn an_output_made_of_a_whole_batch_is_refused() {
         let builder = Trainer::builder(mean(sum));
         let builder = builder.loss_between("scores", "y", MeanSquaredError, 1.0);
         let error = builder.replicas(1).build(&specs.specs()).err().unwrap().to_string();
-        assert!(error.contains("the output \"all\" is made of all samples of a batch"), "{error}");
+        assert!(error.contains("the output \"all\" depends on all samples of a batch"), "{error}");
     }
 }
 
