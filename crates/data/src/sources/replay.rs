@@ -215,7 +215,7 @@ impl Replay {
     /// Opens a buffer that was saved. It draws what the saved one would have drawn next.
     ///
     /// # Errors
-    /// The file cannot be read, is larger than 1 GiB, or is no replay buffer.
+    /// The file cannot be read, is larger than 1 GiB, or is not a replay buffer.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let file = Bytes::open(path)?;
@@ -228,7 +228,7 @@ impl Replay {
     /// Reads what [`to_bytes`](Self::to_bytes) returned.
     ///
     /// # Errors
-    /// The bytes are no replay buffer; the error is the message.
+    /// The bytes are not a replay buffer; the error is the message.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
         let state = header.metadata().as_ref().and_then(|metadata| metadata.get(STATE));

@@ -206,8 +206,8 @@ impl RunState {
 }
 
 impl SavedRun {
-    /// Returns the newest complete checkpoint's run in a directory, or `None` where there is no checkpoint. A
-    /// resumed run has to use its settings.
+    /// Returns the newest complete checkpoint's run in a directory, or `None` where there is not a
+    /// checkpoint. A resumed run has to use its settings.
     ///
     /// # Errors
     /// The directory cannot be read, no checkpoint in it is complete, or the newest is of another version.

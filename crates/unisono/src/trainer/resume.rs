@@ -30,7 +30,7 @@ pub struct Resumed {
 
 impl Trainer {
     /// Resumes the run from the newest complete checkpoint of its directory (Keras's `BackupAndRestore`).
-    /// Returns which checkpoint it was, and which broken ones were skipped. If there is no checkpoint, the
+    /// Returns which checkpoint it was, and which broken ones were skipped. If there is not a checkpoint, the
     /// run starts from the beginning.
     ///
     /// # Errors
