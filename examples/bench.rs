@@ -117,7 +117,7 @@ struct Flags {
     /// Numeric precision of matrix products: f32, mixed, or mixed+units, which uses the adapter's matrix unit
     #[arg(long, value_name = "PRECISION", default_value = "f32")]
     precision: Precision,
-    /// Train here and now: one step, then so many to take the median of; print a line of JSON
+    /// Train in this process: one step, then this many timed steps. Print their median as a line of JSON
     #[arg(long, value_name = "N", hide = true)]
     alone: Option<u32>,
 }

@@ -19,7 +19,7 @@ const DEFAULTS: Defaults = Defaults { epochs: 20, global_batch: 16, shards: 4, s
 struct Flags {
     #[command(flatten)]
     run: RunFlags,
-    /// Directory of the base: a ViT for images of 8x8 pixels with one channel [default: the one in the
+    /// Directory of the base model: a ViT for images of 8x8 pixels with one channel [default: the one in the
     /// repository]
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,

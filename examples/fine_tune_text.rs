@@ -27,7 +27,7 @@ const SEEN: usize = 960;
 struct Flags {
     #[command(flatten)]
     run: RunFlags,
-    /// Directory of the base: a DistilBERT with its tokenizer [default: the one in the repository]
+    /// Directory of the base model: a DistilBERT with its tokenizer [default: the one in the repository]
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
     /// Write the model to DIR, as transformers does

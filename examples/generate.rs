@@ -1,9 +1,9 @@
-//! Writes with a GPT-2 or Llama from its directory, as Hugging Face's hub has it.
+//! Continues prompts with a GPT-2 or Llama from its directory, in the form of Hugging Face's hub.
 //!
 //!     cargo run --release -p unisono-examples --bin generate -- --model gpt2/ --prompts prompts.txt
 //!
-//! A line of the prompts is a text, or the ids of its tokens: `[464, 3290]`. Texts need the directory's
-//! `tokenizer.json`.
+//! Each line of the prompts is a text, or the ids of its tokens: `[464, 3290]`. Texts need a `tokenizer.json`
+//! in the directory.
 
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
@@ -18,45 +18,46 @@ use unisono_examples::{Error, program, say};
 use unisono_models::{Decoder, Generate, Gpt2, Llama, Pretrained, model_type};
 
 #[derive(Parser)]
-#[command(about = "Writes behind prompts with a GPT-2 or Llama")]
+#[command(about = "Continues prompts with a GPT-2 or Llama")]
 struct Flags {
-    /// Directory with config.json and model.safetensors, or its shards
+    /// Directory of the model: config.json, and model.safetensors or its shards
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
-    /// File with a prompt a line: a text, or ids such as [464, 3290]
+    /// File with one prompt on each line: a text, or ids such as [464, 3290]
     #[arg(long, value_name = "FILE")]
     prompts: PathBuf,
-    /// Most tokens to write behind each prompt
+    /// Maximum number of tokens to generate for each prompt
     #[arg(long, value_name = "N", default_value_t = 64)]
     most: usize,
-    /// Draw tokens from softmax(logits / T) instead of taking the likeliest
+    /// Sample tokens from softmax(logits / T) instead of taking the most likely one
     #[arg(long, value_name = "T")]
     temperature: Option<f32>,
-    /// Draw from the K likeliest tokens
+    /// Sample from the K most likely tokens
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
-    /// Draw from the likeliest tokens that have the probability P together
+    /// Sample from the most likely tokens whose probabilities add up to P
     #[arg(long, value_name = "P")]
     top_p: Option<f32>,
-    /// Seed of the draws
+    /// Seed for sampling
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    /// Prompts that are computed together
+    /// Number of prompts that are computed together
     #[arg(long, value_name = "N", default_value_t = 32)]
     batch: usize,
-    /// Read the whole text again for each token, with the same result
+    /// Do not cache keys and values: read the whole text again for each token. The tokens are the same
     #[arg(long)]
     no_cache: bool,
-    /// Compute on adapters with NAME in their label; may be repeated [default: every GPU, else the CPU]
+    /// Use the adapters whose label contains NAME. Repeat the flag for several adapters [default: all GPUs,
+    /// or the CPU if there is none]
     #[arg(long, value_name = "NAME")]
     adapter: Vec<String>,
-    /// Arithmetic of the CPU: fused or split [default: fused]
+    /// How the CPU rounds: fused or split [default: fused]
     #[arg(long, value_name = "ARITHMETIC")]
     arithmetic: Option<Arithmetic>,
     /// Number of replicas
     #[arg(long, value_name = "N")]
     replicas: Option<usize>,
-    /// Print a JSON object a prompt: {"tokens": [...]}, the ids that were written
+    /// Print one JSON object for each prompt: {"tokens": [...]}, the ids that were generated
     #[arg(long)]
     json: bool,
 }
@@ -70,7 +71,10 @@ fn generate(flags: Flags) -> Result<(), Error> {
     match &*model_type(&flags.model)? {
         "gpt2" => write_with::<Gpt2>(&flags),
         "llama" => write_with::<Llama>(&flags),
-        other => Err(format!("{}: {other:?} is no decoder: gpt2, llama", flags.model.display()).into()),
+        other => {
+            Err(format!("{}: {other:?} is not a decoder of this program: gpt2, llama", flags.model.display())
+                .into())
+        }
     }
 }
 

@@ -21,7 +21,8 @@ const CONTEXT: usize = 64;
 struct Flags {
     #[command(flatten)]
     run: RunFlags,
-    /// Directory of the base: a GPT-2 over the characters of the reviews [default: the one in the repository]
+    /// Directory of the base model: a GPT-2 over the characters of the reviews [default: the one in the
+    /// repository]
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
     /// Write the matrices to DIR/adapter, as peft does, and the whole model to DIR/merged

@@ -1,9 +1,10 @@
-//! Runs a program on several machines with mpirun, and starts it again from its last checkpoint when machines
-//! are lost, on those hosts of the hostfile that answer by then. A host that answers again is taken back.
+//! Runs a program on several machines with mpirun. When machines are lost, restarts it from its last
+//! checkpoint on the hosts of the hostfile that still answer. When a lost host answers again, the run uses it
+//! again.
 //!
 //!     relaunch --hostfile hosts --retries 5 -- target/release/digits --out run --checkpoint-every 50
 //!
-//! Signals that ask it to end go on to mpirun, for whose end it waits.
+//! Signals that ask it to end are passed on to mpirun. It then waits for mpirun to end.
 
 mod answer;
 mod hostfile;
@@ -48,47 +49,46 @@ const CLUSTER_DEADLINE: u64 = 900;
 
 #[derive(Parser)]
 #[command(
-    about = "Runs a program with mpirun and starts it again from its last checkpoint when machines are lost"
+    about = "Runs a program with mpirun, and restarts it from its last checkpoint when machines are lost"
 )]
 struct Flags {
-    /// A line for each host, with slots=N for N ranks on it [one without it]; it is read again before each
-    /// start
+    /// File with one host on each line. slots=N sets the number of ranks on the host [1 without it]. The file
+    /// is read again before each start
     #[arg(long, value_name = "FILE")]
     hostfile: PathBuf,
-    /// How many times the program is started again
+    /// Maximum number of restarts
     #[arg(long, value_name = "N", default_value_t = 5)]
     retries: u32,
-    /// Seconds to wait before each new start; after a run that failed at once twice as long each time, up to
-    /// 60
+    /// Seconds to wait before each restart. If a run fails at once, the time doubles, up to 60
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     pause: u64,
-    /// Start with at least so many hosts, once they answer [all for the first start, then 1]
+    /// Number of hosts that must answer before a start [default: all for the first start, 1 for restarts]
     #[arg(long, value_name = "N")]
     min_hosts: Option<usize>,
-    /// Seconds to wait for so many hosts to answer before a new start
+    /// Seconds to wait for enough hosts to answer before a restart
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     wait: u64,
-    /// Seconds that mpirun may take until the program runs
+    /// Seconds that mpirun may take to start the program
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     start_deadline: u64,
-    /// Seconds that mpirun may take to end after the ranks on this machine have: it waits long for a host
-    /// that is gone
+    /// Seconds that mpirun may take to end after the ranks on this machine have ended. If a host is gone,
+    /// mpirun itself waits much longer
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     end_deadline: u64,
-    /// Seconds between two questions to hosts that did not answer: the run begins again from its last step
-    /// with those that answer again; 0 asks them only before the next start
+    /// Seconds between checks of the hosts that did not answer. When one answers again, the run saves its
+    /// step and is restarted with it. 0 checks them only before the next start
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     ask_every: u64,
-    /// Start without asking the hosts whether they answer, have the program and reach each other
+    /// Start without checking whether the hosts answer, have the program and reach each other
     #[arg(long)]
     no_ask: bool,
-    /// The program that runs a command on another host
+    /// Program that runs a command on another host
     #[arg(long, value_name = "PROGRAM", default_value = "ssh")]
     ssh: String,
-    /// An argument for mpirun itself, such as --mpirun=--oversubscribe; may be repeated
+    /// Argument for mpirun itself, such as --mpirun=--oversubscribe. Repeat the flag for several
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     mpirun: Vec<String>,
-    /// The program and its flags, --out among them
+    /// The program and its flags, including --out
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     program: Vec<String>,
 }
@@ -137,7 +137,7 @@ fn relaunch(flags: &Flags) -> Result<u8, String> {
         }
         let why = match ended? {
             Ended::Interrupted => {
-                say!("relaunch: hosts answer again: the run goes on with them");
+                say!("relaunch: hosts answer again: the run is restarted with them");
                 continue;
             }
             Ended::Hung(why) => why.to_owned(),
@@ -155,7 +155,7 @@ fn relaunch(flags: &Flags) -> Result<u8, String> {
         if failed > flags.retries {
             return Err(format!("the run failed {failed} times, the last time: {why}"));
         }
-        say!("relaunch: the run failed ({why}): it goes on from its last checkpoint");
+        say!("relaunch: the run failed ({why}): restarting it from its last checkpoint");
         asked.wait(pause);
         let given = Duration::from_secs(flags.pause);
         pause = if since.elapsed() < SOON { (2 * pause).min(MOST_PAUSE.max(given)) } else { given };

@@ -21,7 +21,7 @@ pub struct RunFlags {
     #[arg(long, value_name = "NAME")]
     pub adapter: Vec<String>,
     /// How the CPU rounds: fused (fma rounds once, as on most GPUs), split (fma rounds twice, as on software
-    /// drivers and in checkpoints of version 0.1), fused-subnormals, split-subnormals, or hopper (as fused,
+    /// drivers and in runs from before 2026-11-26), fused-subnormals, split-subnormals, or hopper (as fused,
     /// and with --matrix-units as the tensor cores of an NVIDIA H200) [default: fused]
     #[arg(long, value_name = "ARITHMETIC")]
     pub arithmetic: Option<Arithmetic>,
@@ -33,8 +33,8 @@ pub struct RunFlags {
     /// driver one for each core, at most one for each shard]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
     pub replicas: Option<usize>,
-    /// Machines that take part: mpi (those that mpirun or srun has started), alone (only this one), or auto
-    /// (mpi if a launcher has started the program)
+    /// Machines that take part: mpi (the ranks that mpirun or srun has started), alone (only this process),
+    /// or auto (mpi if a launcher has started the program)
     #[arg(
         long,
         alias = "world",
@@ -142,8 +142,8 @@ pub struct RunFlags {
     /// Write the trained model to DIR as model.onnx, and its answers to some validation samples as model.json
     #[arg(long, value_name = "DIR")]
     pub onnx: Option<PathBuf>,
-    /// Write the history of the whole run to standard output as JSON, one object a line. All other output
-    /// goes to standard error
+    /// Write the history of the whole run to standard output as JSON, one object on each line. All other
+    /// output goes to standard error
     #[arg(long)]
     pub json: bool,
 }
@@ -294,7 +294,7 @@ fn refuse_earlier(cluster: &Cluster, dir: &Path) -> Result<(), Error> {
     let whose = if cluster.is_alone() { String::new() } else { format!("{}: ", cluster.name(rank)) };
     let which = if place == dir { "holds".to_owned() } else { format!("{place} holds") };
     Err(Refused(format!(
-        "{whose}--out {dir}: {which} the checkpoints of an earlier run; go on with it with --resume, or choose another \
+        "{whose}--out {dir}: {which} the checkpoints of an earlier run; continue it with --resume, or choose another \
          directory"
     ))
     .into())
@@ -312,8 +312,7 @@ fn settle<T: PartialEq + std::fmt::Display>(
     match (given, saved) {
         (Some(given), _) if force => Ok(given),
         (Some(given), Some(saved)) if given != saved => Err(Refused(format!(
-            "{flag} {given}: the run to resume was started with {saved}, which cannot change; leave the flag out, or \
-             --force it"
+            "{flag} {given}: the run to resume was started with {saved}; omit the flag, or pass --force to change it"
         ))
         .into()),
         (given, saved) => Ok(saved.or(given).unwrap_or(default)),

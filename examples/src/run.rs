@@ -321,10 +321,10 @@ impl Run {
         match resumed? {
             Some(resumed) => {
                 resumed.differs.iter().for_each(|differs| say!("warning: {differs}"));
-                resumed.skipped.iter().for_each(|skipped| say!("note: passed over {skipped}"));
+                resumed.skipped.iter().for_each(|skipped| say!("note: skipped {skipped}"));
                 say!("resumed at step {} from {}", resumed.step, resumed.path.display());
             }
-            None => say!("note: no checkpoint in {}: the run starts at its start", dir.display()),
+            None => say!("note: no checkpoint in {}: the run starts from the beginning", dir.display()),
         }
         Ok(())
     }

@@ -60,7 +60,9 @@ impl Text {
             MultiGzDecoder::new(&*packed).read_to_end(&mut bytes).map_err(named)?;
         }
         if bytes.len() < 100 {
-            return Err(format!("{name}: {} characters are no text to learn from", bytes.len()).into());
+            return Err(
+                format!("{name}: a text of {} characters is too short to learn from", bytes.len()).into()
+            );
         }
         let mut seen = [false; 256];
         bytes.iter().for_each(|&byte| seen[usize::from(byte)] = true);

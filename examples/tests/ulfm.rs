@@ -142,7 +142,7 @@ fn the_others_go_on_without_a_rank_that_is_killed() {
         assert!(Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
         let ended = text(&run.wait_with_output().unwrap());
         assert_eq!(digest(&ended), wanted, "kill {kill}: {ended}");
-        assert!(ended.contains("was lost: its process is gone; the others go on without it"), "{ended}");
+        assert!(ended.contains("was lost: its process is gone; the others continue without it"), "{ended}");
     }
 }
 

@@ -28,7 +28,9 @@ pub enum ClusterError {
     },
     /// Ranks do different things at the same time, as they do if a program calls other functions on one of
     /// them, or goes on there after an error.
-    #[error("{rank} is at {found}, {other} at {wanted}: all ranks call the same functions")]
+    #[error(
+        "{rank} is at {found}, {other} at {wanted}: all ranks must call the same functions in the same order"
+    )]
     Crossed {
         /// The first rank that does something else than the first one, with its host.
         rank: String,
@@ -46,8 +48,8 @@ pub enum ClusterError {
     /// off: the others may go on without it. Of two parts of a run only the larger one goes on, or where they
     /// are equal the one with the first rank.
     #[error(
-        "{lost} cannot be reached, and may go on without this rank: only the larger part of a run goes on, or of \
-         two halves the one with the first rank"
+        "{lost} cannot be reached, and may continue without this rank: only the larger part of a run continues, or \
+         of two halves the one with the first rank"
     )]
     Minority {
         /// The ranks that are lost, with their hosts.

@@ -31,11 +31,11 @@ type Text = (Arc<str>, u64);
 #[derive(Debug)]
 pub(crate) struct Module {
     text: Text,
-    made: Mutex<Made>,
+    made: Mutex<Compiled>,
 }
 
 #[derive(Debug, Default)]
-struct Made {
+struct Compiled {
     /// The module as it was read, until something was compiled of it: few have two entry points, and it takes
     /// more memory than the code.
     source: Option<Source>,

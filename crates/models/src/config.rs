@@ -42,7 +42,7 @@ impl Config {
     /// Returns a size, or `default` if it is absent.
     ///
     /// # Errors
-    /// It is no positive integer.
+    /// It is not a positive integer.
     pub fn size_or(&self, name: &str, default: usize) -> Result<usize, String> {
         if self.get(name).is_none() { Ok(default) } else { self.size(name) }
     }
@@ -63,7 +63,7 @@ impl Config {
     /// Returns a number of layers, or `default` if it is absent.
     ///
     /// # Errors
-    /// It is no positive integer, or more than 1,000.
+    /// It is not a positive integer, or more than 1,000.
     pub fn layers_or(&self, name: &str, default: usize) -> Result<usize, String> {
         if self.get(name).is_none() { Ok(default) } else { self.layers(name) }
     }
@@ -71,7 +71,7 @@ impl Config {
     /// Returns an id, `default` if it is absent, or none if it is null or negative.
     ///
     /// # Errors
-    /// It is no integer.
+    /// It is not an integer.
     pub fn id_or(&self, name: &str, default: usize) -> Result<Option<usize>, String> {
         match self.0.get(name) {
             None => Ok(Some(default)),
@@ -97,7 +97,7 @@ impl Config {
     /// Returns a number, or `default` if it is absent.
     ///
     /// # Errors
-    /// It is no number.
+    /// It is not a number.
     pub fn number_or(&self, name: &str, default: f32) -> Result<f32, String> {
         let Some(value) = self.get(name) else { return Ok(default) };
         value.as_f64().map(|x| x as f32).ok_or_else(|| format!("{name} is {value}, not a number"))
@@ -106,7 +106,7 @@ impl Config {
     /// Returns a text, or `default` if it is absent.
     ///
     /// # Errors
-    /// It is no text.
+    /// It is not a text.
     pub fn text_or<'a>(&'a self, name: &str, default: &'a str) -> Result<&'a str, String> {
         let Some(value) = self.get(name) else { return Ok(default) };
         value.as_str().ok_or_else(|| format!("{name} is {value}, not a text"))
@@ -137,7 +137,7 @@ impl Config {
     /// Returns the number of classes: that of `id2label`, else `num_labels`, else 2.
     ///
     /// # Errors
-    /// It is no positive integer.
+    /// It is not a positive integer.
     pub fn labels(&self) -> Result<usize, String> {
         match self.get("id2label").and_then(Value::as_object) {
             Some(labels) if !labels.is_empty() => Ok(labels.len()),

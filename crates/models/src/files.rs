@@ -122,7 +122,7 @@ fn shards(dir: &Path, path: &Path, index: &Index) -> Result<Tensors, Error> {
     let mut all = Tensors::new();
     for (file, names) in files {
         if Path::new(file).file_name().and_then(|name| name.to_str()) != Some(file) {
-            return Err(Error::broken(path, format!("{file:?} is no name of a file in this directory")));
+            return Err(Error::broken(path, format!("{file:?} is not the name of a file in this directory")));
         }
         let shard: PathBuf = dir.join(file);
         let mut tensors = read_tensors(&shard)?;

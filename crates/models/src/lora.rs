@@ -115,7 +115,7 @@ impl<M: Architecture> Pretrained<M> {
         let mut matrices = Tensors::new();
         for (in_file, tensor) in read_tensors(&path)? {
             let name = in_file.strip_prefix(PREFIX).filter(|name| is_own(name));
-            let name = name.ok_or_else(|| wrong(format!("{in_file} is no matrix of plain LoRA")))?;
+            let name = name.ok_or_else(|| wrong(format!("{in_file} is not a matrix of plain LoRA")))?;
             let name = self.architecture().name(name).unwrap_or_else(|| name.to_owned());
             matrices.insert(name, tensor);
         }

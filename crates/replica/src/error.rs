@@ -17,10 +17,10 @@ pub enum ReplicaError {
     #[error("no programs: at least one is needed")]
     NoPrograms,
     /// A batch cannot be cut into so many shards.
-    #[error("{0} shards: from 1 to {MAX_SHARDS} are possible")]
+    #[error("{0} shards: the number must be from 1 to {MAX_SHARDS}")]
     Shards(usize),
     /// The global batch has no samples.
-    #[error("a global batch of 0 samples")]
+    #[error("a global batch of 0 samples: it needs at least 1")]
     GlobalBatch,
     /// Programs that share the state disagree about it.
     #[error("program {program}: its state {index} is {found}, in program 0 that is {wanted}")]
@@ -114,7 +114,7 @@ pub enum ReplicaError {
         bytes: usize,
     },
     /// A batch has no samples, or more than a full one.
-    #[error("a batch of {rows} samples: from 1 to {global_batch} are possible")]
+    #[error("a batch of {rows} samples: the number must be from 1 to {global_batch}")]
     Rows {
         /// The number of its samples.
         rows: usize,
@@ -142,7 +142,9 @@ pub enum ReplicaError {
         wanted: usize,
     },
     /// All replicas that kept a tensor of the optimizer's are lost. The state has to be resumed.
-    #[error("{tensor} is lost with {owners}: resume the run, or keep it twice")]
+    #[error(
+        "{tensor} is lost with {owners}: resume the run; with two owners for each tensor, it would have continued"
+    )]
     OwnersLost {
         /// The name of the tensor, or of the first of several.
         tensor: String,
@@ -151,7 +153,7 @@ pub enum ReplicaError {
     },
     /// Resident memory of some samples is not where they are computed from now on, since a replica was lost.
     /// It has to be filled again.
-    #[error("memory on a device is lost: it has to be filled again")]
+    #[error("resident memory is lost with a replica: it has to be filled again")]
     ResidentsLost,
     /// A machine cannot load the rows of a batch that it computes since another machine was lost.
     #[error("the rest of the batch: {why}")]

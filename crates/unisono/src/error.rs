@@ -241,14 +241,14 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Returns whether memory that stays on devices is lost with a replica, so that it has to be filled
-    /// again: see [`Predictor::drop_residents`](crate::Predictor::drop_residents).
+    /// Returns whether resident memory was lost with a replica, so that it has to be filled again: see
+    /// [`Predictor::drop_residents`](crate::Predictor::drop_residents).
     pub fn lost_residents(&self) -> bool {
         matches!(self, Self::Replica(ReplicaError::ResidentsLost))
     }
 
-    /// Makes an error of a cause of a program's own, such as an I/O error in a callback. The error of a
-    /// callback then names it.
+    /// Makes an error from a cause of your own, such as an I/O error in a callback. The error of the callback
+    /// then contains it.
     ///
     /// ```
     /// use unisono::{Error, Influence, on_epoch};
@@ -276,8 +276,8 @@ impl Error {
     }
 
     /// Returns whether the same run would be refused again: its settings, its model, its checkpoint or its
-    /// machines do not fit each other, on this rank or on another. Nothing was lost, so that a run that is
-    /// started again after losses need not be started again after this.
+    /// machines do not fit each other, on this rank or on another. No device or machine was lost, so starting
+    /// the run again does not help.
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Here(error) => error.is_refusal(),
@@ -336,7 +336,7 @@ fn and_more(more: usize) -> String {
 /// Says which checkpoint a run can go on from.
 fn newest(checkpoint: Option<u64>) -> String {
     checkpoint.map_or_else(
-        || "there is no checkpoint to go on from".to_owned(),
+        || "there is no checkpoint to resume from".to_owned(),
         |step| format!("the newest checkpoint is that of step {step}: resume from it"),
     )
 }

@@ -142,7 +142,7 @@ fn a_run_goes_on_without_a_host_that_is_cut_off_and_takes_it_back() {
     let took = says("start 2 on 3 ranks of hosta, hostb, hostc, without hostd");
     assert!(took < Duration::from_secs(90), "{took:?}");
     lab.set(Settings::default());
-    says("hosts answer again: the run goes on with them");
+    says("hosts answer again: the run is restarted with them");
     says("start 3 on 4 ranks");
     says(&format!(" steps, state {wanted}"));
     wait_for("the end", || run.try_wait().unwrap().is_some());

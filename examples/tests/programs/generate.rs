@@ -67,7 +67,7 @@ fn what_is_no_prompt_or_no_decoder_is_named() {
     refused(&model, "prompts.txt: line 2: the model's directory has no tokenizer.json: give ids");
     fs::write(&prompts, "[1, 2]\n[3, 48]\n").unwrap();
     refused(&model, "id 48 at x[1] is not in 0..48");
-    refused(&model.replace("llama_long", "bert"), "\"bert\" is no decoder");
+    refused(&model.replace("llama_long", "bert"), "\"bert\" is not a decoder");
     refused(dir.path().to_str().unwrap(), "config.json");
 }
 

@@ -59,7 +59,7 @@ fn a_run_is_neither_mixed_with_another_nor_changed() {
         assert_eq!(output.status.code(), Some(2), "{flags:?}");
         assert!(err(&output).contains(message), "{flags:?}: {}", err(&output));
     };
-    refused(&[], "holds the checkpoints of an earlier run; go on with it with --resume");
+    refused(&[], "holds the checkpoints of an earlier run; continue it with --resume");
     refused(&["--resume", "--seed", "8"], "--seed 8: the run to resume was started with 7");
     refused(
         &["--resume", "--global-batch", "32"],

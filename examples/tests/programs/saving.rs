@@ -344,7 +344,7 @@ fn a_run_that_is_forced_goes_on_with_other_settings() {
     let paths = ["--data", data.to_str().unwrap(), "--out", out.to_str().unwrap(), "--resume"];
     let run = |flags: &[&str]| digits(paths.iter().chain(flags));
     let refused = run(&["--epochs", "2", "--global-batch", "16"]);
-    assert!(err(&refused).contains("or --force it"), "{}", err(&refused));
+    assert!(err(&refused).contains("or pass --force to change it"), "{}", err(&refused));
     let forced = run(&["--epochs", "2", "--force", "--global-batch", "16", "--shards", "4", "--seed", "8"]);
     assert!(forced.status.success(), "{}", err(&forced));
     for words in [

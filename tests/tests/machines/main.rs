@@ -208,7 +208,7 @@ fn the_next_rank_calls_its_observers_where_the_first_is_lost() {
     let all = run(script(), false);
     assert_eq!(all.iter().map(|(ended, _)| *ended).collect::<Vec<_>>(), [false, true, true]);
     let [_, (_, next), (_, last)] = &all[..] else { panic!("three ranks") };
-    let lost = "rank 0 (thread0) was lost: its thread has ended; the others go on without it";
+    let lost = "rank 0 (thread0) was lost: its thread has ended; the others continue without it";
     assert_eq!(next, &["start with 1 epochs", lost, "epoch 1", "epoch 2"]);
     assert!(last.is_empty(), "{last:?}");
     for (_, heard) in run(Script::default(), true) {

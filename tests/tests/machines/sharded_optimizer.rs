@@ -81,7 +81,7 @@ fn a_replica_that_owns_tensors_may_be_lost_if_another_one_has_them() {
         let ended = train(builder().shard_optimizer(2), Cluster::alone()).unwrap();
         assert_eq!((ended.0, ended.1), (digest.clone(), history.clone()), "{point}");
         let error = train(builder().shard_optimizer(1), Cluster::alone()).unwrap_err().to_string();
-        assert!(error.contains(" is lost with replica 1: resume the run, or keep it twice"), "{error}");
+        assert!(error.contains(" is lost with replica 1: resume the run; with two owners"), "{error}");
         fail::remove(&name);
     }
 }

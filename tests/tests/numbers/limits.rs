@@ -281,10 +281,13 @@ fn an_error_names_the_kernel_and_the_limit() {
         planned(&mut Checker::default(), ("gpt", &program), &run, &least(change)).unwrap_err()
     };
     for (found, limit) in [
-        (error(|limits| limits.invocations = 32), "needs 64 invocations a workgroup; 32 is"),
-        (error(|limits| limits.storage_buffers = 2), "storage buffers; 2 is"),
-        (error(|limits| limits.storage_binding_bytes = 4096), "4096 is the adapter's limit"),
-        (error(|limits| limits.workgroups = 1), "workgroups along an axis; 1 is"),
+        (
+            error(|limits| limits.invocations = 32),
+            "needs 64 invocations a workgroup; the adapter's limit is 32",
+        ),
+        (error(|limits| limits.storage_buffers = 2), "storage buffers; the adapter's limit is 2"),
+        (error(|limits| limits.storage_binding_bytes = 4096), "the adapter's limit is 4096"),
+        (error(|limits| limits.workgroups = 1), "workgroups along an axis; the adapter's limit is 1"),
     ] {
         assert!(found.contains(limit), "{found}");
     }

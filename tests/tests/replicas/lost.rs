@@ -103,7 +103,7 @@ fn the_last_ones_end_names_the_newest_checkpoint_wherever_it_was() {
     // It does not count if it was removed.
     trainer.clear_checkpoints().unwrap();
     let error = trainer.predict(&held_out).unwrap_err().to_string();
-    assert!(error.ends_with("; there is no checkpoint to go on from"), "{error}");
+    assert!(error.ends_with("; there is no checkpoint to resume from"), "{error}");
 }
 
 #[test]
@@ -116,5 +116,5 @@ fn a_checkpoint_that_could_not_be_written_is_none_to_go_on_from() {
     std::fs::remove_dir(&checkpoints).unwrap();
     std::fs::write(&checkpoints, "in the way").unwrap();
     let error = trainer.fit(&train, None, 2).unwrap_err().to_string();
-    assert!(error.ends_with("; there is no checkpoint to go on from"), "{error}");
+    assert!(error.ends_with("; there is no checkpoint to resume from"), "{error}");
 }

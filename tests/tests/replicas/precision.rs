@@ -217,7 +217,7 @@ fn an_overflow_changes_nothing_but_scale_and_position() {
     assert_eq!((scaling.scale, scaling.good, scaling.skipped), (2f32.powi(21), 0, 1));
     assert_eq!((trainer.steps(), trainer.position()), (1, batches[0].after));
     let report = trainer.report().to_string();
-    assert!(report.contains("a loss scale of 2097152, 1 steps skipped for it"), "{report}");
+    assert!(report.contains("a loss scale of 2097152, 1 steps skipped because of it"), "{report}");
 
     // AdamW's corrections count the steps that were taken. The first one moves by the learning rate, whenever
     // it comes.

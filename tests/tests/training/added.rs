@@ -169,7 +169,7 @@ fn what_cannot_be_added_says_why() {
                 }
             },
             same,
-            "the model adds \"own\" in training and not in evaluations",
+            "the model adds \"own\" in training but not in evaluations",
         ),
         (
             own,

@@ -92,14 +92,14 @@ fn statistics_that_move_beside_frozen_parameters_are_noted() {
     let is_base = |name: &str| name.starts_with("0.") || name.starts_with("1.");
     let moved = notes(model(), &[4], Sgd::new(0.1).freeze(is_base));
     assert_eq!(moved.len(), 1);
-    assert!(moved[0].starts_with("training moves 1.running_mean, 1.running_var, though"), "{moved:?}");
+    assert!(moved[0].starts_with("training changes 1.running_mean, 1.running_var, although"), "{moved:?}");
     assert_eq!(notes(model(), &[4], Sgd::new(0.1)), [""; 0]);
     assert_eq!(notes(model(), &[4], Sgd::new(0.1).freeze(|name| name == "1.weight")), [""; 0]);
     let fields = Loader::new(Memory::labelled(vec![0.5; 4], [4], [0]).unwrap()).fields().unwrap();
     for kept in [true, false] {
         let builder = Trainer::builder(model()).optimizer(Sgd::new(0.1).freeze(is_base)).global_batch(8);
         let built = builder.freeze_statistics(move |name| kept && is_base(name)).replicas(1).build(&fields);
-        assert!(built.unwrap().notes().iter().all(|note| !note.contains("training moves")));
+        assert!(built.unwrap().notes().iter().all(|note| !note.contains("training changes")));
     }
 }
 

@@ -81,7 +81,7 @@ fn a_resume_that_the_optimizer_refuses_changes_nothing() {
     let mut second = build(3);
     let before = second.state_sha256().unwrap();
     let error = second.resume().unwrap_err().to_string();
-    assert!(error.contains("the optimizer cannot go on from it: too much to remember"), "{error}");
+    assert!(error.contains("the optimizer cannot continue from it: too much to remember"), "{error}");
     assert!(error.contains(&*dir.path().to_string_lossy()), "{error}");
     assert_eq!((second.state_sha256().unwrap(), second.steps(), second.history().len()), (before, 0, 0));
 }

@@ -207,7 +207,7 @@ fn an_output_made_of_a_whole_batch_is_refused() {
         let builder = Trainer::builder(mean(sum));
         let builder = builder.loss_between("scores", "y", MeanSquaredError, 1.0);
         let error = builder.replicas(1).build(&specs.specs()).err().unwrap().to_string();
-        assert!(error.contains("the output \"all\" is made of all samples of a batch"), "{error}");
+        assert!(error.contains("the output \"all\" depends on all samples of a batch"), "{error}");
     }
 }
 
@@ -358,7 +358,9 @@ fn an_exported_model_says_what_it_takes() {
     let mut predictor = open(&path, 1);
     let row = predictor.rows([ids]).unwrap().next().unwrap().unwrap();
     assert_eq!(row.values(), &trainer.tensor("0.weight").unwrap().unwrap()[..4]);
-    assert!(predictor.predict_array(&[0.0]).unwrap_err().to_string().contains("are no samples of [] i32"));
+    assert!(
+        predictor.predict_array(&[0.0]).unwrap_err().to_string().contains("do not make samples of [] i32")
+    );
     let other = Sample::new().with("input", Field::i32([], [0]));
     let error = predictor.rows([other]).unwrap().next().unwrap().unwrap_err().to_string();
     assert_eq!(error, "field \"x\": expected [] i32 in each sample, got fields [\"input\"]");

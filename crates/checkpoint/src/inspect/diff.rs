@@ -56,7 +56,7 @@ impl Diff {
 ///
 /// # Errors
 /// One of the two cannot be opened as what it is: a run without a complete checkpoint, a checkpoint that is
-/// not what its manifest says, a file that is no valid safetensors.
+/// not what its manifest says, a file that is not valid safetensors.
 pub fn diff(left: impl AsRef<Path>, right: impl AsRef<Path>) -> Result<Diff> {
     let (left, right) = (Target::open(left.as_ref())?, Target::open(right.as_ref())?);
     let mut diff = Diff::default();

@@ -265,7 +265,7 @@ impl Plan {
     fn check(&self, path: &Path, model: &BTreeMap<String, Info>) -> Result<()> {
         let is_of = |pattern: &&Pattern| !model.keys().any(|name| pattern.matches(name));
         if let Some(pattern) = self.except.iter().find(is_of) {
-            let problem = format!("the plan excepts {pattern}, and no tensor of the model is called so");
+            let problem = format!("the plan excepts {pattern}, but no tensor of the model has such a name");
             return Err(broken(path, problem));
         }
         if !self.only.is_empty() && !model.keys().any(|name| self.wants(name)) {

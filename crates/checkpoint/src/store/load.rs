@@ -32,7 +32,7 @@ pub struct Loaded {
     pub skipped: Vec<Skipped>,
 }
 
-/// Returns the newest complete checkpoint in DIR, verified, or `None` if there is no checkpoint at all.
+/// Returns the newest complete checkpoint in DIR, verified, or `None` if there is not a checkpoint at all.
 ///
 /// Broken checkpoints are skipped and listed. If all are broken, that is [`Error::NoneComplete`], so that
 /// no run starts from scratch by mistake. If the record of trusted checkpoints cannot be read, any of them

@@ -99,7 +99,7 @@ pub enum Error {
     },
     /// A partial plan found none of the model's tensors.
     #[error(
-        "{path}: no tensor has a name of the model's, so nothing would be loaded (Plan::rename, \
+        "{path}: no tensor of the file has a name that the model has, so nothing would be loaded (Plan::rename, \
          Plan::strip_prefix):\n{report}"
     )]
     Nothing {
@@ -110,7 +110,7 @@ pub enum Error {
     },
     /// A plan loads only the tensors that match its patterns, and none of the model does.
     #[error(
-        "{path}: nothing to load: the plan wants only {patterns:?}, and no tensor of the model is called so"
+        "{path}: nothing to load: the plan wants only {patterns:?}, but no tensor of the model has such a name"
     )]
     Only {
         /// The file.
@@ -119,7 +119,7 @@ pub enum Error {
         patterns: Vec<String>,
     },
     /// A rule for names has more stars on the right than on the left.
-    #[error("renaming {from:?} to {to:?}: more stars than there are to fill them")]
+    #[error("renaming {from:?} to {to:?}: the new name has more stars than the old one")]
     Rule {
         /// The pattern.
         from: String,

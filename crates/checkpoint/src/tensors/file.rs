@@ -26,7 +26,7 @@ impl TensorFile {
     /// Opens and checks a file.
     ///
     /// # Errors
-    /// The file cannot be read, is no regular file, or is no valid safetensors.
+    /// The file cannot be read, is not a regular file, or is not valid safetensors.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         Self::new(path, FileBytes::map(path).map_err(io(path, "read"))?)
@@ -35,7 +35,7 @@ impl TensorFile {
     /// Checks the bytes of a file. `path` is for error messages.
     ///
     /// # Errors
-    /// The bytes are no valid safetensors.
+    /// The bytes are not valid safetensors.
     pub fn new(path: &Path, bytes: FileBytes) -> Result<Self> {
         let header = parse_header(path, &bytes)?;
         Ok(Self { path: path.to_owned(), bytes, header })
@@ -91,7 +91,7 @@ pub fn read_tensors(path: impl AsRef<Path>) -> Result<Tensors> {
 /// [`TensorFile::open`] does.
 ///
 /// # Errors
-/// The bytes are no valid safetensors, or there is no memory for the tensors.
+/// The bytes are not valid safetensors, or there is no memory for the tensors.
 pub fn parse_tensors(path: &Path, file: &[u8]) -> Result<Tensors> {
     copies(path, &parse_header(path, file)?, file)
 }

@@ -24,8 +24,8 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// Opens a regular file that is there, to append to it.
 ///
 /// # Errors
-/// The file is not there or cannot be opened; it is no regular file, or is a link, be it symbolic or one of
-/// several names of a file (Unix), so that nothing is written to a file of another place.
+/// The file is not there or cannot be opened; it is not a regular file, or is a link, be it symbolic or one
+/// of several names of a file (Unix), so that nothing is written to a file of another place.
 pub fn open_to_append(path: &Path) -> io::Result<File> {
     regular(&fs::symlink_metadata(path)?)?;
     let file = flags(File::options().append(true), true).open(path)?;
@@ -82,7 +82,7 @@ pub(crate) fn too_long(limit: u64) -> io::Error {
     io::Error::new(ErrorKind::FileTooLarge, format!("longer than the {limit} bytes that it may have"))
 }
 
-/// Refuses what is no regular file.
+/// Refuses what is not a regular file.
 pub(crate) fn regular(found: &Metadata) -> io::Result<()> {
     if found.is_file() { Ok(()) } else { Err(io::Error::new(ErrorKind::InvalidInput, "no regular file")) }
 }

@@ -203,7 +203,7 @@ mod tests {
         let problem = |bytes: &[u8]| pickle::read(bytes).unwrap_err();
         let deep = [&b"\x80\x02N"[..], &[0x85; 100_000], b"."].concat();
         assert!(problem(&deep).contains("nested more than 64 deep"), "{}", problem(&deep));
-        assert!(problem(b"\x80\x02cposix\nsystem\n.").contains("it holds posix.system"));
+        assert!(problem(b"\x80\x02cposix\nsystem\n.").contains("it contains posix.system"));
         assert!(problem(b"\x80\x02X\xff\xff\xff\x7fab.").contains("ends early"));
         assert!(problem(b"\x80\x02}q\x00h\x00.").contains("is there twice"));
         assert!(problem(b"\x80\x02.").contains("takes a value that is not there"));

@@ -80,8 +80,8 @@ impl Class {
 
 fn unknown(module: &str, name: &str) -> String {
     format!(
-        "it holds {module}.{name}, which is no tensor, and nothing in it is run: save the weights alone in Python, by \
-         `torch.save(model.state_dict(), ..)`"
+        "it contains {module}.{name}, which is not a tensor, and code in a file is never run: in Python, save only the \
+         weights, with `torch.save(model.state_dict(), ..)`"
     )
 }
 

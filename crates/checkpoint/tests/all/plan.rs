@@ -95,12 +95,12 @@ fn a_part_is_loaded_by_pattern_from_a_mapped_file() {
     );
     let error = Plan::new().only("encodr.*").only("base.*").read(&file, &wants).unwrap_err().to_string();
     assert!(error.ends_with(
-        "the plan wants only [\"encodr.*\", \"base.*\"], and no tensor of the model is called so"
+        "the plan wants only [\"encodr.*\", \"base.*\"], but no tensor of the model has such a name"
     ));
     let error = Plan::new().only("encodr.*").partial().read(&file, &wants).unwrap_err();
     assert!(matches!(error, Error::Only { .. }), "{error}");
     let error = Plan::new().rename("a.*", "*.*").read(&file, &wants).unwrap_err().to_string();
-    assert_eq!(error, "renaming \"a.*\" to \"*.*\": more stars than there are to fill them");
+    assert_eq!(error, "renaming \"a.*\" to \"*.*\": the new name has more stars than the old one");
 }
 
 #[test]
@@ -286,8 +286,14 @@ fn rules_that_do_not_fit_name_the_tensor() {
         "tensors: the plan cannot merge c: F32[2, 1] and F32[1, 3] cannot be joined along axis 0"
     );
     assert!(error(Plan::new().merge(&["*", "a"], 0, "c")).contains("a part belongs to several tensors"));
-    assert!(error(Plan::new().split("a", 0, &["*"])).starts_with("renaming \"a\" to \"*\": more stars"));
-    assert!(error(Plan::new().merge(&["a", "*"], 0, "b")).starts_with("renaming \"a\" to \"*\": more stars"));
+    assert!(
+        error(Plan::new().split("a", 0, &["*"]))
+            .starts_with("renaming \"a\" to \"*\": the new name has more stars")
+    );
+    assert!(
+        error(Plan::new().merge(&["a", "*"], 0, "b"))
+            .starts_with("renaming \"a\" to \"*\": the new name has more stars")
+    );
     assert_eq!(error(Plan::new().rename("h.*", "a")), "tensors: several tensors are a by the plan");
     assert!(error(Plan::new().reshape("a", &[3])).ends_with("reshape a: [2, 1] has other elements than [3]"));
     assert!(error(Plan::new().permute("a", &[1])).ends_with("[1] does not order the axes of [2, 1]"));
@@ -300,7 +306,7 @@ fn a_new_head_is_excepted() {
     let (found, report) = Plan::new().except("head.*").take(&file, &wants).unwrap();
     assert_eq!((found.len(), report.loaded, report.missing.len()), (1, vec!["body".to_owned()], 0));
     let error = Plan::new().except("classifier.*").take(&file, &wants).unwrap_err().to_string();
-    assert_eq!(error, "tensors: the plan excepts classifier.*, and no tensor of the model is called so");
+    assert_eq!(error, "tensors: the plan excepts classifier.*, but no tensor of the model has such a name");
     let error = Plan::new().only("head.*").except("head.*").take(&file, &wants).unwrap_err();
     assert!(matches!(error, Error::Only { .. }), "{error}");
 }

@@ -45,7 +45,7 @@ fn tensors_are_those_of_pytorch() {
 fn other_objects_are_named_and_not_run() {
     let problem = |name: &str| read_torch(file(name)).unwrap_err().to_string();
     assert!(
-        problem("module.pt").contains("it holds torch.nn.modules.linear.Linear"),
+        problem("module.pt").contains("it contains torch.nn.modules.linear.Linear"),
         "{}",
         problem("module.pt")
     );

@@ -39,7 +39,7 @@ impl Sum {
 
 /// An exchange that this rank has begun.
 #[derive(Debug)]
-struct Begun {
+struct OpenExchange {
     sum: Sum,
     /// This rank's blocks of its own slice.
     own: Vec<u8>,
@@ -57,7 +57,7 @@ type Parts = BTreeMap<usize, Vec<u8>>;
 /// The exchanges between two gathers.
 #[derive(Debug, Default)]
 pub(crate) struct Exchanges {
-    begun: BTreeMap<usize, Begun>,
+    open: BTreeMap<usize, OpenExchange>,
     /// By the number of gathers before and the bucket: it may come before the exchange is begun here.
     blocks: BTreeMap<(u64, usize), Parts>,
     sums: BTreeMap<(u64, usize), Parts>,
@@ -70,7 +70,7 @@ impl Exchanges {
 
     /// Forgets what belongs to steps before this gather, also what an error has left unfinished.
     pub fn forget_before(&mut self, sequence: u64) {
-        self.begun.clear();
+        self.open.clear();
         self.blocks.retain(|(at, _), _| *at >= sequence);
         self.sums.retain(|(at, _), _| *at >= sequence);
     }
@@ -108,9 +108,9 @@ impl Session {
         }
         let has = (0..ranks.len()).map(|place| slice(sum.len, place, ranks.len()).is_empty()).collect();
         let comes = (0..ranks.len()).filter(|&from| from != place && sum.blocks(from) > 0).count();
-        let begun = Begun { own: part(place), comes, sums: vec![0.0; sum.len], has, sum };
-        let bucket = begun.sum.bucket;
-        self.exchanges.begun.insert(bucket, begun);
+        let open = OpenExchange { own: part(place), comes, sums: vec![0.0; sum.len], has, sum };
+        let bucket = open.sum.bucket;
+        self.exchanges.open.insert(bucket, open);
         self.advance_exchange(bucket)
     }
 
@@ -125,8 +125,7 @@ impl Session {
         }
         let missing = |session: &Self| session.missing_in(bucket);
         let done = |session: &mut Self| {
-            let done =
-                session.exchanges.begun.get(&bucket).is_none_or(|begun| begun.has.iter().all(|has| *has));
+            let done = session.exchanges.open.get(&bucket).is_none_or(|open| open.has.iter().all(|has| *has));
             if done {
                 return Some(Ok(()));
             }
@@ -141,21 +140,21 @@ impl Session {
             }
         }
         let none = || ClusterError::Link(format!("bucket {bucket}: its exchange was not begun"));
-        self.exchanges.begun.remove(&bucket).map(|begun| begun.sums).ok_or_else(none)
+        self.exchanges.open.remove(&bucket).map(|open| open.sums).ok_or_else(none)
     }
 
     /// Returns the ranks for whose messages a bucket waits.
     fn missing_in(&self, bucket: usize) -> Vec<usize> {
-        let Some(begun) = self.exchanges.begun.get(&bucket) else { return Vec::new() };
+        let Some(open) = self.exchanges.open.get(&bucket) else { return Vec::new() };
         let place = self.place();
         let key = (self.sequence, bucket);
         let missing = |at: &usize| match at {
             at if *at == place => false,
-            at if !begun.has[place] => {
+            at if !open.has[place] => {
                 let came = self.exchanges.blocks.get(&key).is_some_and(|parts| parts.contains_key(at));
-                !came && begun.sum.blocks(*at) > 0
+                !came && open.sum.blocks(*at) > 0
             }
-            at => !begun.has[*at],
+            at => !open.has[*at],
         };
         (0..self.present.len()).filter(missing).map(|at| self.present[at]).collect()
     }
@@ -192,27 +191,27 @@ impl Session {
     /// Adds up this rank's slice of a bucket if all blocks of it are here, and takes the sums that have come.
     fn advance_exchange(&mut self, bucket: usize) -> Result<(), ClusterError> {
         let (place, ranks, key) = (self.place(), self.present.len(), (self.sequence, bucket));
-        let Some(mut begun) = self.exchanges.begun.remove(&bucket) else { return Ok(()) };
+        let Some(mut open) = self.exchanges.open.remove(&bucket) else { return Ok(()) };
         for (from, part) in self.exchanges.sums.remove(&key).unwrap_or_default() {
-            let slice = &mut begun.sums[slice(begun.sum.len, from, ranks)];
+            let slice = &mut open.sums[slice(open.sum.len, from, ranks)];
             if part.len() != 4 * slice.len() {
                 return Err(ClusterError::Link(format!("bucket {bucket}: sums of another size")));
             }
             bytemuck::cast_slice_mut::<f32, u8>(slice).copy_from_slice(&part);
-            begun.has[from] = true;
+            open.has[from] = true;
         }
         // Ranks without blocks send none.
         let came = self.exchanges.blocks.get(&key).map_or(0, BTreeMap::len);
-        if !begun.has[place] && came >= begun.comes {
+        if !open.has[place] && came >= open.comes {
             let mut parts = self.exchanges.blocks.remove(&key).unwrap_or_default();
-            parts.insert(place, std::mem::take(&mut begun.own));
-            let own = slice(begun.sum.len, place, ranks);
-            let added = add(&begun.sum, &parts, &mut begun.sums[own.clone()]);
+            parts.insert(place, std::mem::take(&mut open.own));
+            let own = slice(open.sum.len, place, ranks);
+            let added = add(&open.sum, &parts, &mut open.sums[own.clone()]);
             added.ok_or_else(|| ClusterError::Link(format!("bucket {bucket}: blocks of another size")))?;
-            begun.has[place] = true;
-            self.send_all(Kind::Sums, bucket, bytemuck::cast_slice(&begun.sums[own]));
+            open.has[place] = true;
+            self.send_all(Kind::Sums, bucket, bytemuck::cast_slice(&open.sums[own]));
         }
-        self.exchanges.begun.insert(bucket, begun);
+        self.exchanges.open.insert(bucket, open);
         Ok(())
     }
 }

@@ -220,13 +220,14 @@ impl Session {
         match self.link.receive(wait).map_err(ClusterError::Link)? {
             Received::Nothing => return Ok(false),
             Received::Lost { rank, why } => self.lose(&[(rank, why)]),
-            Received::Message { from, bytes } => self.heard(from, &bytes)?,
+            Received::Message { from, bytes } => self.handle_message(from, &bytes)?,
         }
         Ok(true)
     }
 
-    fn heard(&mut self, from: usize, bytes: &[u8]) -> Result<(), ClusterError> {
-        let wrong = || ClusterError::Link(format!("rank {from} sent what is no message of this version"));
+    fn handle_message(&mut self, from: usize, bytes: &[u8]) -> Result<(), ClusterError> {
+        let wrong =
+            || ClusterError::Link(format!("rank {from} sent a message that this version does not know"));
         let message = Message::decode(bytes).ok_or_else(wrong)?;
         if self.lost.contains_key(&from) {
             return Ok(());

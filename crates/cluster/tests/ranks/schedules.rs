@@ -182,7 +182,7 @@ fn of_two_parts_of_a_network_only_one_goes_on() {
                         stopped += 1;
                     }
                     // It hears of another one's end before it hears of the cut.
-                    Err(ClusterError::Other { why, .. }) if why.contains("may go on without") => {
+                    Err(ClusterError::Other { why, .. }) if why.contains("may continue without") => {
                         assert!(!wins(rank), "{told}");
                     }
                     Err(error) => panic!("{error}: {told}"),

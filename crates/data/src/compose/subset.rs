@@ -215,7 +215,10 @@ mod tests {
         let subset = Subset::new(counting(10), [7, 3, 3]).unwrap();
         assert_eq!(labels(&subset), [7, 3, 3]);
         assert_eq!(subset.describe(0), "sample 7");
-        assert_eq!(Subset::new(counting(10), [10]).unwrap_err().to_string(), "sample 10 of a source of 10");
+        assert_eq!(
+            Subset::new(counting(10), [10]).unwrap_err().to_string(),
+            "sample 10: the source has only 10 samples"
+        );
     }
 
     #[test]

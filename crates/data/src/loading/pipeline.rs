@@ -53,7 +53,7 @@ pub(crate) type StageSpecs = Vec<Vec<FieldSpec>>;
 
 /// A batch, and the samples that it lacks because they failed: the index of each in the source, and its
 /// error.
-pub(crate) struct Made {
+pub(crate) struct FetchedBatch {
     pub batch: Batch,
     pub failed: Vec<(u64, DataError)>,
     /// The rows that were fetched.
@@ -146,7 +146,7 @@ impl Pipeline {
         spare: Sample,
         meters: &Meters,
         stop: &AtomicBool,
-    ) -> Option<Result<Made, DataError>> {
+    ) -> Option<Result<FetchedBatch, DataError>> {
         let mut order = self.order.of_epoch(self.seed, unit.epoch, self.source.len());
         let expected = order.cut_to(unit.first, specs.last().map_or(&[], Vec::as_slice));
         let rows = self.rows_of(unit.count as usize);
@@ -204,7 +204,7 @@ impl Pipeline {
             clock.add(self.stages.len() + 2 + at, since);
         }
         clock.finish(rows.len().min(batch.indices.len()) as u64);
-        Some(Ok(Made { batch, failed, rows }))
+        Some(Ok(FetchedBatch { batch, failed, rows }))
     }
 
     /// Returns the stages' names as reports call them, in the order of their clocks.

@@ -37,7 +37,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::loading::known::Known;
 use crate::loading::pace::Pace;
-use crate::loading::pipeline::{Made, Pipeline, StageSpecs};
+use crate::loading::pipeline::{FetchedBatch, Pipeline, StageSpecs};
 use crate::order::schedule::{Schedule, Unit};
 
 use self::worker::{Answer, Shared, Ticket, work};
@@ -249,7 +249,7 @@ impl Batches {
     ///
     /// # Errors
     /// The batch could not be made; the iterator is asked to end and the batch is not ready.
-    fn receive(&mut self) -> Result<Made, DataError> {
+    fn receive(&mut self) -> Result<FetchedBatch, DataError> {
         let mut since = None;
         let made = loop {
             match self.early.remove(&self.taken) {
@@ -276,8 +276,8 @@ impl Batches {
     }
 
     /// Adds a batch's bad samples to the record. The first beyond the allowed number is the error.
-    fn record(&mut self, made: Made) -> Result<Batch, DataError> {
-        let Made { mut batch, failed, .. } = made;
+    fn record(&mut self, made: FetchedBatch) -> Result<Batch, DataError> {
+        let FetchedBatch { mut batch, failed, .. } = made;
         for (index, error) in failed {
             if self.skipped.contains(index) {
                 continue;

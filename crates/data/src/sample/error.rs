@@ -170,7 +170,7 @@ pub enum DataError {
         message: String,
     },
     /// An index is beyond the end of a source.
-    #[error("sample {index} of a source of {len}")]
+    #[error("sample {index}: the source has only {len} samples")]
     Index {
         /// The index asked for.
         index: u64,

@@ -19,7 +19,7 @@ pub(crate) fn open_regular(path: &Path) -> Result<File, DataError> {
     if found.is_file() { open_if_regular(path) } else { Err(refused(path)) }
 }
 
-/// Opens whatever is at the path, without waiting for the writer of a pipe, and refuses it if it is no
+/// Opens whatever is at the path, without waiting for the writer of a pipe, and refuses it if it is not a
 /// regular file: another file may have been put there since it was looked at.
 fn open_if_regular(path: &Path) -> Result<File, DataError> {
     let io = |cause| DataError::Io { path: path.into(), cause };
@@ -75,7 +75,7 @@ pub(crate) fn check_replaceable(path: &Path) -> Result<(), DataError> {
     }
 }
 
-/// Returns the error of what is no regular file.
+/// Returns the error of what is not a regular file.
 fn refused(path: &Path) -> DataError {
     DataError::format(path, "not a regular file")
 }

@@ -10,8 +10,8 @@ const MOST_BLOCKS: u64 = 1024;
 
 /// The content of a data set: the hash of each block of samples, and one over all of them.
 ///
-/// The samples of a block are as many as the length of the data set asks for: the smallest power of two with
-/// which there are at most 1,024 blocks. Threads, batches and replicas have no part in it.
+/// The number of samples in a block follows from the length of the data set: it is the smallest power of two
+/// with which there are at most 1,024 blocks. It does not depend on threads, batches and replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
     samples: u64,

@@ -15,10 +15,10 @@ use crate::{Batch, DataError, Field, FieldSpec, Position, Sample, Values};
 /// The newest samples of a run that makes its own data, as reinforcement learning does, and batches that are
 /// drawn from them at random for `Trainer::step`.
 ///
-/// It is no [`Source`](crate::Source), because what an index stands for changes. The draws are a function of
+/// It is not a [`Source`](crate::Source), because the sample at an index changes. The draws are a function of
 /// the seed, the number of batches drawn so far and the number of samples there are, so a run that adds the
 /// same samples gets the same batches. A trainer that was given the buffer with `Trainer::keep_replay` saves
-/// it in its checkpoints and goes on with it after a resume. Without a trainer, [`save`](Self::save) and
+/// it in its checkpoints and continues with it after a resume. Without a trainer, [`save`](Self::save) and
 /// [`open`](Self::open) do the same with a file.
 ///
 /// ```
@@ -215,7 +215,7 @@ impl Replay {
     /// Opens a buffer that was saved. It draws what the saved one would have drawn next.
     ///
     /// # Errors
-    /// The file cannot be read, is larger than 1 GiB, or is no replay buffer.
+    /// The file cannot be read, is larger than 1 GiB, or is not a replay buffer.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let file = Bytes::open(path)?;
@@ -228,7 +228,7 @@ impl Replay {
     /// Reads what [`to_bytes`](Self::to_bytes) returned.
     ///
     /// # Errors
-    /// The bytes are no replay buffer; the error is the message.
+    /// The bytes are not a replay buffer; the error is the message.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
         let state = header.metadata().as_ref().and_then(|metadata| metadata.get(STATE));

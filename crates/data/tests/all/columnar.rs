@@ -245,7 +245,7 @@ fn what_cannot_be_read_is_named() {
         assert!(error.contains(problem), "{problem:?}: {error}");
     }
     let city = table().numbers(["city"]).open().unwrap().fetch(0).unwrap_err().to_string();
-    assert!(city.contains("texts are no numbers: `Columnar::category`"), "{city}");
+    assert!(city.contains("texts are not numbers: `Columnar::category`"), "{city}");
     let text = dir.path().join("text.parquet");
     std::fs::write(&text, "PAX1").unwrap();
     assert!(refused(Columnar::new([text]).numbers(["row"])).contains("neither a Parquet nor an Arrow file"));

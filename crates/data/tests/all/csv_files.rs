@@ -273,10 +273,10 @@ fn a_label_that_is_no_whole_number_among_others_is_an_error() {
     let (_, schema) = labels("y,a\n0,1\n2,1\n10,1\n").read_with_schema().unwrap();
     for odd in ["3.5", "3000000000", "1e30"] {
         let error = labels(&format!("y,a\n0,1\n{odd},1\n10,1\n")).read().unwrap_err().to_string();
-        assert!(error.contains(&format!("{odd:?} is no whole number of 32 bits")), "{error}");
+        assert!(error.contains(&format!("{odd:?} is not a 32-bit integer")), "{error}");
     }
     let error = labels("y,a\n2,1\n10,1\nx,1\n").like(&schema).read().unwrap_err().to_string();
-    assert!(error.contains("\"x\" is no whole number"), "{error}");
+    assert!(error.contains("\"x\" is not a 32-bit integer"), "{error}");
     let names = labels("y,a\n2,1\n10,1\nx,1\n").read().unwrap();
     assert_eq!(ids(&names, "y"), [1, 0, 2]);
 }

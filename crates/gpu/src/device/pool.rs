@@ -51,7 +51,7 @@ impl Device {
     ///
     /// # Errors
     /// What went wrong on the device before, or does now.
-    pub fn spoil_scratch(&self) -> Result<(), GpuError> {
+    pub fn poison_scratch(&self) -> Result<(), GpuError> {
         let pattern = vec![0xff; FILL_BYTES as usize];
         let filled = self.create_filled("a pattern", &pattern, wgpu::BufferUsages::COPY_SRC)?;
         let mut recorder = Recorder::new(self);

@@ -16,7 +16,7 @@ const COMMON: usize = 16;
 type Space = (usize, Lead, usize);
 
 /// The operands of attention, the first result of the kernel, whether it is causal, and the factor's bits.
-type Together = (Vec<NodeId>, AttentionResult, bool, u32);
+type AttentionKey = (Vec<NodeId>, AttentionResult, bool, u32);
 
 /// The maps so far, and which of them bind a value.
 #[derive(Default)]
@@ -42,7 +42,7 @@ impl Fuser<'_> {
         let mut units: Vec<Unit> = Vec::new();
         let mut made_by: BTreeMap<NodeId, usize> = BTreeMap::new();
         let mut homes = Homes::default();
-        let mut attentions: BTreeMap<Together, usize> = BTreeMap::new();
+        let mut attentions: BTreeMap<AttentionKey, usize> = BTreeMap::new();
         let new = self.new_states();
         for &root in &self.stored {
             let kind = match self.lowering[root] {
@@ -80,7 +80,7 @@ impl Fuser<'_> {
     }
 
     /// Returns what the results of attention have in common that one kernel computes.
-    fn attention(&self, root: NodeId) -> Option<Together> {
+    fn attention(&self, root: NodeId) -> Option<AttentionKey> {
         let Lowering::Attention { causal, scale, result } = self.lowering[root] else { return None };
         Some((self.graph.nodes[root].inputs.clone(), result.first(), causal, scale.to_bits()))
     }

@@ -35,7 +35,7 @@ impl Op for Concat {
             return Err(format!("{first} has no axis {}", self.axis));
         }
         if let Some(other) = inputs.iter().find(|ty| !fits(ty)) {
-            return Err(format!("{first} and {other} differ beside axis {}", self.axis));
+            return Err(format!("{first} and {other} differ on other axes than axis {}", self.axis));
         }
         let mut dims = first.dims.clone();
         dims[self.axis] = inputs.iter().map(|ty| ty.dims[self.axis]).sum();

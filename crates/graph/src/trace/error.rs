@@ -29,7 +29,7 @@ pub enum GraphError {
         what: String,
     },
     /// A value does not fit the device.
-    #[error("{what} needs {needs} bytes in one piece; {adapter_allows} is the adapter's limit{}", advice(*.of_samples))]
+    #[error("{what} needs {needs} bytes in one buffer; the adapter's limit is {adapter_allows}{}", advice(*.of_samples))]
     Limit {
         /// The layer and op of the tensor.
         what: String,
@@ -41,7 +41,7 @@ pub enum GraphError {
         of_samples: bool,
     },
     /// A value has more rows or columns than a launch has workgroups for.
-    #[error("{what} needs {needs} workgroups along an axis; {adapter_allows} is the adapter's limit")]
+    #[error("{what} needs {needs} workgroups along an axis; the adapter's limit is {adapter_allows}")]
     Grid {
         /// The layer and op of the tensor.
         what: String,
@@ -52,7 +52,7 @@ pub enum GraphError {
     },
     /// A kernel needs more of a workgroup, or more buffers, than the device has, and no other kernel computes
     /// the same with less.
-    #[error("{what} needs {needs} {limit}; {adapter_allows} is the adapter's limit")]
+    #[error("{what} needs {needs} {limit}; the adapter's limit is {adapter_allows}")]
     Kernel {
         /// The layer and op of the tensor, and the name of the kernel.
         what: String,
@@ -65,7 +65,7 @@ pub enum GraphError {
     },
     /// A kernel would go over more elements than its indices count, all of which belong to one sample, or to
     /// no sample.
-    #[error("{what} reduces {elements} elements at once; {most} are the most of one kernel")]
+    #[error("{what} reduces {elements} elements at once; a kernel can reduce at most {most}")]
     Elements {
         /// The layer and op of the reduction.
         what: String,

@@ -39,7 +39,7 @@ impl<M: Decoder> Generator<M> {
             return wrong(format!("a stride of {stride} tokens for windows of {window}"));
         }
         if tokens.len() < 2 {
-            return wrong(format!("{} tokens are no text: at least 2 are needed", tokens.len()));
+            return wrong(format!("a text of {} tokens: at least 2 are needed", tokens.len()));
         }
         let (length, mut sum, mut count) = (window - 1, 0.0_f64, 0);
         for windows in windows(tokens.len(), window, stride).chunks(self.settings.batch) {

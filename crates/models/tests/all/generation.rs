@@ -360,7 +360,7 @@ fn texts_and_perplexities_are_transformers() {
     let problem = |result: Result<f64, unisono_models::Error>| result.unwrap_err().to_string();
     assert!(problem(generator.perplexity(&text, 257, 1)).contains("it must have 2 to 256"));
     assert!(problem(generator.perplexity(&text, 64, 65)).contains("a stride of 65 tokens for windows of 64"));
-    assert!(problem(generator.perplexity("a", 64, 64)).contains("1 tokens are no text"));
+    assert!(problem(generator.perplexity("a", 64, 64)).contains("a text of 1 tokens"));
     let error = Pretrained::<Gpt2>::open(case("gpt2_long")).unwrap().tokenizer().map(|_| ()).unwrap_err();
     assert!(error.to_string().ends_with("in transformers"), "{error}");
 }

@@ -12,7 +12,7 @@ use crate::coordinator::attempt::BlockDigests;
 use crate::coordinator::audit::{State, same_where_both_are};
 use crate::coordinator::replicas::Replicas;
 use crate::coordinator::step::{Audited, Task};
-use crate::coordinator::witness::Made;
+use crate::coordinator::witness::StepResult;
 use crate::error::ReplicaError;
 use crate::known_answer;
 use crate::schedule::{Event, Job, Roles, Verdict};
@@ -85,7 +85,7 @@ impl Replicas {
         job: &Job,
         before: &State,
         verdict: Verdict,
-        (name, made): (&str, &Made),
+        (name, made): (&str, &StepResult),
     ) -> ReplicaError {
         // A program may have been forgotten since. Then no replica has an opinion.
         let opinions = match self.programs.contains_key(&task.index) {

@@ -72,8 +72,8 @@ impl Replicas {
             Err(error) => return Err(self.is_not_finite_again(task, &job, &before, error)),
         };
         let Audited { blocks, sums, ran, .. } = first.audit.take().unwrap_or_default();
-        let made = Made { after: self.result(&job, &first)?, blocks, sums, ran, gone };
-        let seen = || witness::Made {
+        let made = FirstResult { after: self.result(&job, &first)?, blocks, sums, ran, gone };
+        let seen = || witness::StepResult {
             outputs: Some(first.outputs.clone()),
             state: made.after.first().map(|(_, digest)| *digest),
         };
@@ -145,13 +145,13 @@ impl Replicas {
         before: &State,
         verdict: Verdict,
         first: &mut Outcome,
-        made: &Made,
+        made: &FirstResult,
     ) -> Result<Compared, ReplicaError> {
         let mut runners = Runners::default();
         runners.add(&made.ran);
         for places in 1..self.len().max(2) {
             self.write_all(job, before);
-            self.spoil_scratch();
+            self.poison_scratch();
             let again = match self.again(task, job, places, verdict) {
                 (_, true) => return Ok(Compared::Unknown),
                 (Ok(again), _) => again,
@@ -216,9 +216,9 @@ impl Replicas {
 
     /// Fills the scratch of all replicas with NaN. A launch that a driver left out left there what an earlier
     /// step had computed, and would leave it again; but not if it was spoiled in between.
-    fn spoil_scratch(&mut self) {
+    fn poison_scratch(&mut self) {
         let all = self.scheduler.present();
-        self.ask(all, self.options.deadline, &mut |_| Request::SpoilScratch);
+        self.ask(all, self.options.deadline, &mut |_| Request::PoisonScratch);
     }
 
     /// Returns the state, after all replicas were seen to have the same: the one that is given, or else what
@@ -243,7 +243,7 @@ enum Compared {
 }
 
 /// What a step made the first time.
-struct Made {
+struct FirstResult {
     /// The state after it, replica by replica.
     after: Vec<(usize, Digest)>,
     blocks: BlockDigests,

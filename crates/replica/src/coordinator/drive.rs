@@ -7,7 +7,7 @@ use unisono_gpu::{Adapter, GpuError};
 use crate::coordinator::replicas::{OPENING, Replicas};
 use crate::error::ReplicaError;
 use crate::observe::timeline::{Activity, Interval, total};
-use crate::schedule::{Action, Event, Heard, Loss};
+use crate::schedule::{Action, Event, Loss, Response};
 use crate::worker::message::{Answer, Failure, Order, Reply, Request, SegmentResults};
 
 impl Replicas {
@@ -23,7 +23,7 @@ impl Replicas {
             match self.actions.pop_front() {
                 Some(Action::Leave { worker, loss }) => self.dismiss(worker, loss),
                 Some(action) => return action,
-                None => self.hear(),
+                None => self.wait_for_answer(),
             }
         }
     }
@@ -39,10 +39,10 @@ impl Replicas {
 
     /// Waits for the next answer or the next deadline, and passes it to the scheduler. No other function of
     /// the coordinator waits.
-    fn hear(&mut self) {
+    fn wait_for_answer(&mut self) {
         let slice = self.watch.slice(self.scheduler.due());
         let Some(Answer { replica, ticket, mut result, spans, counters, unloaded }) =
-            self.threads.hear(slice)
+            self.threads.receive(slice)
         else {
             return self.notify(Event::Tick);
         };
@@ -81,23 +81,23 @@ impl Replicas {
         if let Ok(Reply::Results(results)) = &mut result {
             self.overlap_results(replica, results);
         }
-        let heard = match &result {
-            Ok(Reply::Results(results)) if results.bad_cut.is_some() => Heard::NotFinite,
-            Ok(_) => Heard::Done(spent),
+        let response = match &result {
+            Ok(Reply::Results(results)) if results.bad_cut.is_some() => Response::NotFinite,
+            Ok(_) => Response::Done(spent),
             Err(Failure::Plan(_) | Failure::Gpu(GpuError::OutOfMemory { .. })) if self.is_diagnosing => {
-                Heard::Cannot
+                Response::Cannot
             }
-            Err(Failure::Plan(_)) => Heard::Refused,
+            Err(Failure::Plan(_)) => Response::Refused,
             // Before the first step an error is better than a run without this replica.
-            Err(Failure::Gpu(GpuError::OutOfMemory { .. })) if self.steps == 0 => Heard::Refused,
-            Err(Failure::Gpu(GpuError::OutOfMemory { .. })) => Heard::NoMemory,
-            Err(_) => Heard::Failed,
+            Err(Failure::Gpu(GpuError::OutOfMemory { .. })) if self.steps == 0 => Response::Refused,
+            Err(Failure::Gpu(GpuError::OutOfMemory { .. })) => Response::NoMemory,
+            Err(_) => Response::Failed,
         };
         match result {
             Ok(reply) => drop(self.replies.insert(replica, reply)),
             Err(failure) => drop(self.failures.insert(replica, failure)),
         }
-        self.notify(Event::Answer { worker: replica, ticket, heard });
+        self.notify(Event::Answer { worker: replica, ticket, response });
     }
 
     /// Joins a replica's results with the blocks that it has sent before, and has its last ones added too
@@ -154,7 +154,7 @@ impl Replicas {
         loop {
             match self.next() {
                 Action::Ask { worker, ticket } => tell(self, worker, ticket),
-                Action::Heard => break,
+                Action::AllAnswered => break,
                 action => later.push(action),
             }
         }

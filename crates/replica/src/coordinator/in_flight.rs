@@ -26,12 +26,16 @@ pub(crate) struct Flight {
 }
 
 impl Replicas {
-    /// Submits a step and does not wait for it. Returns whether it did: it does where one replica, which is
-    /// ready for the step, has all of its shards, where its device can decide by the program's conditions
-    /// ([`unisono_graph::Program::with_conditions`]) whether the step commits, where no audit is due,
-    /// where no other replica updates a part of the state for it, and where fewer steps than
-    /// [`crate::Options::steps_in_flight`] are in flight. Otherwise nothing has
-    /// happened, and the caller finishes the steps in flight and calls [`Replicas::step`].
+    /// Submits a step and does not wait for it. Returns whether it did. If not, nothing has happened: the
+    /// caller finishes the steps in flight and calls [`Replicas::step`].
+    ///
+    /// A step is submitted if all of these hold:
+    /// - One replica, which is ready for the step, has all of its shards.
+    /// - Its device can decide whether the step commits, by the program's conditions
+    ///   ([`unisono_graph::Program::with_conditions`]).
+    /// - No audit is due.
+    /// - No other replica updates a part of the state for it.
+    /// - Fewer steps than [`crate::Options::steps_in_flight`] are in flight.
     ///
     /// Until all steps in flight are finished, nothing but this and [`Replicas::finish`] may be called that
     /// runs a program, or reads or writes the state.

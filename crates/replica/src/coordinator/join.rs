@@ -12,8 +12,8 @@ use crate::worker::message::Request;
 impl Replicas {
     /// Opens one more device between two steps and copies the others' state to it. From the next step on it
     /// shares the work; the bits are the same as if it had always been there. Returns the replica's number.
-    /// Numbers are never used again, also where an adapter returns that had left. If its device later refuses
-    /// a plan, it leaves.
+    /// Numbers are never reused, even if an adapter that left joins again. If its device later refuses a
+    /// plan, it leaves.
     ///
     /// # Errors
     /// [`ReplicaError::Start`] or [`ReplicaError::OutOfMemory`] if the device does not open or does not take

@@ -85,7 +85,7 @@ impl<'a> Transaction<'a> {
                 Action::Spread { from } => {
                     self.replicas.spread(from, self.task.program.states().len());
                 }
-                Action::Ask { .. } | Action::Heard | Action::Leave { .. } => {}
+                Action::Ask { .. } | Action::AllAnswered | Action::Leave { .. } => {}
             }
         }
     }

@@ -73,12 +73,12 @@ struct Sample {
     job: Job,
     before: State,
     verdict: Verdict,
-    made: Made,
+    made: StepResult,
 }
 
 /// What a step gives: its outputs, and the state after it, if it has changed.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Made {
+pub(super) struct StepResult {
     pub outputs: Option<Outputs>,
     pub state: Option<Digest>,
 }
@@ -88,14 +88,14 @@ enum Answer {
     Ready,
     Same(Duration),
     /// It made this of the step, twice.
-    Other(Made),
+    Other(StepResult),
     Gone(String),
 }
 
 impl Replicas {
-    /// Opens an adapter as a witness: from now on it makes audited steps of the run again, beside it, and
-    /// compares outputs and states. It must be of the run's numeric class. It takes this share of the
-    /// machine's cores on average.
+    /// Opens an adapter as a witness: from now on it recomputes audited steps next to the run, and compares
+    /// outputs and states. It must be of the run's numeric class. It takes this share of the machine's cores
+    /// on average.
     ///
     /// # Errors
     /// The adapter does not open.
@@ -208,7 +208,7 @@ impl Replicas {
         job: &Job,
         before: &State,
         verdict: Verdict,
-        made: &dyn Fn() -> Made,
+        made: &dyn Fn() -> StepResult,
     ) -> Option<u64> {
         let step = self.steps.saturating_sub(1);
         let is_asked = self.audits.is_asked(task.index);
@@ -289,8 +289,8 @@ fn second_opinion(
     replicas: &mut Replicas,
     known: &mut Vec<(usize, Arc<Program>)>,
     sample: &Sample,
-) -> Result<Option<Made>, String> {
-    let mut make = || made(replicas, known, sample).map_err(|error| error.to_string());
+) -> Result<Option<StepResult>, String> {
+    let mut make = || recompute(replicas, known, sample).map_err(|error| error.to_string());
     let first = make()?;
     if first == sample.made {
         return Ok(None);
@@ -305,11 +305,11 @@ fn second_opinion(
 }
 
 /// Makes a step from the state before it.
-fn made(
+fn recompute(
     replicas: &mut Replicas,
     known: &mut Vec<(usize, Arc<Program>)>,
     sample: &Sample,
-) -> Result<Made, ReplicaError> {
+) -> Result<StepResult, ReplicaError> {
     let found = known.iter().find(|(_, program)| Arc::ptr_eq(program, &sample.task.program));
     let index = match found {
         Some((index, _)) => *index,
@@ -331,9 +331,11 @@ fn made(
         Ok(outcome) => {
             let state =
                 if outcome.committed { replicas.digests()?.first().map(|(_, digest)| *digest) } else { None };
-            Ok(Made { outputs: Some(outcome.outputs), state })
+            Ok(StepResult { outputs: Some(outcome.outputs), state })
         }
-        Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => Ok(Made::default()),
+        Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => {
+            Ok(StepResult::default())
+        }
         Err(error) => Err(error),
     }
 }

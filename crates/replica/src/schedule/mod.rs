@@ -111,7 +111,7 @@ pub(crate) enum Event {
     /// between steps and after [`Event::GiveUp`].
     Ask { workers: Vec<usize>, within: Duration },
     /// A worker answered.
-    Answer { worker: usize, ticket: u64, heard: Heard },
+    Answer { worker: usize, ticket: u64, response: Response },
     /// The sums for which [`Action::Sum`] asked are computed.
     Summed,
     /// The caller has decided.
@@ -141,7 +141,7 @@ pub(crate) enum Event {
 
 /// A worker's answer to an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum Response {
     /// The order is done; device and driver took so long.
     Done(Duration),
     /// The order is done, and a sum that stayed on the device is not finite: the step is given up.
@@ -176,7 +176,7 @@ pub(crate) enum Action {
     /// Send a worker the request of [`Event::Ask`].
     Ask { worker: usize, ticket: u64 },
     /// All workers that were asked have answered or left.
-    Heard,
+    AllAnswered,
     /// Keep the results of the worker: they count.
     Keep { worker: usize, shards: Range<usize>, segments: Range<usize> },
     /// Forget all results of the step, which starts again.
@@ -256,9 +256,9 @@ impl Scheduler {
             }
             // An answer that is late, repeated, or from a worker that left has no open order and does not
             // count.
-            Event::Answer { worker, ticket, heard } => {
+            Event::Answer { worker, ticket, response } => {
                 if let Some(order) = self.workers.close(worker, ticket) {
-                    self.answered(now, worker, order, heard);
+                    self.answered(now, worker, order, response);
                 }
             }
             Event::Joined { worker, late } => self.workers.join(worker, late),
@@ -310,13 +310,13 @@ impl Scheduler {
         std::mem::take(&mut self.out)
     }
 
-    fn answered(&mut self, now: Duration, worker: usize, order: Order, heard: Heard) {
-        let spent = match heard {
+    fn answered(&mut self, now: Duration, worker: usize, order: Order, response: Response) {
+        let spent = match response {
             // At most the time since the order, by a clock that stands still while the process is stopped.
-            Heard::Done(spent) => Some(spent.min(now.saturating_sub(order.since))),
-            Heard::Cannot => None,
-            Heard::Refused | Heard::NoMemory if self.lower_limit(worker, &order.task) => return,
-            Heard::Refused => {
+            Response::Done(spent) => Some(spent.min(now.saturating_sub(order.since))),
+            Response::Cannot => None,
+            Response::Refused | Response::NoMemory if self.lower_limit(worker, &order.task) => return,
+            Response::Refused => {
                 // The run has gone on without a worker that joined it late, and does so again.
                 let is_needed = !self.workers.is_late(worker) || self.workers.present().len() == 1;
                 match &mut self.step {
@@ -328,8 +328,8 @@ impl Scheduler {
                 }
                 return;
             }
-            Heard::Failed | Heard::NoMemory => return self.lost(worker, order, Loss::Failed),
-            Heard::NotFinite => {
+            Response::Failed | Response::NoMemory => return self.lost(worker, order, Loss::Failed),
+            Response::NotFinite => {
                 if let (Some(step), Task::Run { group, segments }) = (&mut self.step, order.task) {
                     self.out.push(Action::Keep { worker, shards: group.shards, segments });
                     step.phase = Phase::GiveUp;
@@ -401,7 +401,7 @@ impl Scheduler {
     fn advance(&mut self, now: Duration) {
         if self.asking && self.workers.is_idle() {
             self.asking = false;
-            self.out.push(Action::Heard);
+            self.out.push(Action::AllAnswered);
         }
         while let Some(step) = &mut self.step {
             if self.workers.present().is_empty() {

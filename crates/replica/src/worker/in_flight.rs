@@ -10,7 +10,7 @@ use unisono_graph::Slot;
 use crate::observe::timeline::Activity;
 use crate::worker::fault::{self, Fault};
 use crate::worker::message::{Failure, Key, Reply, SegmentResults, Work};
-use crate::worker::serve::{Worker, slow_down, spoil};
+use crate::worker::serve::{Worker, fill_with_nan, slow_down};
 
 impl SegmentResults {
     /// Takes a download that is not a block of sums.
@@ -35,7 +35,7 @@ impl Worker {
         let faults = fault::passed(&self.options.fault_scope, self.replica, work.step, &work.segments);
         faults.iter().try_for_each(|fault| self.go_wrong(*fault))?;
         if faults.contains(&Fault::NotFinite) {
-            spoil(&*self.programs.get(work.program)?, &mut work);
+            fill_with_nan(&*self.programs.get(work.program)?, &mut work);
         }
         let Work { program, run, feed, first_row, .. } = work;
         let key: Key = (program, run);

@@ -47,7 +47,7 @@ pub(crate) enum Request {
     /// Drops the resident memory. The answer is [`Reply::Done`].
     DropResidents,
     /// Fills the memory that a step computes in with NaN. The answer is [`Reply::Done`].
-    SpoilScratch,
+    PoisonScratch,
     /// Sets a tensor of the state. The answer is [`Reply::Done`].
     WriteState { index: usize, bytes: Arc<Vec<u8>> },
     /// Sets all tensors of the state. The answer is [`Reply::Done`].

@@ -176,7 +176,7 @@ impl Worker {
                     flip_first(&mut work);
                 }
                 if faults.contains(&Fault::NotFinite) {
-                    spoil(&*self.programs.get(work.program)?, &mut work);
+                    fill_with_nan(&*self.programs.get(work.program)?, &mut work);
                 }
                 let began = Instant::now();
                 let results = self.run(ticket, work, faults.contains(&Fault::Gradient))?;
@@ -195,8 +195,8 @@ impl Worker {
                 self.loaded.iter_mut().for_each(|(_, executable)| self.device.unbind(executable));
                 Ok(Reply::Done)
             }
-            Request::SpoilScratch => {
-                self.device.spoil_scratch()?;
+            Request::PoisonScratch => {
+                self.device.poison_scratch()?;
                 Ok(Reply::Done)
             }
             Request::WriteState { index, bytes } => {
@@ -399,7 +399,7 @@ fn flip_first(work: &mut Work) {
 }
 
 /// Injects a fault: all numbers of the first input of samples become NaN.
-pub(super) fn spoil(program: &Program, work: &mut Work) {
+pub(super) fn fill_with_nan(program: &Program, work: &mut Work) {
     let is_it = |input: &InputDecl| input.ty.lead == Lead::Sample && input.ty.dtype == DType::F32;
     if let Some(at) = program.inputs().iter().position(is_it) {
         let mut feed = (*work.feed).clone();

@@ -159,7 +159,7 @@ impl Threads {
     }
 
     /// Waits for the next answer of any worker. Returns none if there is none within this time.
-    pub fn hear(&self, within: Duration) -> Option<Answer> {
+    pub fn receive(&self, within: Duration) -> Option<Answer> {
         self.answers.recv_timeout(within).ok()
     }
 
@@ -241,10 +241,10 @@ mod tests {
         threads.add("first".into(), 7, unbounded().0, none());
         threads.add("second".into(), 8, unbounded().0, std::thread::Builder::new().spawn(|| {}));
         assert_eq!((threads.len(), threads.is_present(0), threads.is_present(1)), (2, true, true));
-        let Answer { replica, ticket, result, .. } = threads.hear(Duration::ZERO).unwrap();
+        let Answer { replica, ticket, result, .. } = threads.receive(Duration::ZERO).unwrap();
         let Err(failure) = result else { panic!("{result:?}") };
         assert_eq!((replica, ticket, failure.to_string().as_str()), (0, 7, "no thread: no more of them"));
-        assert!(threads.hear(Duration::ZERO).is_none());
+        assert!(threads.receive(Duration::ZERO).is_none());
         let left = threads.dismiss(0, 0, &failure);
         assert_eq!((left.adapter.as_str(), left.why), ("first", failure.to_string()));
     }

@@ -13,9 +13,12 @@ fn arguments_are_checked_before_a_device_opens() {
     assert_eq!(start(vec![], options()), "no programs: at least one is needed");
     assert_eq!(
         start(vec![train()], options().with(|o| o.shards = 0)),
-        "0 shards: from 1 to 65536 are possible"
+        "0 shards: the number must be from 1 to 65536"
     );
-    assert_eq!(start(vec![train()], options().with(|o| o.global_batch = 0)), "a global batch of 0 samples");
+    assert_eq!(
+        start(vec![train()], options().with(|o| o.global_batch = 0)),
+        "a global batch of 0 samples: it needs at least 1"
+    );
     let tape = Tape::new();
     tape.state("w", &[4, IN], StateKind::Parameter);
     let v = tape.state("v", &[OUT, 5], StateKind::Parameter);
@@ -27,7 +30,7 @@ fn arguments_are_checked_before_a_device_opens() {
     );
     assert_eq!(
         start(vec![predict(), train()], options().with(|o| o.shards = 70_000)),
-        "70000 shards: from 1 to 65536 are possible"
+        "70000 shards: the number must be from 1 to 65536"
     );
 }
 
@@ -39,10 +42,13 @@ fn so_are_feeds_and_states() {
         error.to_string()
     };
     let good = batch(0, BATCH);
-    assert_eq!(refused(&Feed { rows: 0, ..good.clone() }), "a batch of 0 samples: from 1 to 13 are possible");
+    assert_eq!(
+        refused(&Feed { rows: 0, ..good.clone() }),
+        "a batch of 0 samples: the number must be from 1 to 13"
+    );
     assert_eq!(
         refused(&Feed { rows: 14, ..good.clone() }),
-        "a batch of 14 samples: from 1 to 13 are possible"
+        "a batch of 14 samples: the number must be from 1 to 13"
     );
     assert_eq!(refused(&Feed { inputs: vec![], ..good.clone() }), "0 inputs given, 5 wanted");
     assert_eq!(refused(&Feed { rows: 12, ..good }), "input x [B, 5]: 260 bytes given, 240 wanted");
@@ -55,7 +61,7 @@ fn so_are_feeds_and_states() {
     assert_eq!(replicas.prepare(3, &[1]).unwrap_err().to_string(), "no program 3: there are 3");
     assert_eq!(
         replicas.prepare(0, &[99]).unwrap_err().to_string(),
-        "a batch of 99 samples: from 1 to 13 are possible"
+        "a batch of 99 samples: the number must be from 1 to 13"
     );
     assert!(step(&mut replicas, 0, BATCH).unwrap().committed);
 }

@@ -106,8 +106,8 @@ fn moving_statistics(parts: &Parts, programs: &Programs) -> Option<String> {
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     (!names.is_empty()).then(|| {
         format!(
-            "training moves {named}{more}, though the parameters beside them are frozen: Builder::freeze_statistics keeps \
-             them and uses them, as Keras's trainable = False does"
+            "training changes {named}{more}, although the parameters of the same layer are frozen: \
+             Builder::freeze_statistics keeps them unchanged and uses them, as Keras's trainable = False does"
         )
     })
 }
@@ -129,7 +129,7 @@ fn channels_last(programs: &Programs) -> Option<String> {
     let is_picture = height >= SIDE && width >= SIDE && (1..=CHANNELS).contains(&channels);
     (first.kind == "conv2d" && is_picture).then(|| {
         format!(
-            "{} (conv2d) takes {height} channels of {width} x {channels}: where these are pictures of {height} x \
+            "{} (conv2d) takes {height} channels of {width} x {channels}: if these are pictures of {height} x \
              {width}, put unisono::data::channels_first before it",
             first.path
         )

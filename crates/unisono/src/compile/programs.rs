@@ -145,7 +145,7 @@ impl Programs {
     /// # Errors
     /// Shapes that do not fit, naming the layer; a carry that is known too late.
     pub fn trace(parts: &Parts, fields: &Fields, layout: Layout) -> Result<Self, Error> {
-        Self::trace_beside(parts, fields, layout, None)
+        Self::trace_like(parts, fields, layout, None)
     }
 
     /// Traces and compiles all programs, with the states where they lie in the programs for the longest
@@ -153,7 +153,7 @@ impl Programs {
     ///
     /// # Errors
     /// Those of [`Programs::trace`].
-    pub fn trace_beside(
+    pub fn trace_like(
         parts: &Parts,
         fields: &Fields,
         layout: Layout,
@@ -209,10 +209,10 @@ impl Programs {
             if *id == ProgramId::Predict {
                 predictions = predictions_of(&graph);
             }
-            compiled.push(compile_beside(&graph, layout, first.or(compiled.first()))?);
+            compiled.push(compile_like(&graph, layout, first.or(compiled.first()))?);
         }
         for graph in &phases {
-            compiled.push(compile_beside(graph, layout, first.or(compiled.first()))?);
+            compiled.push(compile_like(graph, layout, first.or(compiled.first()))?);
         }
         let mut programs = Self {
             compiled,
@@ -288,7 +288,7 @@ fn kept_by(steps: &[&Graph]) -> Vec<String> {
 }
 
 /// Compiles a program, whose states lie where they lie in the first one if that has these states.
-fn compile_beside(
+fn compile_like(
     graph: &Graph,
     layout: Layout,
     first: Option<&Arc<Program>>,

@@ -9,9 +9,9 @@ use unisono_graph::{GraphError, Tape, Type, Var};
 use crate::error::caught;
 use crate::model::{Context, Layer};
 
-/// The name of the field that a model that is a [`Layer`] takes.
+/// The name of the field that a [`Layer`] gets as its input, if it is the whole model.
 pub const INPUT: &str = "x";
-/// The name of the output of a model that is a [`Layer`].
+/// The name of the output, if the whole model is a [`Layer`].
 pub const OUTPUT: &str = "output";
 
 /// What a trainer trains: a [`Layer`], which makes one value of the field `x`, or a function from the fields
@@ -139,9 +139,10 @@ impl Outputs {
         Self::default()
     }
 
-    /// Adds an output, `[B, ...]`, of f32 or i32. What is the same for all samples, such as a parameter, is
-    /// repeated for each of them in predictions, which are f32: an i32 that f32 does not hold is an error
-    /// there. Building the trainer refuses a name that is taken, and an output made of a batch's samples.
+    /// Adds an output, `[B, ...]`, of f32 or i32. In predictions, a value that is the same for all samples,
+    /// such as a parameter, is repeated for each of them. Predictions are f32, so an i32 that f32 cannot
+    /// store is an error there. Building the trainer is an error if the name is taken, or if the output
+    /// depends on several samples of a batch.
     pub fn with(mut self, name: &str, value: &Var) -> Self {
         self.0.push((name.to_owned(), value.clone()));
         self

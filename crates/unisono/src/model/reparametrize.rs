@@ -10,10 +10,10 @@ use crate::model::Context;
 pub(super) type Reparametrize = dyn Fn(&mut Context, &str, &Var) -> Var + Send + Sync;
 
 impl Context {
-    /// Gives layers that are applied from here on what `with` computes, in place of each parameter that they
-    /// declare (PyTorch's `torch.nn.utils.parametrize`): from its full name and the tensor that is trained
-    /// and saved by that name. `with` may declare parameters of its own, whose names are relative to the
-    /// layer's.
+    /// Replaces the parameters of layers that are applied from here on: a layer that declares a parameter
+    /// gets what `with` computes instead (PyTorch's `torch.nn.utils.parametrize`). `with` receives the
+    /// parameter's full name, and the tensor that is trained and saved under that name. It may declare
+    /// parameters of its own, whose names are relative to the layer's.
     ///
     /// ```
     /// use unisono::{Context, Dense, Model, Outputs, Var};

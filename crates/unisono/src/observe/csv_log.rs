@@ -194,7 +194,7 @@ fn check(path: &Path) -> io::Result<()> {
     if is_torn && first.as_bytes().starts_with(&found) {
         return Ok(());
     }
-    let problem = format!("the file that is there is no history (it does not begin with {first:?})");
+    let problem = format!("the existing file is not such a history (it does not begin with {first:?})");
     Err(io::Error::new(io::ErrorKind::AlreadyExists, problem))
 }
 
@@ -215,7 +215,7 @@ fn check_table(path: &Path) -> io::Result<()> {
     if found.iter().all(|byte| b"0123456789+-.,eEinfNa\n".contains(byte)) {
         return Ok(());
     }
-    let problem = "the file that is there is no table of numbers";
+    let problem = "the existing file is not a table of numbers";
     Err(io::Error::new(io::ErrorKind::AlreadyExists, problem))
 }
 
@@ -311,7 +311,7 @@ mod tests {
         }
         assert_eq!(fs::read_to_string(&other).unwrap(), "precious");
         let problem = log.take_problem().unwrap();
-        assert!(problem.contains("own.csv is not written: the file that is there"), "{problem}");
+        assert!(problem.contains("own.csv is not written: the existing file is"), "{problem}");
         assert!(problem.contains("way.csv is not written: "), "{problem}");
         let mut epoch = epoch(1, 0.5);
         for name in ["own", "way"] {
@@ -362,7 +362,7 @@ mod tests {
         fs::write(&path, "1,2,3\n").unwrap();
         let mut log = CsvLog::new(&path);
         log.epoch(&epoch(0, 2.0));
-        assert!(log.take_problem().unwrap().contains("is no history"));
+        assert!(log.take_problem().unwrap().contains("is not such a history"));
         // A table of your own may have columns of these names.
         let other = dir.path().join("own.csv");
         fs::write(&other, "epoch,steps_per_second\n").unwrap();
@@ -397,7 +397,7 @@ mod tests {
             plant(&outside, &path).unwrap();
             log.epoch(&epoch(1, 2.0));
             is_untouched();
-            assert!(log.take_problem().unwrap().contains("is no history"));
+            assert!(log.take_problem().unwrap().contains("is not such a history"));
             fs::remove_file(&path).unwrap();
             log.epoch(&epoch(2, 2.0));
         }

@@ -139,7 +139,7 @@ impl Report {
         let own = self.machines.iter().find(|machine| machine.rank == self.rank)?;
         let Network { latency, rate, uneven } = network;
         let sent = own.sent as f64 * 1e-6;
-        let more = "a larger --global-batch takes fewer steps, in a run of its own";
+        let more = "a larger --global-batch needs fewer steps (this starts a new run)";
         Some(if latency >= rate && latency >= uneven {
             format!(
                 "latency-bound: {percent}% of the time went into waiting for other machines, most of it for messages on \
@@ -220,7 +220,7 @@ impl fmt::Display for Report {
         let (received, early) = (sums(&|r| r.received), sums(&|r| r.received_early));
         if received > 0 {
             let each = bytes(self.replicas.iter().map(|r| r.received).max().unwrap_or_default());
-            write!(f, "\nsums: {each} to each replica")?;
+            write!(f, "\ngradient sums: {each} to each replica")?;
             if early > 0 {
                 let early = (100.0 * early as f64 / received as f64).round();
                 write!(f, ", {early}% of it during computation")?;
@@ -228,7 +228,7 @@ impl fmt::Display for Report {
         }
         if let Some(Scaling { scale, skipped, .. }) = &self.scaling {
             let scale = f64::from(*scale);
-            write!(f, "\nmixed precision: a loss scale of {scale}, {skipped} steps skipped for it")?;
+            write!(f, "\nmixed precision: a loss scale of {scale}, {skipped} steps skipped because of it")?;
         }
         if let Some(how) = &self.shards_at_once {
             write!(f, "\nmemory: {how}")?;

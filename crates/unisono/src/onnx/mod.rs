@@ -33,7 +33,7 @@ pub(crate) fn write(
     let stored = precision.store(tensors, &program.channels)?;
     let bytes = onnx(program, &stored.tensors).map_err(wrong)?;
     if bytes.len() > MOST {
-        return Err(wrong(format!("{} bytes, where a file holds up to {MOST}", bytes.len())));
+        return Err(wrong(format!("{} bytes, but a file can have at most {MOST}", bytes.len())));
     }
     Ok(write_whole(path, &[&bytes])?)
 }

@@ -215,7 +215,7 @@ fn what_has_no_counterpart_is_an_error() {
     });
     assert!(refused(Box::new(resident)).contains("keeps memory on devices"));
     let sums = crate::FromFn::new("sums", |_, x| x - x.sum_shards());
-    assert!(refused(Box::new(sums)).contains("is made of all samples of a batch"));
+    assert!(refused(Box::new(sums)).contains("depends on all samples of a batch"));
     assert!(refused(Box::new(Dense::new(2))).contains("no values of \"weight\""));
 }
 

@@ -109,9 +109,7 @@ impl Groups {
         }
         if let Some(rule) = self.optimizers.iter().find_map(Chain::of_all_samples) {
             let name = rule.name();
-            return Err(format!(
-                "{name} is in a group: it moves all parameters together, so it is used alone"
-            ));
+            return Err(format!("{name} cannot be in a group, because it updates all parameters together"));
         }
         self.optimizers.iter().try_for_each(Chain::check)
     }

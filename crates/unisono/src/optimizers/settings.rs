@@ -39,5 +39,5 @@ pub(super) fn limit(setting: &str, value: f32) -> Result<(), String> {
     if value > 0.0 {
         return Ok(());
     }
-    Err(format!("{setting} is {value}, and must be above 0: leave it out where nothing is to be clipped"))
+    Err(format!("{setting} is {value}, and must be above 0: omit it to clip nothing"))
 }

@@ -165,7 +165,10 @@ impl Predictor {
             || !values.len().is_multiple_of(row)
         {
             let (count, shape) = (values.len(), &field.shape);
-            return Err(wrong(format!("{count} values of f32 are no samples of {shape:?} {}", field.dtype)));
+            return Err(wrong(format!(
+                "{count} f32 values do not make samples of {shape:?} {}",
+                field.dtype
+            )));
         }
         self.carries.reset();
         let mut all = Predictions::default();

@@ -58,9 +58,9 @@ impl Clock {
 pub struct PredictorReport {
     /// The number of samples that were predicted.
     pub samples: u64,
-    /// The number of batches that they came in.
+    /// The number of batches.
     pub batches: u64,
-    /// The time that these took together.
+    /// The total time of these batches.
     pub busy: Duration,
     /// The median latency of an answer, over the last 10,000: of a batch, or, behind a
     /// [`Server`](crate::Server), of a row from its arrival on.
@@ -75,9 +75,8 @@ pub struct PredictorReport {
     pub memory: MemoryEstimate,
     /// The replicas, those that left too.
     pub replicas: Vec<ReplicaReport>,
-    /// What a user should know of the loaders: that rows are not in the order of the source, where one
-    /// shuffles, that some are missing, where it drops the last batch, or that transforms changed samples at
-    /// random.
+    /// Notes about the loaders: rows are not in the order of the source because a loader shuffles, some are
+    /// missing because it drops the last batch, or transforms changed samples at random.
     pub notes: Vec<String>,
 }
 

@@ -58,7 +58,7 @@ impl Predictor {
     /// ```
     ///
     /// # Errors
-    /// The model carries something from batch to batch, so it has no single rows. A row is an error where its
+    /// The model carries something from batch to batch, so it has no single rows. A row is an error if its
     /// batch does not fit the model or a replica fails; no row follows it.
     pub fn rows<I: IntoIterator<Item = Sample>>(
         &mut self,

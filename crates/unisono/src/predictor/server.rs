@@ -35,8 +35,8 @@ struct Waiting {
 }
 
 impl Predictor {
-    /// Serves single rows from any number of threads. A row waits up to `wait` for others to come, and no
-    /// longer once a batch is full; then the batch is computed.
+    /// Serves single rows from any number of threads. A row waits for others, for at most `wait`. The batch
+    /// is computed after that time, or as soon as it is full.
     ///
     /// ```no_run
     /// use std::time::Duration;

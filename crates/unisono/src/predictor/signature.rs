@@ -22,8 +22,8 @@ pub(super) struct Signature {
 }
 
 impl Predictor {
-    /// Adds another model over the same weights, which takes fields of its own: a signature of TensorFlow's
-    /// SavedModel. A decoder reads its prompt by one model and goes on token by token with another.
+    /// Adds another model with the same weights and its own fields (a signature of TensorFlow's SavedModel).
+    /// For example, a decoder reads its prompt with one model and continues token by token with another.
     ///
     /// Returns its number for [`Predictor::predict_signature`]. It stays until the predictor is dropped.
     ///
@@ -40,12 +40,13 @@ impl Predictor {
         Ok(self.signatures.len() - 1)
     }
 
-    /// Drops what signatures left on devices ([`Tape::keep_resident`](crate::Tape::keep_resident)) for others
-    /// that read it there. The device's memory is free then.
+    /// Frees the device memory in which signatures have stored values for each other
+    /// ([`Tape::keep_resident`](crate::Tape::keep_resident)).
     ///
-    /// A signature that leaves such memory and reads none fills it for the samples of its batch. Those that
-    /// read it take as many samples, in the same order. If a replica is lost in between, they return an error
-    /// of which [`Error::lost_residents`] is true, and the memory has to be filled again.
+    /// A signature that writes such memory without reading it fills it for the samples of its batch. The
+    /// signatures that read it must get the same number of samples, in the same order. If a replica is lost
+    /// in between, they return an error for which [`Error::lost_residents`] is true, and the memory has to be
+    /// filled again.
     ///
     /// # Errors
     /// All replicas are lost.
@@ -55,8 +56,8 @@ impl Predictor {
 
     /// Returns all outputs of a signature for a batch of up to [`PredictorBuilder::batch`] samples.
     ///
-    /// `shared` holds fields by name as little-endian bytes, a row for each sample, which are used where they
-    /// are. They are not looked through for numbers that are not finite or ids out of range.
+    /// `shared` holds fields by name as little-endian bytes, with a row for each sample. They are used
+    /// without a copy, and are not checked for non-finite numbers or ids that are out of range.
     ///
     /// # Errors
     /// There is no such signature; a field that does not fit it; an error of the replicas.

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A run that another was made of: by a forced resume with other settings or data, or out of a checkpoint
-/// that says nothing of its identity.
+/// A run that another run continues: by a forced resume with other settings or data, or from a checkpoint
+/// that does not contain its identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]

@@ -165,7 +165,7 @@ impl Sections {
         if !(1..=S::VERSION).contains(&version) {
             let known = S::VERSION;
             return Err(format!(
-                "the section {name:?} is of version {version}, where 1 to {known} are known"
+                "the section {name:?} has version {version}, but only 1 to {known} are known"
             ));
         }
         let wrong = |problem| format!("the section {name:?}: {problem}");

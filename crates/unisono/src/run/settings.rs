@@ -13,7 +13,7 @@ pub(crate) const LENGTHS: usize = 64;
 /// The default number of shards that a global batch is cut into.
 pub const SHARDS: usize = unisono_replica::DEFAULT_SHARDS;
 
-/// The settings that the answer of a run depends on.
+/// The settings that the result of a run depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]

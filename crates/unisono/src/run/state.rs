@@ -193,7 +193,7 @@ impl RunState {
         let tensors = contents.carries.clone();
         let sections = match u32::try_from(version) {
             Ok(VERSION) => Sections::parse(trainer["sections"].clone(), tensors)?,
-            _ => return Err(format!("version {version} of trainer.json, where {VERSION} is known")),
+            _ => return Err(format!("version {version} of trainer.json, but only {VERSION} is known")),
         };
         let state = Self::of(sections)?;
         limits::check(&state)?;
@@ -202,8 +202,8 @@ impl RunState {
 }
 
 impl SavedRun {
-    /// Returns the newest complete checkpoint's run in a directory, or `None` where there is no checkpoint. A
-    /// resumed run has to use its settings.
+    /// Returns the newest complete checkpoint's run in a directory, or `None` where there is not a
+    /// checkpoint. A resumed run has to use its settings.
     ///
     /// # Errors
     /// The directory cannot be read, no checkpoint in it is complete, or the newest is of another version.
@@ -225,13 +225,13 @@ impl SavedRun {
         run.map_err(|problem| Error::Resume { path: path.into(), problem })
     }
 
-    /// Returns the run's identity as hexadecimal digits, if the checkpoint says it: those of earlier versions
-    /// do not, nor do those that were written before the data were hashed.
+    /// Returns the run's identity as hexadecimal digits. `None` for checkpoints of earlier versions, and for
+    /// those that were written before the data were hashed.
     pub fn identity(&self) -> Option<&str> {
         self.state.identity.sha256.as_deref()
     }
 
-    /// Returns the settings that the run's answer depends on.
+    /// Returns the settings that the run's result depends on.
     pub fn settings(&self) -> &RunSettings {
         &self.state.settings
     }

@@ -7,7 +7,7 @@ use unisono_checkpoint::{Contents, Loaded, Reopened, Report, Saver, SaverOptions
 use unisono_cluster::Cluster;
 
 use crate::observe::monitor::Monitor;
-use crate::saving::machines::{beside, dir_of_rank, has_name, share_newest_on};
+use crate::saving::machines::{dir_of_rank, dirs_of_other_ranks, has_name, share_newest_on};
 use crate::saving::policy::Saving;
 use crate::{Error, History};
 
@@ -41,7 +41,8 @@ impl Checkpoints {
         let base = saving.dir.clone();
         if !cluster.is_alone() && !has_name(&base) {
             let dir = base.display();
-            let problem = format!("{dir} has no name beside which the directories of other ranks could be");
+            let problem =
+                format!("{dir} has no name, so the directories of other ranks cannot be next to it");
             return Err(Error::setting("checkpoints", problem));
         }
         saving.dir = dir_of_rank(&base, cluster.rank());
@@ -104,7 +105,7 @@ impl Checkpoints {
         let after = after.max(self.confirmed.min(after + 1));
         self.confirmed = self.confirmed.min(after);
         let mut aside = self.saver.distrust(after)?;
-        aside.extend(self.beside(|store| store.distrust(after))?.into_iter().flatten());
+        aside.extend(self.with_other_ranks(|store| store.distrust(after))?.into_iter().flatten());
         self.durable = self.saver.with_store(|store| store.newest_step())?;
         // Steps that are made again are saved again, unless they are there.
         self.saved = self.durable.filter(|durable| *durable == after);
@@ -113,12 +114,12 @@ impl Checkpoints {
 
     /// Does something with the directories of other ranks beside the run's. A run alone has some if it was on
     /// several machines before, and a resume looks into them. Those that another run uses stay as they are.
-    fn beside<T>(
+    fn with_other_ranks<T>(
         &self,
         mut act: impl FnMut(&mut Store) -> unisono_checkpoint::Result<T>,
     ) -> Result<Vec<T>, Error> {
         let (disk, mut all) = (self.saving.disk(), Vec::new());
-        for dir in if self.is_alone { beside(&*disk, &self.base) } else { Vec::new() } {
+        for dir in if self.is_alone { dirs_of_other_ranks(&*disk, &self.base) } else { Vec::new() } {
             match Store::open_with(dir, self.saving.retention(), Arc::clone(&disk)) {
                 Err(unisono_checkpoint::Error::Locked { .. }) => {}
                 opened => all.push(act(&mut opened?)?),
@@ -168,7 +169,7 @@ impl Checkpoints {
     pub fn clear(&mut self) -> Result<(), Error> {
         (self.saved, self.durable) = (None, None);
         self.saver.with_store(Store::clear)?;
-        self.beside(Store::clear).map(drop)
+        self.with_other_ranks(Store::clear).map(drop)
     }
 
     /// Refuses a directory that holds a later step of a run that this one does not go on with, since no save

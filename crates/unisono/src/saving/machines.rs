@@ -70,7 +70,7 @@ pub(crate) fn share_newest_on(disk: &dyn Disk, cluster: &Cluster, dir: &Path) ->
                 unisono_checkpoint::Error::Io { path: dir.into(), action, reason }
             }
         };
-        take_from_beside(disk, dir).map_err(failed)?;
+        take_from_other_ranks(disk, dir).map_err(failed)?;
         return Ok(own);
     }
     let newest = all_or_error(cluster, newest_here(disk, dir), dir, true)?;
@@ -98,9 +98,9 @@ pub(crate) fn share_newest_on(disk: &dyn Disk, cluster: &Cluster, dir: &Path) ->
 
 /// Copies the newest complete checkpoint of the other ranks' directories beside this one into it, if it is
 /// newer than those here.
-fn take_from_beside(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+fn take_from_other_ranks(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     // Most runs were never on several machines.
-    if beside(disk, dir).is_empty() {
+    if dirs_of_other_ranks(disk, dir).is_empty() {
         return Ok(());
     }
     let step = newest_in(disk, dir)?.map(|loaded| loaded.step);
@@ -122,7 +122,7 @@ fn newest_in(disk: &dyn Disk, dir: &Path) -> io::Result<Option<Loaded>> {
 /// Returns the newest complete checkpoint on this machine, of whichever rank.
 fn newest_here(disk: &dyn Disk, dir: &Path) -> io::Result<Option<(u64, PathBuf)>> {
     let mut newest: Option<Loaded> = None;
-    for dir in std::iter::once(dir.to_owned()).chain(beside(disk, dir)) {
+    for dir in std::iter::once(dir.to_owned()).chain(dirs_of_other_ranks(disk, dir)) {
         let found = newest_in(disk, &dir)?;
         newest = newest.into_iter().chain(found).max_by_key(|loaded| loaded.step);
     }
@@ -130,7 +130,7 @@ fn newest_here(disk: &dyn Disk, dir: &Path) -> io::Result<Option<(u64, PathBuf)>
 }
 
 /// Returns the directories of other ranks beside the run's, in the order of their names.
-pub(crate) fn beside(disk: &dyn Disk, dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn dirs_of_other_ranks(disk: &dyn Disk, dir: &Path) -> Vec<PathBuf> {
     let dir = plain(dir);
     let Some(name) = dir.file_name().map(|name| name.to_string_lossy().into_owned()) else {
         return Vec::new();
@@ -207,7 +207,7 @@ fn read_files(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
 
 /// Writes the files of a checkpoint beside their place, and renames them into it.
 fn write_files(disk: &dyn Disk, own: &Path, packed: &[u8]) -> io::Result<()> {
-    let wrong = || io::Error::other("what another rank handed round is no checkpoint");
+    let wrong = || io::Error::other("another rank sent something that is not a checkpoint");
     let parts = unpack(packed).ok_or_else(wrong)?;
     let ([above, name], files) = parts.split_first_chunk::<2>().ok_or_else(wrong)?;
     let (above, name) = safe_name(above).zip(safe_name(name)).ok_or_else(wrong)?;

@@ -261,7 +261,7 @@ impl Trainer {
         let lost = cluster.lost();
         for (rank, why) in lost.iter().skip(self.monitor.lost_told) {
             self.monitor
-                .note(&format!("{} was lost: {why}; the others go on without it", cluster.name(*rank)));
+                .note(&format!("{} was lost: {why}; the others continue without it", cluster.name(*rank)));
         }
         self.monitor.lost_told = lost.len();
         failed.map_or(Ok(any_due), |error| Err(error.into()))

@@ -62,7 +62,7 @@ impl Builder {
     }
 
     /// Returns the number of the model's parameters (Keras's `count_params`, of the weights that are
-    /// trained), without statistics and what the optimizer keeps. Opens no device.
+    /// trained), without statistics and optimizer state. Opens no device.
     ///
     /// # Errors
     /// Settings that make no sense; shapes that do not fit, naming the layer.
@@ -73,8 +73,8 @@ impl Builder {
         Ok(parameters.map(|state| state.ty.count() as u64).sum())
     }
 
-    /// Returns what a training step takes of each device's memory with these global batches, instead of the
-    /// builder's own. Opens no device.
+    /// Returns how much memory of each device a training step takes, for each of these global batches instead
+    /// of the builder's own. Opens no device.
     ///
     /// # Errors
     /// As [`Builder::build`]; [`Error::TooLarge`] for the first batch that does not fit.
@@ -98,7 +98,7 @@ impl Builder {
     /// it works for models that no adapter of this machine could hold.
     ///
     /// # Errors
-    /// As [`Builder::build`], as far as devices have no part in them.
+    /// As [`Builder::build`], except those of devices.
     pub fn program(&self, id: ProgramId, fields: &[FieldSpec]) -> Result<Arc<Program>, Error> {
         let programs = self.traced(fields)?;
         Ok(Arc::clone(programs.get(id)))
@@ -147,9 +147,9 @@ impl Builder {
         Budget { adapters, shards, at_once, limit, kept_by_others, audits, programs }
     }
 
-    /// Traces the model for data with these fields (those that it and its losses ask for, `x` and `y` for a
-    /// layer, and `w` where samples have weights), opens the devices and gives every parameter its start
-    /// value.
+    /// Makes the trainer: traces the model for data with these fields, opens the devices and gives every
+    /// parameter its initial value. The model and its losses decide which fields they need: `x` and `y` for a
+    /// layer, and `w` if samples have weights.
     ///
     /// # Errors
     /// Settings that make no sense; shapes that do not fit, naming the layer; no such adapter; a model that

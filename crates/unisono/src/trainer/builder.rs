@@ -139,9 +139,9 @@ impl Builder {
         self
     }
 
-    /// Minimises a value that the model makes, which counts `weight` times: a loss of
-    /// [`Context::loss`](crate::Context::loss) with another weight than it has there, or an output, of which
-    /// the mean of each sample counts. It has no target.
+    /// Minimises a value that the model computes, multiplied by `weight`, without a target. The value is an
+    /// output, or a loss of [`Context::loss`](crate::Context::loss), whose own weight this one replaces. Of
+    /// an output, the mean over the elements of each sample counts.
     ///
     /// Errors, when the trainer is built: the model has no such value, it is not of f32, or the weight is
     /// negative or not finite.
@@ -171,8 +171,8 @@ impl Builder {
         self
     }
 
-    /// Adds a metric of the output with this name, which is compared with the field of the same name. The
-    /// history calls it after both, such as `sold accuracy`.
+    /// Adds a metric of the output with this name, which is compared with the field of the same name. Its
+    /// name in the history contains both, such as `sold accuracy`.
     pub fn metric_of(self, output: &str, metric: impl Metric + 'static) -> Self {
         self.metric_between(output, output, metric)
     }
@@ -259,9 +259,9 @@ impl Builder {
     }
 
     /// Sets how the CPU rounds. It can compute in the arithmetic of a GPU, and then repeats a run of this GPU
-    /// to the bit. `split` is the arithmetic of software drivers and of runs of version 0.1.
-    /// The CPU must be among the adapters ([`unisono_gpu::select_in`]). Default: [`Arithmetic::default`],
-    /// `fused`.
+    /// to the bit. `split` is the arithmetic of software drivers, and of runs that were started on the CPU
+    /// before 2026-11-26. The CPU must be among the adapters ([`unisono_gpu::select_in`]). Default:
+    /// [`Arithmetic::default`], `fused`.
     pub fn arithmetic(self, arithmetic: Arithmetic) -> Self {
         Self { arithmetic: Some(arithmetic), ..self }
     }

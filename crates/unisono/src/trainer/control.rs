@@ -11,7 +11,7 @@ use crate::trainer::Trainer;
 use crate::trainer::callback::not_awaited;
 use crate::{Epoch, Error, Evaluation, History, Predictions};
 
-/// What a [`Callback`](crate::Callback) can see and change of a run.
+/// Lets a [`Callback`](crate::Callback) see a run and change how it continues.
 ///
 /// A learning rate that is set in [`Callback::step_ended`](crate::Callback::step_ended) of step n takes
 /// effect at step n + 2, because step n + 1 may already be running. A rate that is set at the end of an epoch
@@ -219,8 +219,7 @@ impl Control<'_> {
         self.trainer.using.reset();
     }
 
-    /// Returns the values of a parameter, a statistic or what the optimizer keeps, by name:
-    /// [`Trainer::tensor`].
+    /// Returns the values of a parameter, a statistic or optimizer state, by name: [`Trainer::tensor`].
     pub fn tensor(&mut self, name: &str) -> Option<Result<Vec<f32>, Error>> {
         match self.awaited() {
             Ok(()) => self.trainer.tensor(name),
@@ -238,9 +237,9 @@ impl Control<'_> {
         self.trainer.monitor.note(text);
     }
 
-    /// Keeps the parameters and statistics with which the model is evaluated now
-    /// ([`Builder::use_average_weights`](crate::Builder::use_average_weights)), in the host's memory and in
-    /// checkpoints, in place of those that this callback kept before.
+    /// Keeps a copy of the present parameters and statistics, in the host's memory and in checkpoints. It
+    /// replaces the copy that this callback kept before. With
+    /// [`Builder::use_average_weights`](crate::Builder::use_average_weights), the averages are kept.
     ///
     /// # Errors
     /// Of the replicas.
@@ -253,8 +252,8 @@ impl Control<'_> {
         Ok(())
     }
 
-    /// Sets parameters and statistics to those that this callback kept. What the optimizer keeps stays as
-    /// it is. Returns whether there were any.
+    /// Sets parameters and statistics to those that this callback kept. The optimizer state stays as it is.
+    /// Returns whether there were any.
     ///
     /// # Errors
     /// Of the replicas; those that were kept, by another program, do not fit the model.
@@ -270,8 +269,8 @@ impl Trainer {
         self.state.control.stopped.as_ref()
     }
 
-    /// Lets a run continue that a callback has ended. [`EarlyStopping`](crate::EarlyStopping) starts counting
-    /// epochs without improvement again.
+    /// Lets a run continue after a callback has ended it. [`EarlyStopping`](crate::EarlyStopping) starts
+    /// counting epochs without improvement again.
     pub fn go_on(&mut self) {
         if self.state.control.stopped.take().is_some() {
             self.state.control.gone_on = Some(self.steps());

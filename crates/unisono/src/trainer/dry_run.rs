@@ -36,7 +36,7 @@ impl Trainer {
             self.check_result(written)?;
         }
         (self.state, self.using, self.trust, self.saver) = (state, using, trust, saver);
-        (self.replica_set.spoiled, self.replica_set.compared) = (None, None);
+        (self.replica_set.non_finite, self.replica_set.compared) = (None, None);
         tried
     }
 

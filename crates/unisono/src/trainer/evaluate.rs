@@ -87,8 +87,8 @@ pub(crate) const OTHER_ORDER: &str = "the loader shuffles, or makes buckets or l
 pub(crate) fn all_predicted(batches: &Batches) -> Result<(), Error> {
     let Some(reason) = batches.skip_reasons().first() else { return Ok(()) };
     let problem = format!(
-        "the loader skipped {reason}, so rows are not those of its samples in order: predict batch by batch, \
-         whose Batch::indices say which samples they have"
+        "the loader skipped {reason}, so rows would not match its samples: predict batch by batch; Batch::indices \
+         says which samples a batch has"
     );
     Err(Error::setting("predict", problem))
 }

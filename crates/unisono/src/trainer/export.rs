@@ -48,7 +48,7 @@ fn is_f32(dtype: &InputDType) -> bool {
     *dtype == InputDType::F32
 }
 
-/// An exported model, opened: the layers, to be built again, and the weights for them.
+/// An exported model that was opened: the description of its layers, and their weights.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -69,7 +69,7 @@ pub struct ExportedModel {
     pub model: Description,
     /// The axes of a sample.
     pub input: Vec<usize>,
-    /// The type of a sample's elements. Models that were exported before it was written have f32.
+    /// The type of a sample's elements. Older files do not say it, and then it is f32.
     pub dtype: FieldDType,
     /// The axes of the model's output for a sample.
     pub output: Vec<usize>,
@@ -102,7 +102,7 @@ impl ExportedModel {
         Ok(Self { model, input, dtype, output, loss, attached, weights })
     }
 
-    /// Returns the model for [`Trainer::builder`]. [`Trainer::load_model`] takes its weights.
+    /// Returns the model for [`Trainer::builder`]. [`Trainer::load_model`] loads its weights.
     pub fn layer(&self) -> Box<dyn Layer> {
         self.model.clone().layer()
     }
@@ -135,12 +135,11 @@ impl Trainer {
     /// no description, and [`Exported::description`] is `None`. On several machines all ranks call this.
     ///
     /// With [`WeightPrecision::I8`] the weights are quantized after training, one scale for each output
-    /// channel. Matrices and kernels are those that layers have declared by
-    /// [`Context::kernel`](crate::Context::kernel), as the layers of this library do: the weights of dense
-    /// layers, convolutions, recurrent layers, attention's projections and embeddings.
-    /// [`Trainer::compare_precision`] tells what the model loses by it. A [`Predictor`](crate::Predictor) and
-    /// [`Trainer::load_model`] read such a file: they compute with f32 weights, each an integer times its
-    /// scale.
+    /// channel. This applies to the tensors that layers declare with
+    /// [`Context::kernel`](crate::Context::kernel). In this library these are the weights of dense layers,
+    /// convolutions, recurrent layers, attention projections and embeddings. [`Trainer::compare_precision`]
+    /// shows how much accuracy this costs. A [`Predictor`](crate::Predictor) and [`Trainer::load_model`] read
+    /// such a file: they compute with f32 weights, each an integer times its scale.
     ///
     /// # Errors
     /// The replicas fail, or a file cannot be written. Those of [`WeightPrecision::store`].
@@ -153,11 +152,11 @@ impl Trainer {
     }
 
     /// Writes the model as an ONNX file (opset 17), as it predicts: inputs and outputs have their names, and
-    /// the first axis of each, `N`, counts the samples. An output that is called like an input has ` out`
-    /// behind its name. Products are those of f32, whatever the precision of training.
+    /// the first axis of each, `N`, counts the samples. If an output has the name of an input, ` out` is
+    /// added to it. Matrix products are in f32, whatever the precision of training.
     ///
-    /// What a model carries from batch to batch, as a stateful LSTM does, is an input `carry NAME` and an
-    /// output `carry NAME out`: feed zeros with the first batch, and the output with the next one.
+    /// State that a model carries from batch to batch, as a stateful LSTM does, is an input `carry NAME` and
+    /// an output `carry NAME out`: feed zeros with the first batch, and the output with the next one.
     ///
     /// Every layer of the library can be exported, and every model of its ops. Convolutions are written as
     /// gathered windows and products, which runtimes compute slower than convolutions of their own.

@@ -52,7 +52,7 @@ impl Trainer {
     /// After that: the first error of the data, of a step or of an evaluation. A failed step has changed
     /// nothing. If an evaluation failed, the epoch has not ended, and the next fit starts with this
     /// evaluation, also after a resume. Everything done before the error is saved if the run has a checkpoint
-    /// directory, unless the error is one of the replicas or of the checkpoints. The observers are told the
+    /// directory, unless the error comes from the replicas or the checkpoints. The observers are told the
     /// result of all saves before the error is returned.
     ///
     /// [`Error::NotSaved`] at the end, if the last step could not be saved to the checkpoint directory.

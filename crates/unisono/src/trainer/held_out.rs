@@ -312,8 +312,8 @@ pub(crate) fn drawn(batches: &Batches, what: &str) -> Option<String> {
     let drawn = batches.drawn().join(", ");
     (!drawn.is_empty()).then(|| {
         format!(
-            "{what} is of samples that {drawn} changed at random: add augmentation to the loader that trains alone, after \
-             Loader::validation_split"
+            "{what} used samples that {drawn} changed at random: add augmentation after Loader::validation_split, to the \
+             training loader only"
         )
     })
 }

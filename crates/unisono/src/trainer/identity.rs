@@ -47,7 +47,8 @@ pub(super) struct DataHash {
     problem: Option<String>,
 }
 
-/// What makes a run this run and no other, as far as it is known. [`Trainer::identity`] returns it.
+/// The identity of a run: hashes of everything that its result depends on, as far as they are known.
+/// [`Trainer::identity`] returns it.
 ///
 /// Two runs of equal identity, on machines of one numeric class, end in the same bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,15 +61,15 @@ pub struct Identity {
     /// settings, the other settings, the order of the data, and the data. `None` where a part is not known
     /// yet.
     pub parts: Vec<(String, Option<String>)>,
-    /// What code decides and no name and version stands for.
+    /// The parts that depend on code without a name and version, so that a resume cannot compare them.
     pub not_covered: Vec<String>,
-    /// The runs that this one was made of by force, the first one first.
+    /// The runs that this one continues after forced resumes, the first one first.
     pub ancestors: Vec<Ancestor>,
 }
 
 impl Trainer {
-    /// Returns what makes this run the run that it is. It is whole once a fit has seen the data and their
-    /// content is hashed, which the end of a fit waits for.
+    /// Returns the run's identity. It is complete once a fit has seen the data and their content is hashed.
+    /// The end of a fit waits for that.
     pub fn identity(&self) -> Identity {
         let own = &self.state.identity;
         let parts = own.parts().into_iter().map(|(name, part)| (name.to_owned(), part)).collect();

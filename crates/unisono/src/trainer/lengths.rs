@@ -30,7 +30,7 @@ impl Trainer {
         }
         let Ok(mut fields) = self.plan.fields.of_length(batch) else { return Ok(()) };
         let longest = Some(&self.plan.programs);
-        let traced = Programs::trace_beside(&self.plan.parts, &fields, self.plan.layout, longest);
+        let traced = Programs::trace_like(&self.plan.parts, &fields, self.plan.layout, longest);
         let programs = match traced {
             Ok(programs) => programs,
             Err(error) => return Err(self.plan.fields.cannot_be(&fields, &error.to_string())),

@@ -16,8 +16,9 @@ impl Trainer {
     /// ([`WeightPrecision::I8`](unisono_checkpoint::WeightPrecision::I8)), and training goes on in f32.
     ///
     /// # Errors
-    /// A file that cannot be read or that does not fit, all that does not fit listed. A step has made the
-    /// state not finite ([`Error::StateNotFinite`]): resume first. Then nothing has changed.
+    /// The file cannot be read, or does not fit; the error lists everything that does not fit. A step has
+    /// made the state not finite ([`Error::StateNotFinite`]): resume first. In these cases nothing has
+    /// changed.
     #[doc(alias("load_state_dict", "load_weights"))]
     pub fn load_model(&mut self, path: impl AsRef<Path>, plan: &Plan) -> Result<LoadReport, Error> {
         self.take_weights(|model| plan.read(&TensorFile::open(path)?, model))
@@ -32,7 +33,7 @@ impl Trainer {
         self.take_weights(|model| plan.take(tensors, model))
     }
 
-    /// Returns all parameters and statistics by name, as they predict (PyTorch's `state_dict`).
+    /// Returns all parameters and statistics by name, as predictions use them (PyTorch's `state_dict`).
     ///
     /// # Errors
     /// The replicas fail, or the state is not finite.

@@ -9,7 +9,7 @@ use crate::{Epoch, Error, Evaluation, Step, Trainer};
 
 impl Trainer {
     /// Logs a value under a tag, at the steps done so far: observers such as
-    /// [`TensorBoard`](crate::TensorBoard) keep it. It has no part in the run's answer.
+    /// [`TensorBoard`](crate::TensorBoard) keep it. It does not change the result of the run.
     ///
     /// ```no_run
     /// # fn log(mut trainer: unisono::Trainer, prompt: &unisono::data::Batch) -> Result<(), unisono::Error> {
@@ -24,8 +24,8 @@ impl Trainer {
         self.monitor.logged(self.state.position.step, tag, &value.into());
     }
 
-    /// Tells observers of a step of a loop of your own, which a fit does by itself: progress, loggers and
-    /// dashboards then show it. Before the first step they hear of the start.
+    /// Notifies observers of a step of your own training loop, so that progress bars, loggers and dashboards
+    /// show it. (A fit does this by itself.) Before the first step, observers are notified of the start.
     ///
     /// ```no_run
     /// # fn run(mut trainer: unisono::Trainer, train: unisono::data::Loader) -> Result<(), unisono::Error> {
@@ -50,10 +50,10 @@ impl Trainer {
         self.monitor.step(step);
     }
 
-    /// Tells observers that an epoch of a loop of your own has ended with a step, and what an evaluation
-    /// after it has measured. The run's history has the epochs of fits alone. On several machines all ranks
-    /// call this, though the observers are those of one rank, because the ranks agree on who shows the
-    /// weights; [`Trainer::notify_step`] may be called on any.
+    /// Notifies observers that an epoch of your own training loop has ended with a step, and of the
+    /// evaluation after it, if there is one. The run's history contains only epochs of fits. On several
+    /// machines all ranks call this, though the observers are those of one rank, because the ranks agree on
+    /// who shows the weights; [`Trainer::notify_step`] may be called on any.
     ///
     /// # Errors
     /// An observer wants the parameters ([`Observer::wants_weights`](crate::Observer::wants_weights)), which
@@ -64,7 +64,7 @@ impl Trainer {
         self.notify_epoch(&ended)
     }
 
-    /// Tells observers that a loop of your own is over.
+    /// Notifies observers that your own training loop is over.
     pub fn notify_ended(&mut self) {
         self.monitor.own_loop = false;
         self.monitor.ended();

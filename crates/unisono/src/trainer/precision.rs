@@ -7,9 +7,8 @@ use unisono_data::Loader;
 
 use crate::{Error, Evaluation, Trainer};
 
-/// A model with its own weights next to the same model with weights of fewer bits.
-/// [`Trainer::compare_precision`] returns it. Its `Display` is two tables: loss and metrics before and after,
-/// and the largest error of each tensor.
+/// Compares a model with the same model whose weights have fewer bits. [`Trainer::compare_precision`] returns
+/// it. Its `Display` is two tables: loss and metrics before and after, and the largest error of each tensor.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PrecisionReport {
@@ -27,8 +26,8 @@ pub struct PrecisionReport {
 
 impl Trainer {
     /// Evaluates one epoch of a loader twice: with the weights as they are, and with those that
-    /// [`Trainer::export`] in this precision writes. The trainer's own weights stay what they are, and so
-    /// does the rest of the run. On several machines all ranks call this.
+    /// [`Trainer::export`] in this precision writes. The trainer's own weights and the rest of the run do not
+    /// change. On several machines all ranks call this.
     ///
     /// ```no_run
     /// # use unisono::{Error, Trainer, checkpoint::WeightPrecision, data::Loader};

@@ -22,14 +22,14 @@ pub(super) struct ReplicaSet {
     /// The number of replicas whose loss was reported to observers.
     pub left_told: usize,
     /// The tensor of the state that a step made not finite, since the state was last written.
-    pub spoiled: Option<Spoiled>,
+    pub non_finite: Option<NonFiniteState>,
     /// The step that the witness makes.
     pub pending: Option<Pending>,
 }
 
 /// A state that a step made not finite.
 #[derive(Clone)]
-pub(super) struct Spoiled {
+pub(super) struct NonFiniteState {
     /// The number of the step.
     pub step: u64,
     /// The first such tensor.
@@ -53,13 +53,13 @@ impl ReplicaSet {
     /// # Errors
     /// [`Error::StateNotFinite`].
     pub fn check_state(&self) -> Result<(), Error> {
-        let Some(Spoiled { step, tensor, more }) = self.spoiled.clone() else { return Ok(()) };
+        let Some(NonFiniteState { step, tensor, more }) = self.non_finite.clone() else { return Ok(()) };
         Err(Error::StateNotFinite { step, tensor, more })
     }
 
     /// Marks the state as not finite, and returns the error that says so.
-    pub fn spoil(&mut self, step: u64, tensor: String, more: usize) -> Error {
-        self.spoiled = Some(Spoiled { step, tensor: tensor.clone(), more });
+    pub fn mark_non_finite(&mut self, step: u64, tensor: String, more: usize) -> Error {
+        self.non_finite = Some(NonFiniteState { step, tensor: tensor.clone(), more });
         Error::StateNotFinite { step, tensor, more }
     }
 

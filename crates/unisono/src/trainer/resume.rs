@@ -23,14 +23,14 @@ pub struct Resumed {
     pub path: PathBuf,
     /// The newer checkpoints that are not complete, each with the reason.
     pub skipped: Vec<String>,
-    /// What differs between the run and this trainer, where that was forced. The data, which only a fit
-    /// brings, are not compared here.
+    /// The differences between the run and this trainer that a forced resume has accepted. The data are not
+    /// compared here, because only a fit has them.
     pub differs: Vec<String>,
 }
 
 impl Trainer {
     /// Resumes the run from the newest complete checkpoint of its directory (Keras's `BackupAndRestore`).
-    /// Returns which checkpoint it was, and which broken ones were skipped. If there is no checkpoint, the
+    /// Returns which checkpoint it was, and which broken ones were skipped. If there is not a checkpoint, the
     /// run starts from the beginning.
     ///
     /// # Errors
@@ -140,7 +140,7 @@ impl Trainer {
         self.observe()?;
         Err(Error::Resume {
             path: path.into(),
-            problem: format!("the optimizer cannot go on from it: {problem}"),
+            problem: format!("the optimizer cannot continue from it: {problem}"),
         })
     }
 
@@ -153,7 +153,7 @@ impl Trainer {
             let written = self.replica_set.replicas.write_state(index, tensor.bytes());
             self.check_result(written)?;
         }
-        self.replica_set.spoiled = None;
+        self.replica_set.non_finite = None;
         self.state.resume(run.state);
         // Data that were hashed for another run are compared anew with those of this one.
         self.data_hash = DataHash::default();
@@ -171,7 +171,7 @@ impl Trainer {
             _ if self.steps() == 0 => Ok(()),
             Some(before) if before != found && self.is_forced() => {
                 let differs = format!(
-                    "the run was on data with fingerprint {before:016x}, and goes on with {found:016x}"
+                    "the run was on data with fingerprint {before:016x}, and continues with {found:016x}"
                 );
                 self.monitor.note(&format!("warning: {differs}"));
                 self.diverge(self.state.identity.sha256.clone(), vec![differs]);

@@ -282,7 +282,7 @@ impl Trainer {
     }
 
     /// Returns the step of the newest checkpoint of the run that is known to be complete, or the step from
-    /// which the run was resumed. `None` if there is no checkpoint, or if this machine writes none.
+    /// which the run was resumed. `None` if there is not a checkpoint, or if this machine writes none.
     ///
     /// After a fit this is the last step. There is one exception: a resumed run that was asked to stop before
     /// it was known whether its data are those of the run.

@@ -44,7 +44,7 @@ impl Builder {
             digest_every: self.digest_every,
             compared: None,
             left_told: 0,
-            spoiled: None,
+            non_finite: None,
             pending: None,
         };
         Ok((replica_set, memory))

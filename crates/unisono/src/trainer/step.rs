@@ -276,7 +276,7 @@ impl Trainer {
                 // What was handed over before is the newest that can be resumed.
                 self.durable();
                 let step = self.steps();
-                return Err(self.replica_set.spoil(step, tensor, more));
+                return Err(self.replica_set.mark_non_finite(step, tensor, more));
             }
             Err(error) => return self.check_result(Err(error)),
         };
@@ -294,7 +294,7 @@ impl Trainer {
                 // What was handed over before is the newest that can be resumed.
                 self.durable();
                 let step = self.steps();
-                return Err(self.replica_set.spoil(step, what, 0));
+                return Err(self.replica_set.mark_non_finite(step, what, 0));
             }
             return Err(self.not_finite(batch, None, what, names));
         }

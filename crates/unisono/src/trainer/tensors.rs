@@ -20,17 +20,17 @@ impl Trainer {
         Ok(values)
     }
 
-    /// Returns the values of a parameter or statistic by name (`0.weight`), or of what the optimizer keeps
-    /// for one (`0.weight/exp_avg`). `None`: there is no such tensor. Reading compares replicas first, and
-    /// one that is found to be wrong leaves: hence `&mut self`.
+    /// Returns the values of a parameter or statistic by name (`0.weight`), or of its optimizer state
+    /// (`0.weight/exp_avg`). `None`: there is no such tensor. The replicas are compared first, and a wrong
+    /// one leaves the run; this is why it takes `&mut self`.
     #[doc(alias = "get_weights")]
     pub fn tensor(&mut self, name: &str) -> Option<Result<Vec<f32>, Error>> {
         let index = self.plan.programs.train().states().iter().position(|s| s.name == name)?;
         Some(self.values(index))
     }
 
-    /// Replaces a tensor that [`Trainer::tensor`] gives on every replica, for example by another program's.
-    /// The values become a part of the run's identity.
+    /// Replaces a tensor of [`Trainer::tensor`] on every replica, for example with values from another
+    /// program. The values become part of the run's identity.
     ///
     /// # Errors
     /// No such tensor, or another number of values; the host has no memory for a copy.
@@ -59,8 +59,8 @@ impl Trainer {
         Ok(())
     }
 
-    /// Returns names and shapes of parameters and statistics, in the model's order. What the optimizer keeps
-    /// is not among them.
+    /// Returns names and shapes of parameters and statistics, in the model's order. Optimizer state is not
+    /// among them.
     #[doc(alias = "named_parameters")]
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let states = self.plan.programs.train().states();

@@ -240,7 +240,7 @@ impl Trainer {
         state.identity.clone_from(&self.state.identity);
         self.state = state;
         self.using.reset();
-        (self.replica_set.compared, self.replica_set.spoiled) = (None, None);
+        (self.replica_set.compared, self.replica_set.non_finite) = (None, None);
         self.observe().map_err(|error| error.to_string())?;
         self.restore_callbacks().map_err(|error| error.to_string())?;
         self.trust = Trust::State(Box::new(trusted));

@@ -93,7 +93,7 @@ fn an_evaluation_of_augmented_samples_says_so() {
     let (train, validation) = noise(plain()).validation_split(0.3).unwrap();
     let both = told(&train, &validation);
     assert_eq!(both.len(), 1, "{both:?}");
-    assert!(both[0].starts_with("note: an evaluation is of samples that map 'noise' changed"), "{both:?}");
+    assert!(both[0].starts_with("note: an evaluation used samples that map 'noise' changed"), "{both:?}");
     let (train, validation) = plain().validation_split(0.3).unwrap();
     assert_eq!(told(&noise(train), &validation), [""; 0]);
 }
@@ -172,7 +172,7 @@ fn a_bad_sample_does_not_move_rows_of_predictions() {
     let data = data(&rows).require_finite().skip_bad(2);
     let mut trainer = build(linear(sgd()).loss(MeanSquaredError).replicas(1), &data);
     let error = trainer.predict(&data).err().unwrap();
-    assert!(error.to_string().contains("so rows are not those of its samples in order"), "{error}");
+    assert!(error.to_string().contains("so rows would not match its samples"), "{error}");
     let strict = super::data(&rows).require_finite();
     let error = trainer.evaluate(&strict).err().unwrap().to_string();
     assert!(error.contains("sample 4") && error.contains("NaN"), "{error}");

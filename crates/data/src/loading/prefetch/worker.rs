@@ -8,7 +8,7 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::loading::known::Known;
-use crate::loading::pipeline::{Made, Pipeline, StageSpecs};
+use crate::loading::pipeline::{FetchedBatch, Pipeline, StageSpecs};
 use crate::loading::seen::Meters;
 use crate::order::schedule::Unit;
 use crate::sample::check::panic_message;
@@ -25,7 +25,7 @@ pub(super) struct Ticket {
 /// A ticket, and the batch made for it or the error.
 pub(super) struct Answer {
     pub ticket: Ticket,
-    pub made: Result<Made, DataError>,
+    pub made: Result<FetchedBatch, DataError>,
 }
 
 /// Runs a worker: takes tickets and makes batches until there are no more tickets or it is stopped.
@@ -54,7 +54,7 @@ pub(super) fn work(shared: &Shared) {
 }
 
 /// Notes which rows of a batch were fetched, where these are not all, and how others are fetched.
-fn with_part(shared: &Shared, unit: Unit, mut made: Made) -> Made {
+fn with_part(shared: &Shared, unit: Unit, mut made: FetchedBatch) -> FetchedBatch {
     if shared.pipeline.fetches_part() {
         let (pipeline, specs) = (Arc::clone(&shared.pipeline), Arc::clone(&shared.specs));
         let fetch = move |rows| pipeline.batch_of_rows(&unit, rows, &specs);

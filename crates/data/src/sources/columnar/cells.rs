@@ -32,7 +32,7 @@ pub(super) fn numbers(column: &dyn Array) -> Result<Vec<Option<f64>>, String> {
         DataType::Float32 => of!(Float32Type, f64::from),
         DataType::Float64 => of!(Float64Type, |x| x),
         text if is_text(text) => {
-            return Err("texts are no numbers: `Columnar::category` or `Columnar::text` reads them".into());
+            return Err("texts are not numbers: `Columnar::category` or `Columnar::text` reads them".into());
         }
         other => return Err(format!("{other} are no numbers")),
     };

@@ -256,5 +256,5 @@ impl Floats {
 fn whole(number: Option<f64>) -> Result<i32, String> {
     let number = number.ok_or(MISSING)?;
     let fits = number.fract() == 0.0 && (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&number);
-    if fits { Ok(number as i32) } else { Err(format!("{number} is no whole number of 32 bits")) }
+    if fits { Ok(number as i32) } else { Err(format!("{number} is not a 32-bit integer")) }
 }

@@ -94,7 +94,7 @@ impl Csv {
     }
 
     /// Reads a column of whole numbers as they are, such as ids and times: a field of the column's name, i32,
-    /// a scalar. One that is missing, or is no whole number of 32 bits, is an error.
+    /// a scalar. One that is missing, or is not a 32-bit integer, is an error.
     pub fn whole(self, column: impl Into<Column>) -> Self {
         self.choose(|chosen| chosen.wholes.push(column.into()))
     }

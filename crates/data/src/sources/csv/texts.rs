@@ -56,7 +56,7 @@ impl Texts {
         if let Some(odd) = self.ids.keys().find(|text| is_odd(text))
             && self.ids.keys().any(|text| is_whole(text))
         {
-            return Err(format!("the label {odd:?} is no whole number of 32 bits, as others are"));
+            return Err(format!("the label {odd:?} is not a 32-bit integer, but others are"));
         }
         let known = known.filter(|classes| !classes.is_empty());
         let numbers: Option<Vec<(i32, i32)>> =

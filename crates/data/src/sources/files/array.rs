@@ -33,9 +33,9 @@ impl Array {
     /// [`DECODED_BYTES`].
     ///
     /// # Errors
-    /// The file cannot be read, or is no regular file; it is no IDX file, or holds more or fewer bytes than
-    /// its header declares; a gzipped one declares more than [`DECODED_BYTES`], or the build is without the
-    /// feature `gzip`; a scalar, or samples without elements.
+    /// The file cannot be read, or is not a regular file; it is not an IDX file, or holds more or fewer bytes
+    /// than its header declares; a gzipped one declares more than [`DECODED_BYTES`], or the build is without
+    /// the feature `gzip`; a scalar, or samples without elements.
     pub fn idx(path: impl AsRef<Path>) -> Result<Self, DataError> {
         Self::idx_within(path, DECODED_BYTES)
     }
@@ -51,7 +51,7 @@ impl Array {
     /// Opens a NumPy `.npy` file in C order.
     ///
     /// # Errors
-    /// The file cannot be read, or is no regular file; it is no `.npy` file of version 1, 2 or 3, is in
+    /// The file cannot be read, or is not a regular file; it is not a `.npy` file of version 1, 2 or 3, is in
     /// Fortran order, has elements of another kind than an [`Element`], holds more or fewer bytes than its
     /// shape takes, or is a scalar; samples without elements.
     pub fn npy(path: impl AsRef<Path>) -> Result<Self, DataError> {
@@ -84,9 +84,9 @@ impl Array {
     /// Opens the tensor of a name in a safetensors file.
     ///
     /// # Errors
-    /// The file cannot be read, or is no regular file; it is no safetensors file, or has no tensor of this
-    /// name; the tensor has elements of another kind than an [`Element`], or is a scalar; samples without
-    /// elements.
+    /// The file cannot be read, or is not a regular file; it is not a safetensors file, or has no tensor of
+    /// this name; the tensor has elements of another kind than an [`Element`], or is a scalar; samples
+    /// without elements.
     pub fn safetensors(path: impl AsRef<Path>, name: &str) -> Result<Self, DataError> {
         safetensors::read(path.as_ref(), name)
     }

@@ -30,7 +30,7 @@ impl Cifar {
     /// Opens CIFAR-10: `data_batch_1.bin` and its siblings.
     ///
     /// # Errors
-    /// A file cannot be read, is no regular file, or is not a whole number of records, at least one.
+    /// A file cannot be read, is not a regular file, or is not a whole number of records, at least one.
     pub fn ten(paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Self, DataError> {
         Self::open(paths, 1, 10)
     }

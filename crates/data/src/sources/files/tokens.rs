@@ -57,8 +57,8 @@ impl Tokens {
     /// Opens a file as windows of `context` tokens.
     ///
     /// # Errors
-    /// The file cannot be read, or is no regular file; its bytes are not a whole number of tokens, or hold no
-    /// window of `context` and a target; `context` is 0.
+    /// The file cannot be read, or is not a regular file; its bytes are not a whole number of tokens, or hold
+    /// no window of `context` and a target; `context` is 0.
     pub fn open(path: impl AsRef<Path>, width: Width, context: usize) -> Result<Self, DataError> {
         Self::new(Bytes::open(path.as_ref())?, width, context)
     }

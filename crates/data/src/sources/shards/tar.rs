@@ -109,7 +109,7 @@ impl TarSample<'_> {
     /// from 0 to 255, with one channel or three.
     ///
     /// # Errors
-    /// Those of [`bytes`](Self::bytes); the file is no picture, or decoding it takes more than
+    /// Those of [`bytes`](Self::bytes); the file is not a picture, or decoding it takes more than
     /// [`most_bytes`](TarShards::most_bytes).
     #[cfg(feature = "pictures")]
     pub fn picture(&self, extensions: &[&str], channels: usize) -> Result<crate::Field, DataError> {

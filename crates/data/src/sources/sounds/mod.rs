@@ -183,7 +183,9 @@ impl Source for WavFolder {
         match self.passed_over {
             0 => vec![],
             count => {
-                vec![format!("{root}: passed over what is no WAV file in the directory of a class: {count}")]
+                vec![format!(
+                    "{root}: skipped files that are not WAV files, in the directories of classes: {count}"
+                )]
             }
         }
     }

@@ -75,7 +75,7 @@ fn folders_are_classes() {
     let folder = WavFolder::open(dir.path()).unwrap().length(40);
     assert_eq!((folder.rate(), folder.class_names().concat()), (100, "noyes".to_owned()));
     assert_eq!(folder.field_classes("y").unwrap(), ["no", "yes"]);
-    assert!(folder.notes()[0].ends_with("in the directory of a class: 2"), "{:?}", folder.notes());
+    assert!(folder.notes()[0].ends_with("in the directories of classes: 2"), "{:?}", folder.notes());
     let found: Vec<Sample> = (0..3).map(|index| folder.fetch(index).unwrap()).collect();
     assert_eq!(found[2].field("y"), Some(&Field::i32([], [1])));
     let x = |sample: &Sample| sample.field("x").unwrap().values.as_f32().unwrap().to_vec();

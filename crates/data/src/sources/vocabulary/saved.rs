@@ -63,7 +63,7 @@ impl Vocabulary {
     /// Opens a vocabulary that was saved.
     ///
     /// # Errors
-    /// The file cannot be read, is larger than 32 MiB, or is no vocabulary of this version.
+    /// The file cannot be read, is larger than 32 MiB, or is not a vocabulary of this version.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let mut text = String::new();
@@ -78,7 +78,7 @@ impl Vocabulary {
     /// Makes a vocabulary of what [`to_json`](Self::to_json) returned.
     ///
     /// # Errors
-    /// The text is no vocabulary of this version.
+    /// The text is not a vocabulary of this version.
     pub fn from_json(text: &str) -> Result<Self, DataError> {
         Self::parse(text).map_err(|what| DataError::Setting { setting: "vocabulary", what })
     }

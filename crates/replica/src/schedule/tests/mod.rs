@@ -261,7 +261,7 @@ fn a_late_worker_is_lost_named_and_what_it_says_later_is_ignored() {
     let job = job(4, true);
     let second = Duration::from_secs;
     let done =
-        |worker, ticket, seconds| Event::Answer { worker, ticket, heard: Heard::Done(second(seconds)) };
+        |worker, ticket, seconds| Event::Answer { worker, ticket, response: Response::Done(second(seconds)) };
     let loads = scheduler.on(second(0), Event::Begin(job));
     let mut runs = Vec::new();
     for action in loads {
@@ -306,7 +306,7 @@ fn no_worker_is_slow_for_hours_that_nobody_had() {
                     if let Action::Run { group, .. } = action {
                         given.push(group.shards.len());
                     }
-                    Event::Answer { worker, ticket, heard: Heard::Done(spent) }
+                    Event::Answer { worker, ticket, response: Response::Done(spent) }
                 }
                 Action::Sum { .. } => Event::Summed,
                 Action::Decide => Event::Decided(Verdict::Commit),
@@ -326,8 +326,8 @@ fn orders(workers: usize, job: Job) -> Vec<Action> {
     while let Some(action) = actions.pop_front() {
         let event = match &action {
             Action::Load { worker, ticket, .. } | Action::Run { worker, ticket, .. } => {
-                let heard = Heard::Done(Duration::from_secs(1));
-                Some(Event::Answer { worker: *worker, ticket: *ticket, heard })
+                let response = Response::Done(Duration::from_secs(1));
+                Some(Event::Answer { worker: *worker, ticket: *ticket, response })
             }
             Action::Sum { .. } => Some(Event::Summed),
             Action::Decide => Some(Event::Decided(Verdict::Commit)),

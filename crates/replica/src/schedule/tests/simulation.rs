@@ -177,8 +177,8 @@ impl Simulation {
                     self.load(worker, program, &run)?;
                     let seconds = Duration::from_millis(self.draw.below(2000) as u64);
                     let fits = self.workers[worker].room.is_none_or(|room| run.sizes.len() <= room);
-                    let heard = if fits { Heard::Done(seconds) } else { no_room(wanted) };
-                    self.take(worker, ticket, seconds, heard)?;
+                    let response = if fits { Response::Done(seconds) } else { no_room(wanted) };
+                    self.take(worker, ticket, seconds, response)?;
                 }
                 Action::Run { worker, ticket, program, group, segments } => {
                     self.load(worker, program, &group.run)?;
@@ -219,9 +219,9 @@ impl Simulation {
                     );
                 }
                 Action::Ask { worker, ticket } => {
-                    self.take(worker, ticket, Duration::from_millis(3), Heard::Done(Duration::ZERO))?;
+                    self.take(worker, ticket, Duration::from_millis(3), Response::Done(Duration::ZERO))?;
                 }
-                Action::Heard => {
+                Action::AllAnswered => {
                     // The source may have left meanwhile: then the step starts again.
                     let from = spreading.take().filter(|from| !self.workers[*from].left);
                     if let Some(from) = from {
@@ -346,13 +346,13 @@ impl Simulation {
         if segments.start == last && last > 0 {
             let little = Duration::from_micros(1);
             let fits = of.room.is_none_or(|room| group.shards.len() <= room);
-            let heard = if fits { Heard::Done(little) } else { no_room(wanted) };
-            return self.take(worker, ticket, little, heard);
+            let response = if fits { Response::Done(little) } else { no_room(wanted) };
+            return self.take(worker, ticket, little, response);
         }
         self.time(worker, ticket, group, no_room(wanted))
     }
 
-    fn time(&mut self, worker: usize, ticket: u64, group: &ShardGroup, no_room: Heard) -> Checked<()> {
+    fn time(&mut self, worker: usize, ticket: u64, group: &ShardGroup, no_room: Response) -> Checked<()> {
         if self.draw.below(1000) < self.fate.changes_pace {
             self.workers[worker].pace = 10f64.powf(self.draw.unit() * 1.5 - 3.0);
         }
@@ -361,34 +361,34 @@ impl Simulation {
         // A worker that has not loaded the plan loads it now.
         let fits = room.is_none_or(|room| group.shards.len() <= room);
         let fails = std::mem::take(&mut self.workers[worker].fails);
-        let heard = if fits { Heard::Done(spent) } else { no_room };
-        self.take(worker, ticket, spent, if fails { Heard::Failed } else { heard })
+        let response = if fits { Response::Done(spent) } else { no_room };
+        self.take(worker, ticket, spent, if fails { Response::Failed } else { response })
     }
 
     /// Has a worker take an order, which it will answer or not.
-    fn take(&mut self, worker: usize, ticket: u64, spent: Duration, heard: Heard) -> Checked<()> {
+    fn take(&mut self, worker: usize, ticket: u64, spent: Duration, response: Response) -> Checked<()> {
         let of = &mut self.workers[worker];
         ensure(!of.left, || format!("{worker} has left and is told something"))?;
         ensure(of.busy.is_none(), || format!("{worker} owes an answer and is told something"))?;
         of.busy = Some(ticket);
         let Fate { fails, silent, late, twice, .. } = self.fate;
         let fate = self.draw.below(1000);
-        let answer = |heard| Event::Answer { worker, ticket, heard };
+        let answer = |response| Event::Answer { worker, ticket, response };
         let plans = std::mem::take(&mut of.plans.dropped);
         if !plans.is_empty() {
             self.arrive(spent, Event::Unloaded { worker, plans });
         }
         if fate < fails {
-            self.arrive(spent, answer(Heard::Failed));
+            self.arrive(spent, answer(Response::Failed));
         } else if fate < fails + silent {
             // It never answers.
         } else if fate < fails + silent + late {
-            self.arrive(spent + Duration::from_secs(700), answer(heard));
+            self.arrive(spent + Duration::from_secs(700), answer(response));
         } else {
-            self.arrive(spent, answer(heard));
+            self.arrive(spent, answer(response));
             if fate >= 1000 - twice {
                 let again = Duration::from_millis(self.draw.below(3000) as u64);
-                self.arrive(spent + again, answer(heard));
+                self.arrive(spent + again, answer(response));
             }
         }
         Ok(())
@@ -427,6 +427,6 @@ impl Simulation {
 }
 
 /// Returns what a worker answers that has no memory for an order: a step that is made again is a diagnostic.
-fn no_room(wanted: &Step) -> Heard {
-    if wanted.job.roles == Roles::Usual { Heard::NoMemory } else { Heard::Cannot }
+fn no_room(wanted: &Step) -> Response {
+    if wanted.job.roles == Roles::Usual { Response::NoMemory } else { Response::Cannot }
 }

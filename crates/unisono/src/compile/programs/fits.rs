@@ -29,8 +29,8 @@ pub(super) fn fits(tape: &Tape, parts: &Parts, inputs: &Inputs, outputs: &Output
         let target = on.target.as_deref().map_or(output, |target| inputs.get(target));
         if output.is_none() && on.target.is_none() {
             let problem = format!(
-                "the model adds {:?} in training and not in evaluations: add it in both, as a number of 0 where \
-                 it does not count",
+                "the model adds {:?} in training but not in evaluations: add it in both, with the value 0 where it \
+                 does not count",
                 on.output
             );
             fail(op, problem);

@@ -37,7 +37,7 @@ pub(crate) fn declare_predictions(tape: &Tape, outputs: &Outputs) -> Result<Vec<
         if declared.iter().any(|(own, _)| own == name) {
             fail("is there twice".into());
         } else if ty.lead == Lead::Shard || has_samples(&tape.finish()?, output) {
-            fail("is made of all samples of a batch, so no sample has one of its own".into());
+            fail("depends on all samples of a batch, so there is none for a single sample".into());
         } else if !matches!(ty.dtype, DType::F32 | DType::I32) {
             fail(format!("is {ty}, which is no number"));
         }

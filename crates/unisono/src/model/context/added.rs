@@ -22,18 +22,18 @@ impl Added {
 }
 
 impl Context {
-    /// Adds a loss that the model makes itself (Keras's `add_loss`), which counts `weight` times in the sum
-    /// that is minimised. It needs no target, and is weighed by the field [`w`](crate::WEIGHT) as other
-    /// losses are.
+    /// Adds a loss that the model computes itself (Keras's `add_loss`). It counts `weight` times in the total
+    /// that is minimised. It needs no target, and the field [`w`](crate::WEIGHT) weights it as it weights
+    /// other losses.
     ///
-    /// `each` is a number for each sample, `[B]`. Of more axes the mean of each sample counts, and a single
-    /// number, such as one made of the whole batch, counts for each sample. [`Context::penalty`] is for a
-    /// number that depends on no sample.
+    /// `each` is a number for each sample, `[B]`. If it has more axes, the mean over the elements of each
+    /// sample counts. A single number, such as one computed from the whole batch, counts for each sample.
+    /// [`Context::penalty`] is for a number that depends on no sample.
     ///
-    /// The loss is called `path.name`, as a parameter would be, with a number behind it where a layer is
-    /// applied again. A model that adds a loss has no loss by default; one that the builder sets is there
-    /// too. Where there are several, each is in the history as the metric `path.name loss`, unweighted.
-    /// [`Builder::minimize`](crate::Builder::minimize) sets another weight, and
+    /// The loss is called `path.name`, as a parameter would be, followed by a number if the layer is applied
+    /// again. A model that adds a loss has no default loss. A loss that the builder sets is added to it. If
+    /// there are several losses, the history contains each as the metric `path.name loss`, without its
+    /// weight. [`Builder::minimize`](crate::Builder::minimize) sets another weight, and
     /// [`Phase::minimize`](crate::Phase::minimize) takes it for a phase, which otherwise has it with the
     /// other losses of the trainer. Predictions leave it out.
     ///
@@ -66,8 +66,9 @@ impl Context {
         self.added.losses.push((name, each.clone(), weight));
     }
 
-    /// Adds a metric that the model makes itself (Keras's `add_metric`): the mean over samples of a number
-    /// for each, `[B]`, or of what [`Context::loss`] takes besides. It is called `path.name`.
+    /// Adds a metric that the model computes itself (Keras's `add_metric`): the mean over samples of one
+    /// number for each, `[B]`. Values of other shapes are treated as [`Context::loss`] treats them. It is
+    /// called `path.name`.
     ///
     /// A value that is made of several samples depends on the batches, in evaluations too.
     ///

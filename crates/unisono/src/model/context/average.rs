@@ -6,16 +6,17 @@ use super::Context;
 use crate::model::{Initializer, Layer};
 
 impl Context {
-    /// Applies a layer as [`Context::apply`] does, with averages of its weights over the steps so far: a
-    /// target network (DQN), a momentum encoder (BYOL, MoCo) or a mean teacher. Other applications under the
-    /// same name train the weights, whose averages follow: average = decay average + (1 - decay) weight.
+    /// Applies a layer as [`Context::apply`] does, but with moving averages of its weights: as a target
+    /// network (DQN), a momentum encoder (BYOL, MoCo) or a mean teacher. Other applications under the same
+    /// name train the weights, and the averages follow: average = decay average + (1 - decay) weight.
     ///
     /// An average starts where its weight does, and is saved as a statistic, `path.name.*.average`. It
-    /// changes once in a step of training, however often the layer is applied so, and is what it was before
-    /// the step wherever it is used. Gradients flow through the layer to `x`, and not to weights. The
-    /// statistics of layers inside, such as those of a batch norm, are those of the other applications and
-    /// stay unchanged here. [`Builder::use_average_weights`](crate::Builder::use_average_weights) is for
-    /// averages that only predict.
+    /// changes once in each training step, however often the layer is applied in this way, and all uses in a
+    /// step see its value from before the step. Gradients flow through the layer to `x`, but not to the
+    /// weights. Statistics of layers inside, such as those of a batch norm, are those of the other
+    /// applications and are not changed here.
+    /// [`Builder::use_average_weights`](crate::Builder::use_average_weights) is for averages that only
+    /// predict.
     ///
     /// Errors: the decay is not in [0, 1]; more than 128 layers are nested.
     ///

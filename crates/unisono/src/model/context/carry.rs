@@ -42,7 +42,7 @@ impl Context {
 
     /// Sets the value of a carry for the next batch. In training it takes effect when the step commits.
     ///
-    /// Errors: `carry` is no carry of this model, or the two types differ.
+    /// Errors: `carry` is not a carry of this model, or the two types differ.
     pub fn keep(&mut self, carry: &Var, value: &Var) {
         let own = self.carry_at.get(&carry.id()).map(|&at| &mut self.carries[at]);
         let problem = match own {

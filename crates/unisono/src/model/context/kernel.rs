@@ -8,12 +8,13 @@ use super::{Context, Parameter};
 use crate::model::Initializer;
 
 impl Context {
-    /// Declares a parameter as [`Context::parameter`] does, which is a matrix or a kernel: each index of the
-    /// axis `channels` has the weights of one output channel. That is 0 for `[out, in]`, as PyTorch's
-    /// `Linear` and `Conv2d` have it and this library's layers, and 1 for `[in, out]`, as Keras has it. The
-    /// rows of an embedding, `[rows, width]`, count as channels, too: 0. Returns its value, `dims`.
+    /// Declares a parameter as [`Context::parameter`] does, and says that it is a matrix or a kernel. Each
+    /// index of the axis `channels` has the weights of one output channel. The axis is 0 for `[out, in]`, the
+    /// order of this library's layers and of PyTorch's `Linear` and `Conv2d`. It is 1 for `[in, out]`,
+    /// Keras's order. For an embedding, `[rows, width]`, it is also 0: rows count as channels. Returns its
+    /// value, `dims`.
     ///
-    /// The axis changes nothing in training. [`WeightPrecision::I8`](crate::checkpoint::WeightPrecision::I8)
+    /// The axis has no effect in training. [`WeightPrecision::I8`](crate::checkpoint::WeightPrecision::I8)
     /// gives each channel a scale of its own, and leaves what is no kernel as it is.
     ///
     /// ```

@@ -11,13 +11,13 @@ use super::settings::valid;
 use super::size::Size;
 use crate::model::{Context, Forward, Layer};
 
-/// Adaptive average pooling to a size (PyTorch's `AdaptiveAvgPool2d`; Keras's `AdaptiveAveragePooling2D`
-/// with `data_format="channels_first"`): output row i is the mean of the input's rows from H i / h,
-/// rounded down, to H (i + 1) / h, rounded up, and columns alike.
+/// Adaptive average pooling to a size (PyTorch's `AdaptiveAvgPool2d`; Keras's `AdaptiveAveragePooling2D` with
+/// `data_format="channels_first"`): output row i is the mean of the input's rows from H i / h, rounded down,
+/// to H (i + 1) / h, rounded up, and columns likewise.
 ///
 /// Shapes: `[B, C, H, W]` to `[B, C, h, w]`. It has no parameters.
 ///
-/// Errors: a side is 0 or above 1,024, the input is no batch of images with pixels.
+/// Errors: a side is 0 or above 1,024, the input is not a batch of images with pixels.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdaptiveAvgPool2d {
@@ -26,13 +26,13 @@ pub struct AdaptiveAvgPool2d {
 
 /// Adaptive max pooling to a size (PyTorch's `AdaptiveMaxPool2d`; Keras's `AdaptiveMaxPooling2D` with
 /// `data_format="channels_first"`): output row i is the maximum of the input's rows from H i / h, rounded
-/// down, to H (i + 1) / h, rounded up, and columns alike. Equal largest values share the gradient: evenly, as
-/// in [`MaxPool2d`](super::MaxPool2d), where the sizes divide; else the columns of a window that hold one
+/// down, to H (i + 1) / h, rounded up, and columns likewise. Equal largest values share the gradient: evenly,
+/// as in [`MaxPool2d`](super::MaxPool2d), where the sizes divide; else the columns of a window that hold one
 /// share it evenly, and each column's pixels share its part.
 ///
 /// Shapes: `[B, C, H, W]` to `[B, C, h, w]`. It has no parameters.
 ///
-/// Errors: a side is 0 or above 1,024, the input is no batch of images with pixels.
+/// Errors: a side is 0 or above 1,024, the input is not a batch of images with pixels.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdaptiveMaxPool2d {
@@ -45,7 +45,7 @@ pub struct AdaptiveMaxPool2d {
 ///
 /// Shapes: `[B, C, L]` to `[B, C, l]`. It has no parameters.
 ///
-/// Errors: the size is 0 or above 1,024, the input is no batch of sequences with channels and steps.
+/// Errors: the size is 0 or above 1,024, the input is not a batch of sequences with channels and steps.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdaptiveAvgPool1d {
@@ -59,7 +59,7 @@ pub struct AdaptiveAvgPool1d {
 ///
 /// Shapes: `[B, C, L]` to `[B, C, l]`. It has no parameters.
 ///
-/// Errors: the size is 0 or above 1,024, the input is no batch of sequences with channels and steps.
+/// Errors: the size is 0 or above 1,024, the input is not a batch of sequences with channels and steps.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdaptiveMaxPool1d {

@@ -11,7 +11,7 @@ use crate::model::{Context, Forward, Layer};
 ///
 /// Shapes: `[B, C, H, W]` to `[B, C, H + top + bottom, W + left + right]`. It has no parameters.
 ///
-/// Errors: the input is no batch of images, or the result has too many pixels.
+/// Errors: the input is not a batch of images, or the result has too many pixels.
 #[doc(alias = "ZeroPadding2D")]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,7 +25,7 @@ pub struct ZeroPad2d {
 ///
 /// Shapes: `[B, C, H, W]` to `[B, C, H - top - bottom, W - left - right]`. It has no parameters.
 ///
-/// Errors: the input is no batch of images, or nothing is left of it.
+/// Errors: the input is not a batch of images, or nothing is left of it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cropping2d {

@@ -11,14 +11,14 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// `data_format="channels_first"`).
 ///
 /// Shapes: `[B, C, H, W]` to `[B, out, H', W']` with H' = (H + 2 padding - dilation (kernel - 1) - 1) /
-/// stride + 1, rounded down, and W' alike. Sources of pictures have the channels last, `[B, H, W, C]`:
+/// stride + 1, rounded down, and W' likewise. Sources of pictures have the channels last, `[B, H, W, C]`:
 /// [`channels_first`](crate::data::channels_first) moves them. A model without it trains too, but takes rows
 /// for channels.
 ///
 /// Parameters: `weight` `[out, C / groups, kh, kw]` (Default: Glorot uniform), `bias` `[out]` (Default:
 /// zeros).
 ///
-/// Errors: a setting is 0, the input is no batch of images, no window fits into it, or `groups` does not
+/// Errors: a setting is 0, the input is not a batch of images, no window fits into it, or `groups` does not
 /// divide both numbers of channels.
 ///
 /// ```

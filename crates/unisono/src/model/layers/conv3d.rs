@@ -14,13 +14,13 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// `data_format="channels_first"`), for volumes such as scans and for films.
 ///
 /// Shapes: `[B, C, D, H, W]` to `[B, out, D', H', W']` with D' = (D + 2 padding - dilation (kernel - 1) - 1)
-/// / stride + 1, rounded down, and H' and W' alike. It takes memory for the windows along the depth, `kd`
+/// / stride + 1, rounded down, and H' and W' likewise. It takes memory for the windows along the depth, `kd`
 /// times that of the input.
 ///
 /// Parameters: `weight` `[out, C / groups, kd, kh, kw]` (Default: Glorot uniform), `bias` `[out]` (Default:
 /// zeros).
 ///
-/// Errors: a setting is 0, the input is no batch of volumes, no window fits into it, or `groups` does not
+/// Errors: a setting is 0, the input is not a batch of volumes, no window fits into it, or `groups` does not
 /// divide both numbers of channels.
 ///
 /// ```
@@ -44,13 +44,13 @@ pub struct Conv3d {
 /// `Conv3DTranspose` with `data_format="channels_first"`).
 ///
 /// Shapes: `[B, C, D, H, W]` to `[B, out, D', H', W']` with D' = (D - 1) stride - 2 padding + dilation
-/// (kernel - 1) + output padding + 1, and H' and W' alike.
+/// (kernel - 1) + output padding + 1, and H' and W' likewise.
 ///
 /// Parameters: `weight` `[C, out / groups, kd, kh, kw]` (Default: Glorot uniform), `bias` `[out]` (Default:
 /// zeros).
 ///
-/// Errors: a setting is 0, the input is no batch of volumes, nothing is left of it, the output padding is not
-/// below the stride, or `groups` does not divide both numbers of channels.
+/// Errors: a setting is 0, the input is not a batch of volumes, nothing is left of it, the output padding is
+/// not below the stride, or `groups` does not divide both numbers of channels.
 #[doc(alias = "Conv3DTranspose")]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -20,7 +20,7 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// uniform), `bias` `[4 out]` (Default: zeros), with gates in the order i, f, g, o. Keras's order is i, f, c,
 /// o with the channels last, and its bias of f starts at 1.
 ///
-/// Errors: the input is no batch of 1 to 1,024 pictures, there are no channels, or a kernel size is even.
+/// Errors: the input is not a batch of 1 to 1,024 pictures, there are no channels, or a kernel size is even.
 ///
 /// ```
 /// use unisono::{BatchNorm, Conv2d, ConvLstm2d, Sequential};

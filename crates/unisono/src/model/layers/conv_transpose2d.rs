@@ -11,8 +11,8 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// Transposed convolution, which is a convolution's gradient by its image (Zeiler et al. 2010; PyTorch's
 /// `ConvTranspose2d`).
 ///
-/// Shapes: `[B, C, h, w]` to `[B, out, H, W]` with
-/// H = (h - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1, and W alike.
+/// Shapes: `[B, C, h, w]` to `[B, out, H, W]` with H = (h - 1) stride - 2 padding + dilation (kernel - 1) +
+/// output_padding + 1, and W likewise.
 ///
 /// Parameters: `weight` `[C, out / groups, kh, kw]` (Default: Glorot uniform), `bias` `[out]` (Default:
 /// zeros).

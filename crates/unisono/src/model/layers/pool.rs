@@ -14,9 +14,9 @@ use crate::model::{Context, Forward, Layer};
 /// first.
 ///
 /// Shapes: `[B, C, H, W]` to `[B, C, H', W']` with H' = (H + 2 padding - kernel) / stride + 1, rounded down,
-/// and W' alike. It has no parameters.
+/// and W' likewise. It has no parameters.
 ///
-/// Errors: the kernel size or the stride is 0, the input is no batch of images, no window fits into it, or
+/// Errors: the kernel size or the stride is 0, the input is not a batch of images, no window fits into it, or
 /// the padding is above half of the kernel size.
 #[doc(alias = "MaxPooling2D")]
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,9 +30,9 @@ pub struct MaxPool2d {
 /// PyTorch's `AvgPool2d` with `count_include_pad=False`).
 ///
 /// Shapes: `[B, C, H, W]` to `[B, C, H', W']` with H' = (H + 2 padding - kernel) / stride + 1, rounded down,
-/// and W' alike. It has no parameters.
+/// and W' likewise. It has no parameters.
 ///
-/// Errors: the kernel size or the stride is 0, the input is no batch of images, no window fits into it, or
+/// Errors: the kernel size or the stride is 0, the input is not a batch of images, no window fits into it, or
 /// the padding is above half of the kernel size.
 #[doc(alias = "AveragePooling2D")]
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ pub struct AvgPool2d {
 ///
 /// Shapes: `[B, C, H, W]` to `[B, C]`. It has no parameters.
 ///
-/// Errors: the input is no batch of images.
+/// Errors: the input is not a batch of images.
 #[doc(alias = "GlobalAveragePooling2D")]
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct GlobalAvgPool2d;
@@ -59,7 +59,7 @@ pub struct GlobalAvgPool2d;
 ///
 /// Shapes: `[B, C, H, W]` to `[B, C]`. It has no parameters.
 ///
-/// Errors: the input is no batch of images.
+/// Errors: the input is not a batch of images.
 #[doc(alias = "GlobalMaxPooling2D")]
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct GlobalMaxPool2d;

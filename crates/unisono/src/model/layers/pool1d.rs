@@ -15,7 +15,7 @@ use crate::model::{Context, Forward, Layer};
 /// Shapes: `[B, C, L]` to `[B, C, L']` with L' = (L + 2 padding - kernel) / stride + 1, rounded down. It
 /// has no parameters.
 ///
-/// Errors: the kernel size or the stride is 0, the input is no batch of sequences with channels, no window
+/// Errors: the kernel size or the stride is 0, the input is not a batch of sequences with channels, no window
 /// fits into it, or the padding is above half of the kernel size.
 #[doc(alias = "MaxPooling1D")]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ pub struct MaxPool1d {
 /// Shapes: `[B, C, L]` to `[B, C, L']` with L' = (L + 2 padding - kernel) / stride + 1, rounded down. It
 /// has no parameters.
 ///
-/// Errors: the kernel size or the stride is 0, the input is no batch of sequences with channels, no window
+/// Errors: the kernel size or the stride is 0, the input is not a batch of sequences with channels, no window
 /// fits into it, or the padding is above half of the kernel size.
 #[doc(alias = "AveragePooling1D")]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ pub struct AvgPool1d {
 /// Global average pooling along sequences: the mean of each channel (Keras's `GlobalAveragePooling1D` with
 /// `data_format="channels_first"`).
 ///
-/// Shapes: `[B, C, L]` to `[B, C]`. It has no parameters. Errors: the input is no batch of sequences with
+/// Shapes: `[B, C, L]` to `[B, C]`. It has no parameters. Errors: the input is not a batch of sequences with
 /// channels.
 #[doc(alias = "GlobalAveragePooling1D")]
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -57,7 +57,7 @@ pub struct GlobalAvgPool1d;
 /// `data_format="channels_first"`). Equal largest values share the gradient, as in
 /// [`MaxPool2d`](super::MaxPool2d).
 ///
-/// Shapes: `[B, C, L]` to `[B, C]`. It has no parameters. Errors: the input is no batch of sequences with
+/// Shapes: `[B, C, L]` to `[B, C]`. It has no parameters. Errors: the input is not a batch of sequences with
 /// channels.
 #[doc(alias = "GlobalMaxPooling1D")]
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]

@@ -14,10 +14,10 @@ use crate::model::{Context, Forward, Layer};
 /// [`MaxPool2d`](super::MaxPool2d).
 ///
 /// Shapes: `[B, C, D, H, W]` to `[B, C, D', H', W']` with D' = (D + 2 padding - kernel) / stride + 1, rounded
-/// down, and H' and W' alike. It has no parameters.
+/// down, and H' and W' likewise. It has no parameters.
 ///
-/// Errors: the kernel size or the stride is 0, the input is no batch of volumes, no window fits into it, or
-/// the padding is above half of the kernel size.
+/// Errors: the kernel size or the stride is 0, the input is not a batch of volumes, no window fits into it,
+/// or the padding is above half of the kernel size.
 #[doc(alias = "MaxPooling3D")]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,10 +29,10 @@ pub struct MaxPool3d {
 /// `AveragePooling3D`; PyTorch's `AvgPool3d` with `count_include_pad=False`).
 ///
 /// Shapes: `[B, C, D, H, W]` to `[B, C, D', H', W']` with D' = (D + 2 padding - kernel) / stride + 1, rounded
-/// down, and H' and W' alike. It has no parameters.
+/// down, and H' and W' likewise. It has no parameters.
 ///
-/// Errors: the kernel size or the stride is 0, the input is no batch of volumes, no window fits into it, or
-/// the padding is above half of the kernel size.
+/// Errors: the kernel size or the stride is 0, the input is not a batch of volumes, no window fits into it,
+/// or the padding is above half of the kernel size.
 #[doc(alias = "AveragePooling3D")]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -44,7 +44,7 @@ pub struct AvgPool3d {
 /// Global average pooling of volumes: the mean of each channel (Keras's `GlobalAveragePooling3D` with
 /// `data_format="channels_first"`).
 ///
-/// Shapes: `[B, C, D, H, W]` to `[B, C]`. It has no parameters. Errors: the input is no batch of volumes.
+/// Shapes: `[B, C, D, H, W]` to `[B, C]`. It has no parameters. Errors: the input is not a batch of volumes.
 #[doc(alias = "GlobalAveragePooling3D")]
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct GlobalAvgPool3d;
@@ -53,7 +53,7 @@ pub struct GlobalAvgPool3d;
 /// `data_format="channels_first"`). Equal largest values share the gradient, as in
 /// [`MaxPool2d`](super::MaxPool2d).
 ///
-/// Shapes: `[B, C, D, H, W]` to `[B, C]`. It has no parameters. Errors: the input is no batch of volumes.
+/// Shapes: `[B, C, D, H, W]` to `[B, C]`. It has no parameters. Errors: the input is not a batch of volumes.
 #[doc(alias = "GlobalMaxPooling3D")]
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct GlobalMaxPool3d;

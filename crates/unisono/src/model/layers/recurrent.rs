@@ -26,9 +26,9 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// names of the backward direction end in `_reverse`. A model whose sequences all have one step does not use
 /// `weight_hh_l{l}`, which then gets no update, not even weight decay (in PyTorch its gradient is 0).
 ///
-/// Errors: the input is no batch of sequences of f32 with a step and a feature at least, there are no units
-/// or layers, more than 2^24 units or 1,024 layers, the dropout rate is not in [0, 1), or the layer is both
-/// stateful and bidirectional.
+/// Errors: the input is not a batch of sequences of f32 with a step and a feature at least, there are no
+/// units or layers, more than 2^24 units or 1,024 layers, the dropout rate is not in [0, 1), or the layer is
+/// both stateful and bidirectional.
 ///
 /// ```
 /// use unisono::{Dense, Lstm, Sequential};

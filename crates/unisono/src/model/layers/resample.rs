@@ -15,7 +15,7 @@ use crate::model::{Context, Forward, Layer};
 ///
 /// Shapes: `[B, C, H, W]` to `[B, C, H factor, W factor]`. It has no parameters.
 ///
-/// Errors: a factor is 0 or above 1,024, the input is no batch of images.
+/// Errors: a factor is 0 or above 1,024, the input is not a batch of images.
 #[doc(alias = "UpSampling2D")]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -19,7 +19,8 @@ use crate::model::{Context, Forward, Layer};
 ///
 /// Shapes: `[B, C, h, w]` to `[B, C, H, W]`. It has no parameters.
 ///
-/// Errors: a side of the result is 0 or above 1,024, a factor is not finite, the input is no batch of images.
+/// Errors: a side of the result is 0 or above 1,024, a factor is not finite, the input is not a batch of
+/// images.
 #[doc(alias("interpolate", "Resizing"))]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

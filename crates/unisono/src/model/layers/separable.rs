@@ -19,7 +19,7 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// Parameters: `weight` `[C multiplier, 1, kh, kw]` (Default: Glorot uniform), `bias` `[C multiplier]`
 /// (Default: zeros).
 ///
-/// Errors: a setting is 0, the input is no batch of images, or no window fits into it.
+/// Errors: a setting is 0, the input is not a batch of images, or no window fits into it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DepthwiseConv2d {

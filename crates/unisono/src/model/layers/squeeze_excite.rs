@@ -13,7 +13,7 @@ use crate::model::{Context, Forward, Layer};
 ///
 /// Parameters: `fc1.weight` `[S, C, 1, 1]`, `fc1.bias` `[S]`, `fc2.weight` `[C, S, 1, 1]`, `fc2.bias` `[C]`.
 ///
-/// Errors: there are no squeezed channels, the input is no batch of images.
+/// Errors: there are no squeezed channels, the input is not a batch of images.
 #[doc(alias = "SqueezeExcitation")]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

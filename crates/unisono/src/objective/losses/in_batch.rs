@@ -19,7 +19,7 @@ const EPSILON: f32 = 1e-5;
 /// cosine divided by the temperature. A sample's loss is the mean over its two views.
 ///
 /// Shapes: outputs `[B, 2, E]`, two views of each sample, to `[B]`. Targets are not used: they may be of any
-/// shape. What it takes of time and memory, [`Var::gather_batch`] says.
+/// shape. [`Var::gather_batch`] says how much time and memory it takes.
 ///
 /// Errors: outputs of another shape, a temperature that is not a finite number above 0, a global batch of
 /// more samples than it was created for.
@@ -103,8 +103,8 @@ impl InBatchSoftmax {
         Self { temperature, batch: global_batch }
     }
 
-    /// Traces the loss of two vectors of each sample, `[B, E]` each, whose cosines are multiplied by `scale`,
-    /// one number, such as e to a parameter. Returns `[B]`.
+    /// Traces the loss of two vectors of each sample, `[B, E]` each. Their cosines are multiplied by `scale`,
+    /// a single number, such as e to the power of a parameter. Returns `[B]`.
     pub fn between(&self, a: &Var, b: &Var, scale: &Var) -> Var {
         let (a, b) = (unit(a), unit(b));
         let ([all_a, all_b], others) = both(&a, &b, self.batch);

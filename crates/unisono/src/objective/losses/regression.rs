@@ -12,8 +12,8 @@ use super::{Loss, mean_of_labels, mean_of_sample};
 ///
 /// Shapes: outputs x and targets y `[B, ...]` to `[B]`.
 ///
-/// Errors: targets that have not the shape of the outputs. Those of `Dense::new(1)` are `[B, 1]`, and need a
-/// target field of the shape `[1]`, not `[]`.
+/// Errors: targets of another shape than the outputs. The outputs of `Dense::new(1)` are `[B, 1]`, and need a
+/// target field of shape `[1]`, not `[]`.
 #[doc(alias = "MSELoss")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MeanSquaredError;
@@ -23,8 +23,8 @@ pub struct MeanSquaredError;
 ///
 /// Shapes: outputs x and targets y `[B, ...]` to `[B]`.
 ///
-/// Errors: targets that have not the shape of the outputs. Those of `Dense::new(1)` are `[B, 1]`, and need a
-/// target field of the shape `[1]`, not `[]`.
+/// Errors: targets of another shape than the outputs. The outputs of `Dense::new(1)` are `[B, 1]`, and need a
+/// target field of shape `[1]`, not `[]`.
 #[doc(alias = "L1Loss")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MeanAbsoluteError;
@@ -35,8 +35,8 @@ pub struct MeanAbsoluteError;
 ///
 /// Shapes: outputs x and targets y `[B, ...]` to `[B]`.
 ///
-/// Errors: targets that have not the shape of the outputs. Those of `Dense::new(1)` are `[B, 1]`, and need a
-/// target field of the shape `[1]`, not `[]`.
+/// Errors: targets of another shape than the outputs. The outputs of `Dense::new(1)` are `[B, 1]`, and need a
+/// target field of shape `[1]`, not `[]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogCosh;
 
@@ -46,8 +46,8 @@ pub struct LogCosh;
 ///
 /// Shapes: outputs x and targets y `[B, ...]` to `[B]`.
 ///
-/// Errors: delta is not a finite number above 0, or targets that have not the shape of the outputs. Those of
-/// `Dense::new(1)` are `[B, 1]`, and need a target field of the shape `[1]`, not `[]`.
+/// Errors: delta is not a finite number above 0, or targets of another shape than the outputs. The outputs of
+/// `Dense::new(1)` are `[B, 1]`, and need a target field of shape `[1]`, not `[]`.
 #[doc(alias = "HuberLoss")]
 #[derive(Clone, Copy, Debug)]
 pub struct Huber {

@@ -11,12 +11,12 @@ use crate::objective::losses::as_output;
 /// The area under a curve over all thresholds: [`Auc::roc`] and [`Auc::pr`].
 ///
 /// It is exact, because every score is a threshold, and equal scores are one threshold, as in scikit-learn.
-/// (Keras and torchmetrics with `thresholds` take some hundred thresholds.) For that it keeps, of each label,
-/// the score, the label and the weight that the data give the sample: 12 bytes of the host's memory in
-/// training and in evaluation, or 4 (`classes` + 2) with [`Auc::one_vs_rest`]; in the middle of an epoch
-/// as much of a checkpoint, and with audits up to twice as much again of memory
-/// ([`Builder::audits`](crate::Builder::audits)). A million samples are 12 MB. It is computed at the end of
-/// an epoch or an evaluation, and no [`Step`](crate::Step) has it.
+/// (Keras and torchmetrics with `thresholds` take some hundred thresholds.) To be exact, it stores the score,
+/// the label and the weight of each label in the host's memory, in training and in evaluation. This takes 12
+/// bytes for each label, so 12 MB for a million, or 4 (`classes` + 2) bytes with [`Auc::one_vs_rest`]. A
+/// checkpoint in the middle of an epoch contains the same bytes, and audits take up to twice as much memory
+/// again ([`Builder::audits`](crate::Builder::audits)). The area is computed at the end of an epoch or an
+/// evaluation, and is not part of a [`Step`](crate::Step).
 ///
 /// Shapes: logits or probabilities, and targets of 0 and 1, `[B, ...]`, or `[B, 1]` and `[B]`. Only the order
 /// of the scores counts, so that logits and their sigmoids have the same area, except where rounding makes

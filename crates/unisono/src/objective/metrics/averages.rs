@@ -157,8 +157,8 @@ macro_rules! averages {
                 Self::of(concat!($label, " (weighted)").into(), Task::Classes(classes), Average::Weighted)
             }
 
-            /// Creates the metric of one of the classes, against all others. It is NaN of a class without a
-            /// label that is never predicted, and a recall of any class without a label.
+            /// Creates the metric of one of the classes, against all others. It is NaN for a class that has
+            /// no labels and is never predicted. A recall is NaN for every class without labels.
             pub fn of_class(classes: usize, class: usize) -> Self {
                 Self::of(
                     format!(concat!($label, " (class {})"), class),

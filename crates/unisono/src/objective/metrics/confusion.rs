@@ -10,9 +10,9 @@ use super::{Better, Metric, MetricKind, MetricState, MetricValue, Reduction, Sam
 /// each with the weight that the data give its sample (scikit-learn's `confusion_matrix`, torchmetrics'
 /// `ConfusionMatrix`).
 ///
-/// It is a table and no number, so histories do not have it: [`Evaluation::table`](crate::Evaluation::table)
-/// returns it under the name `confusion matrix`. In training it takes `classes`^2 numbers of the host's
-/// memory and of checkpoints within an epoch.
+/// It is a table, so histories do not contain it: [`Evaluation::table`](crate::Evaluation::table) returns it
+/// under the name `confusion matrix`. In training it takes `classes`^2 numbers of the host's memory and of
+/// checkpoints within an epoch.
 ///
 /// Shapes: logits `[B, ..., classes]` with labels `[B, ...]` or probabilities `[B, ..., classes]`; logits and
 /// targets `[B, ...]`, or `[B, 1]` and `[B]`, of two classes. Errors: outputs with another number of classes,

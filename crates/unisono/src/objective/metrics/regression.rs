@@ -103,7 +103,7 @@ impl Reduction for RootMeanSquaredError {
 /// mean over the elements of a sample (scikit-learn's `r2_score`, torchmetrics' and Keras's `R2Score`).
 ///
 /// Where all targets of an element are the same, it is 1 for outputs without an error and 0 for others. It is
-/// NaN of fewer than two samples. Samples count with the weights that the data give them.
+/// NaN for fewer than two samples. Samples count with the weights that the data give them.
 ///
 /// Shapes: outputs x and targets y `[B, ...]`, or `[B, 1]` and `[B]`. Each sample brings its outputs and
 /// targets to the host; means and sums of squares are Welford's.

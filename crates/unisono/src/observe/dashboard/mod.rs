@@ -26,13 +26,13 @@ const MOST_LINES: u16 = 30;
 /// The fewest columns and lines with which there is anything to see.
 const FEWEST: [u16; 2] = [40, 12];
 
-/// Shows a run on a terminal: how far it is, the curves of loss and metrics, what each replica does with its
-/// time, and the last messages. It needs the feature `dashboard`. Where standard error is no terminal, a very
-/// small one, or a console of Windows without escapes, it shows what [`Progress`](crate::Progress) does.
+/// Shows a run in a terminal: its progress, the curves of loss and metrics, what each replica does with its
+/// time, and the latest messages. It needs the feature `dashboard`. If standard error is not a terminal, or
+/// is a very small one or a Windows console without escape sequences, it shows what
+/// [`Progress`](crate::Progress) shows.
 ///
-/// It is drawn on the terminal's last lines, again and again in the same place, and all that is written
-/// before it stays. The terminal is never put into another mode: it is as before whenever the run ends, by
-/// a signal or a panic too.
+/// It is redrawn in place on the terminal's last lines, and everything above them stays. The mode of the
+/// terminal is never changed, so the terminal works as before when the run ends, even by a signal or a panic.
 ///
 /// ```
 /// use unisono::{Dashboard, Dense, Trainer};

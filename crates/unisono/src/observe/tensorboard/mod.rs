@@ -44,11 +44,11 @@ use crate::{Epoch, Evaluation};
 /// [`Trainer::log`](crate::Trainer::log) adds numbers, texts, histograms and images. A loop of your own, with
 /// [`Trainer::step`](crate::Trainer::step), logs its values with it too.
 ///
-/// A resumed run writes a new file whose start tells readers to drop the steps that are made again, so no
-/// step is shown twice. A run that starts at its first step replaces what the directory showed before. A file
-/// that cannot be written is a note and does not end the run: the next epoch tries again, or what comes ten
-/// seconds later, a time that doubles up to ten minutes. If a file is removed, a note says so within ten
-/// seconds, and a new one has what comes.
+/// A resumed run writes a new file, which first tells readers to drop the steps that are repeated. No step is
+/// therefore shown twice. A run that starts at its first step replaces what the directory showed before. If a
+/// file cannot be written, a note says so and the run continues. Writing is tried again at the next epoch, or
+/// after ten seconds, a time that doubles up to ten minutes. If a file is removed, a note says so within ten
+/// seconds, and a new file gets the values from then on.
 ///
 /// ```
 /// use unisono::{Dense, TensorBoard, Trainer};

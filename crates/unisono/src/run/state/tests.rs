@@ -148,7 +148,7 @@ fn a_section_that_is_unknown_or_missing_or_newer_is_named() {
         }
         let newer = problem(&|t| t["sections"][name]["version"] = 9.into());
         let known = if ["running", "classes", "history"].contains(name) { 2 } else { 1 };
-        assert_eq!(newer, format!("the section {name:?} is of version 9, where 1 to {known} are known"));
+        assert_eq!(newer, format!("the section {name:?} has version 9, but only 1 to {known} are known"));
         let broken = problem(&|t| t["sections"][name]["value"] = 7.into());
         assert!(broken.starts_with(&format!("the section {name:?}: ")), "{broken}");
     }
@@ -167,7 +167,7 @@ fn a_section_that_is_unknown_or_missing_or_newer_is_named() {
     let more = problem(&|t| t["sections"]["running"]["value"]["more"] = 1.into());
     assert!(more.contains("unknown field `more`"), "{more}");
     let later = problem(&|t| t["version"] = 3.into());
-    assert_eq!(later, "version 3 of trainer.json, where 2 is known");
+    assert_eq!(later, "version 3 of trainer.json, but only 2 is known");
     assert_eq!(problem(&|t| *t = json!({})), "trainer.json has no version");
 
     let mut contents = whole.clone();
