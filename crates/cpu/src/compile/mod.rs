@@ -34,6 +34,7 @@ use cranelift_module::{Module as _, default_libcall_names};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
 
+pub(crate) use crate::native::Bound;
 use crate::native::Rounding;
 use crate::wide::Wide;
 
@@ -145,14 +146,6 @@ pub(crate) struct Context {
     pub group: [u32; 3],
     /// The number of workgroups in each dimension.
     pub groups: [u32; 3],
-}
-
-/// A buffer as it is bound.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bound {
-    pub start: *mut u8,
-    pub bytes: u64,
 }
 
 /// Computes the invocations of a workgroup from one number up to another.

@@ -28,3 +28,11 @@ pub enum Rounding {
     #[default]
     Fused,
 }
+
+/// A buffer as it is bound.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    pub start: *mut u8,
+    pub bytes: u64,
+}

@@ -7,7 +7,8 @@
 //! this CPU. What the kernel says in WGSL is what it computes, to the bit.
 //!
 //! Between two instructions values are in memory. A kernel without such functions spends more time on that
-//! than longer vectors save, so Cranelift compiles it, as it does all kernels that need more than `read` knows.
+//! than longer vectors save, so Cranelift compiles it, as it does all kernels that need more than `read`
+//! knows.
 
 mod expressions;
 mod graph;
@@ -24,8 +25,7 @@ use std::ops::Range;
 use naga::Module;
 use naga::valid::ModuleInfo;
 
-use crate::compile::Bound;
-use crate::native::{Rounding, Vectors};
+use crate::native::{Bound, Rounding, Vectors};
 use graph::Graph;
 use plan::Plan;
 use run::{BLOCK, CHUNK, Scope, WHOLE};

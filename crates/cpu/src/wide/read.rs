@@ -266,8 +266,8 @@ impl<'m> Reader<'m> {
     }
 }
 
-/// Returns whether a function that has the name of an operation computes it by the CPU's instruction. On other
-/// devices quotients and roots are made of integers.
+/// Returns whether a function that has the name of an operation computes it by the CPU's instruction. On
+/// other devices quotients and roots are made of integers.
 fn is_own(function: &Function, code: Code) -> bool {
     let is_it = |expression: &Expression| match (code, expression) {
         (Code::Div, Expression::Binary { op, .. }) => *op == BinaryOperator::Divide,

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::graph::Code;
 use super::plan::{Action, Instruction, Slot, Width};
-use crate::compile::Bound;
-use crate::native::{Rounding, Vectors};
+use crate::native::{Bound, Rounding, Vectors};
 use crate::native::{canonical, elementary, has_fma};
 
 /// The most invocations of a block.

@@ -17,7 +17,7 @@ const MODULES: [(&str, &[&str]); 10] = [
         "crates/checkpoint",
         &["tensors", "zipped", "torch", "disk", "model", "keras", "store", "saver", "inspect"],
     ),
-    ("crates/cpu", &["native", "compile", "run", "kernels", "options", "backend", "targets"]),
+    ("crates/cpu", &["native", "wide", "compile", "run", "kernels", "options", "backend", "targets"]),
     ("crates/data", &["sample", "transforms", "sources", "compose", "order", "loading"]),
     ("crates/gpu", &["error", "adapter", "cache", "device", "execution"]),
     (
