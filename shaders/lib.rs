@@ -48,6 +48,8 @@ macro_rules! snippets {
 snippets! {
     /// Blocks of a product's left operand. Needs `a_load`.
     A_BLOCK = "a_block";
+    /// A product's left operand in eights of f16.
+    A_EIGHTS = "a_eights";
     /// [`A_QUADS`] of an operand that is f16.
     A_HALF_QUADS = "a_half_quads";
     /// [`A_WORDS`] of an operand that is f16.
@@ -60,6 +62,8 @@ snippets! {
     A_WORDS = "a_words";
     /// Blocks of a product's right operand. Needs `b_load`.
     B_BLOCK = "b_block";
+    /// A product's right operand in eights of f16.
+    B_EIGHTS = "b_eights";
     /// [`B_QUADS`] of an operand that is f16.
     B_HALF_QUADS = "b_half_quads";
     /// [`B_WORDS`] of an operand that is f16.

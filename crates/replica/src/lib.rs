@@ -17,8 +17,8 @@ pub use batch::held::Held;
 pub use batch::outputs::Outputs;
 pub use batch::shards;
 pub use class::{
-    ARITHMETIC, Class, Classes, Rounding, cpus_of, describe_classes, is_one_class, is_one_machine, machine,
-    probe, probe_now,
+    ARITHMETIC, Class, Classes, Rounding, UnitPace, cpus_of, describe_classes, is_one_class, is_one_machine,
+    machine, probe, probe_now, unit_pace,
 };
 pub use coordinator::machines::Shares;
 pub use coordinator::replicas::{Replicas, can_run_few_at_once};

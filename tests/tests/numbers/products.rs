@@ -7,6 +7,7 @@ mod faults;
 mod reduction;
 mod row_sums;
 mod shards;
+mod slabs;
 mod units;
 
 use std::collections::BTreeSet;

@@ -377,3 +377,35 @@ fn a_matrix_unit_gives_one_state_whoever_computes() {
         }
     }
 }
+
+/// A unit that is slower than plain kernels is used, and a note says so.
+#[test]
+fn a_slow_matrix_unit_is_noted() {
+    let is_used = |adapter: &Adapter| adapter.backend != Backend::Cpu && adapter.with_matrix_units().is_ok();
+    let Some(adapter) = adapters().into_iter().find(is_used) else {
+        left_out(
+            "no slow unit is planted: no adapter lists cooperative matrices (lavapipe of Mesa 26.1 does)",
+        );
+        return;
+    };
+    let name = format!("{}:{}", adapter.backend, adapter.name);
+    let notes = |precision, planted: &str| {
+        fail::cfg("unit-pace", planted).unwrap();
+        let builder = model().precision(precision).adapter(&name).replicas(1);
+        let trainer = builder.build(&images().fields().unwrap()).unwrap();
+        fail::remove("unit-pace");
+        trainer
+            .notes()
+            .iter()
+            .filter(|note| note.contains("the matrix unit of "))
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    let by_unit = Precision::mixed().matrix_units();
+    let slow = notes(by_unit, "return(slow:100000)");
+    assert_eq!(slow.len(), 1, "{slow:?}");
+    assert!(slow[0].contains("0.00 times as fast as plain kernels"), "{slow:?}");
+    assert!(slow[0].contains(&adapter.label()) && slow[0].contains("because matrix units were asked for"));
+    assert_eq!(notes(by_unit, "return(slow:0.00001)"), [""; 0]);
+    assert_eq!(notes(Precision::Mixed, "return(slow:100000)"), [""; 0]);
+}

@@ -7,6 +7,7 @@ mod halves;
 pub(crate) mod interface;
 pub(crate) mod mapped;
 pub(crate) mod marks;
+mod matrix_types;
 mod memory_model;
 pub(crate) mod options;
 pub(crate) mod pipeline;

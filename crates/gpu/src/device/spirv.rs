@@ -8,6 +8,7 @@ use unisono_graph::plan::Kernel;
 
 use crate::GpuError;
 use crate::device::interface::Interface;
+use crate::device::matrix_types::of_halves;
 use crate::device::memory_model::ordered;
 
 /// Returns the SPIR-V of a kernel as devices ship it to Vulkan drivers. The options are those of wgpu-hal
@@ -18,7 +19,7 @@ use crate::device::memory_model::ordered;
 /// Beyond these, every float operation is decorated with `NoContraction`: a driver may neither contract a
 /// product and a sum, nor factor, reorder or merge operations. In a module with cooperative matrices,
 /// accesses to memory that invocations share are marked as shared, because such a module is under Vulkan's
-/// memory model.
+/// memory model, and matrices that are loaded from eights of f16 in `vec4<u32>` are matrices of f16.
 ///
 /// The version is SPIR-V's. wgpu-hal takes the highest one that the device's Vulkan allows: (1, 0) for Vulkan
 /// 1.0, (1, 3) for 1.1, (1, 5) for 1.2 and (1, 6) from 1.3 on. Subgroup operations need (1, 3).
@@ -58,7 +59,7 @@ pub(crate) fn translate(
         spv::PipelineOptions { shader_stage: naga::ShaderStage::Compute, entry_point: "main".to_owned() };
     let words = spv::write_vec(&module, &info, &options(version), Some(&entry))
         .map_err(|error| refused(error.to_string()))?;
-    Ok((ordered(decorated(&words)), interface))
+    Ok((ordered(of_halves(decorated(&words))), interface))
 }
 
 /// What the text of a kernel with cooperative matrices has in front.

@@ -32,12 +32,12 @@ pub(super) fn write(cache: &Cache, adapter: &Adapter, class: &Class) {
 
 /// Returns whether an adapter's description changes with its compiler. With DX12 the compiler is none of the
 /// driver: it is `dxcompiler.dll`, of whatever version, if there is one, and otherwise the system's own.
-fn tells_compiler(adapter: &Adapter) -> bool {
+pub(super) fn tells_compiler(adapter: &Adapter) -> bool {
     adapter.backend != Backend::Dx12 && has_version(adapter)
 }
 
 /// Returns what a result holds for: the machine, this crate, its arithmetic and its probe.
-fn title(machine: &str) -> String {
+pub(super) fn title(machine: &str) -> String {
     format!("{machine}, unisono {}, arithmetic {ARITHMETIC}, probe {PROBE}", env!("CARGO_PKG_VERSION"))
 }
 

@@ -2,6 +2,7 @@
 
 mod cache;
 mod exact;
+mod pace;
 mod probe;
 mod unit;
 
@@ -12,6 +13,8 @@ use std::sync::Arc;
 
 use unisono_gpu::{Adapter, Arithmetic, is_unprotected};
 use unisono_graph::GraphError;
+
+pub use pace::{UnitPace, unit_pace};
 
 use crate::worker::fault;
 use exact::Exact;

@@ -7,6 +7,7 @@
 //! | `replica-1:step-3:segment-2` | when it runs segment 2 of step 3 |
 //! | `probe-gl` | when an adapter of this backend is probed; whatever the fault, its class is another |
 //! | `probe-unit` | when a matrix unit is probed; whatever the fault, a bit of its first product flips |
+//! | `unit-pace` | when a matrix unit is timed; `slow:N` makes it N times slower |
 //! | `exchange:step-3` | in a run on several machines, when blocks of step 3 are sent and no sum has come |
 //! | `agree:step-3` | when this machine is about to agree on step 3 with the others |
 //! | `agreed:step-3` | when all have agreed on step 3, before it commits |
@@ -125,6 +126,12 @@ pub(crate) fn at_unit() -> bool {
     at("probe-unit").is_some()
 }
 
+/// Returns the fault of the point that is passed when a matrix unit is timed.
+#[cfg(feature = "faults")]
+pub(crate) fn at_unit_pace() -> Option<Fault> {
+    at("unit-pace")
+}
+
 /// Returns whether the adapters of a backend count as of another class.
 #[cfg(feature = "faults")]
 pub(crate) fn at_probe(backend: Backend) -> bool {
@@ -143,6 +150,11 @@ fn at(name: &str) -> Option<Fault> {
 #[cfg(not(feature = "faults"))]
 pub(crate) fn at_unit() -> bool {
     false
+}
+
+#[cfg(not(feature = "faults"))]
+pub(crate) fn at_unit_pace() -> Option<Fault> {
+    None
 }
 
 #[cfg(not(feature = "faults"))]

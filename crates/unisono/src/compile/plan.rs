@@ -186,13 +186,25 @@ pub(crate) fn in_precision(adapter: &Adapter, precision: Precision) -> Result<Ad
 /// # Errors
 /// A unit's results are further from the exact ones than rounding explains, or an adapter cannot be probed.
 pub(crate) fn check_units(adapters: &[Adapter]) -> Result<(), Error> {
-    let mut checked: Vec<String> = Vec::new();
+    each_unit(adapters).into_iter().try_for_each(|adapter| Ok(unisono_replica::probe(adapter).map(drop)?))
+}
+
+/// Returns a note for each kind of matrix unit in use that is slower than plain kernels. It is used all the
+/// same: without it the results would have other bits.
+pub(crate) fn unit_notes(adapters: &[Adapter]) -> Vec<String> {
+    // Whoever cannot be timed is told of by the run itself, which uses the same kernels.
+    let note = |adapter: &Adapter| unisono_replica::unit_pace(adapter).ok()??.note(adapter);
+    each_unit(adapters).into_iter().filter_map(note).collect()
+}
+
+/// Returns one adapter of each machine that uses a matrix unit.
+fn each_unit(adapters: &[Adapter]) -> Vec<&Adapter> {
+    let mut each: Vec<&Adapter> = Vec::new();
     for adapter in adapters.iter().filter(|adapter| adapter.unit.is_some()) {
-        let machine = unisono_replica::machine(adapter);
-        if !checked.contains(&machine) {
-            unisono_replica::probe(adapter)?;
-            checked.push(machine);
+        let is_same = |other: &&Adapter| unisono_replica::machine(other) == unisono_replica::machine(adapter);
+        if !each.iter().any(is_same) {
+            each.push(adapter);
         }
     }
-    Ok(())
+    each
 }

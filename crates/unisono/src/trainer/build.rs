@@ -14,7 +14,7 @@ use crate::compile::feed::InputMemory;
 use crate::compile::fields::Fields;
 use crate::compile::memory::{Budget, kept_by_others};
 use crate::compile::parts::Parts;
-use crate::compile::plan::{Plan, check_units, in_precision, selected};
+use crate::compile::plan::{Plan, check_units, in_precision, selected, unit_notes};
 use crate::compile::programs::{ProgramId, Programs, Traced};
 use crate::error::caught;
 use crate::identity::part::Part;
@@ -184,6 +184,7 @@ impl Builder {
         let loss_scale = is_mixed.then(|| Scaling::new(self.loss_scale));
         let mut notes = self.notes(&programs, &settings, weights.iter().sum());
         notes.extend(unoptimized_note(&chosen).into_iter().chain(slow_fma_note(&chosen)));
+        notes.extend(unit_notes(&chosen));
         notes.extend(self.callbacks.wrong_ways(&self.parts.objective().metrics)?);
         let budget = self.budget(adapters, &weights, &programs);
         self.check_owners(mixed)?;

@@ -2,7 +2,7 @@
 
 use unisono_replica::{ReplicaError, describe_classes, is_one_class};
 
-use crate::compile::plan::{check_units, in_precision};
+use crate::compile::plan::{check_units, in_precision, unit_notes};
 use crate::{Error, Trainer};
 
 impl Trainer {
@@ -37,6 +37,9 @@ impl Trainer {
             Err(differs @ ReplicaError::Digests { .. }) => return Err(differs.into()),
             joined => self.check_result(joined)?,
         };
+        for note in unit_notes(std::slice::from_ref(&adapter)) {
+            self.monitor.note(&note);
+        }
         if self.replica_set.mixed {
             let (name, step) = (adapter.label(), self.steps());
             self.monitor.note(&format!(

@@ -9,7 +9,7 @@ use crate::plan::target::{MatrixUnit, UnitWay};
 pub(super) struct Shares {
     /// The subgroups that compute.
     pub subgroups: usize,
-    /// Whether there may be more subgroups, which then only read and write.
+    /// Whether there may be more subgroups. They multiply what others multiply, and store nothing.
     pub may_be_more: bool,
     /// The subgroups side by side.
     pub across: usize,
@@ -39,19 +39,19 @@ impl Shares {
         Self { subgroups, may_be_more, across, rows: rows / down / size, columns: columns / across / size }
     }
 
-    /// Returns the beginning of the block that only computing subgroups run. Where all of them compute it
-    /// has no condition, since some compilers would copy all sums for one.
-    pub fn of_computing(self) -> String {
+    /// Returns the beginning of the block in which sums are stored, where each share is one subgroup's.
+    pub fn of_storing(self) -> String {
         if self.may_be_more { format!("if subgroup < {}u {{", self.subgroups) } else { "{".to_owned() }
     }
 
     /// Returns the lines that find the first block of a subgroup, in blocks.
     pub fn first_block(self) -> String {
-        let Self { across, rows, columns, .. } = self;
+        let Self { subgroups, across, rows, columns, .. } = self;
+        let own = if self.may_be_more { format!("subgroup % {subgroups}u") } else { "subgroup".to_owned() };
         format!(
             "// The first block of this subgroup, in blocks.\n    \
-             let first_row = subgroup / {across}u * {rows}u;\n    \
-             let first_column = subgroup % {across}u * {columns}u;\n"
+             let first_row = {own} / {across}u * {rows}u;\n    \
+             let first_column = {own} % {across}u * {columns}u;\n"
         )
     }
 }

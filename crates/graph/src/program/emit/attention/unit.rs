@@ -66,7 +66,7 @@ fn cooperative(unit: MatrixUnit) -> [String; 4] {
     };
     let b =
         |c: usize, q: usize| format!("(first_column + {c}u) * {}u + {}u], {STRIDE}u", size * STRIDE, q / 4);
-    let mut products = format!("        {}\n", scores.of_computing());
+    let mut products = "        {\n".to_owned();
     for q in (0..16).step_by(size) {
         products += &block(
             unit,
@@ -76,7 +76,7 @@ fn cooperative(unit: MatrixUnit) -> [String; 4] {
         );
     }
     products += "        }\n";
-    let mut result = format!("    {}\n", scores.of_computing());
+    let mut result = format!("    {}\n", scores.of_storing());
     for (r, c) in blocks(scores) {
         let at = format!("(first_row + {r}u) * {}u + (first_column + {c}u) * {}u", 16 * size, size / 4);
         let _ = writeln!(result, "        coopStoreT(sum_{r}_{c}, &tile[{at}], 16u);");
@@ -93,7 +93,7 @@ fn spread(unit: MatrixUnit) -> String {
     let mut text = format!("    {}{}", shares.first_block(), sums(unit, shares));
     let a = |r: usize, q: usize| format!("{}u + (first_row + {r}u) * {}u], {WIDE}u", q * WIDE, size / 4);
     let b = |c: usize, q: usize| format!("{}u + (first_column + {c}u) * {}u], {WIDE}u", q * WIDE, size / 4);
-    let _ = writeln!(text, "    {}", shares.of_computing());
+    text += "    {\n";
     for q in (0..ROWS).step_by(size) {
         text += &block(
             unit,
@@ -103,7 +103,7 @@ fn spread(unit: MatrixUnit) -> String {
         );
     }
     // Half of the own places at a time, so that the tile of scores holds them.
-    let _ = writeln!(text, "    }}\n    for (var s = 0u; s < 2u; s++) {{\n        {}", shares.of_computing());
+    let _ = writeln!(text, "    }}\n    for (var s = 0u; s < 2u; s++) {{\n        {}", shares.of_storing());
     for (r, c) in blocks(shares) {
         let half = ROWS / size;
         let at =

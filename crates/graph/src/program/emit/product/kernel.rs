@@ -70,8 +70,7 @@ impl Side<'_> {
         }
     }
 
-    /// Returns the layout in which a matrix unit's kernel copies the operand to workgroup memory.
-    /// `is_mn_major` says whether the rows of a step are stored side by side, and not the steps of a row.
+    /// Returns how a matrix unit's kernel copies the operand to workgroup memory. `is_mn_major` says whether the rows of a step are stored side by side, and not the steps of a row.
     fn layout(&self, is_mn_major: bool, unit: MatrixUnit) -> SlabLayout {
         match (self, unit.way) {
             (Self::Stored { half: true, eights: true, .. }, UnitWay::Cooperative) if is_mn_major => {
@@ -204,6 +203,14 @@ impl ProductKernel<'_> {
         [a.layout(self.shape.transpose_a, unit), b.layout(!self.shape.transpose_b, unit)]
     }
 
+    /// Returns how each operand lies in memory, if a matrix unit's kernel copies it to workgroup memory.
+    fn copied(&self) -> [Option<Snippet>; 2] {
+        use snippets::*;
+        let Some(unit) = self.unit else { return [None; 2] };
+        let [a, b] = self.layouts(unit).map(|layout| layout != SlabLayout::Blocks);
+        [a.then_some(A_EIGHTS), b.then_some(B_EIGHTS)]
+    }
+
     /// Returns element i of an operand (0 or 1) as WGSL, if the operand is a matrix of f32 in memory.
     fn stored_element(&self, operand: usize) -> Option<String> {
         self.sides[operand].element(["a", "b"][operand])
@@ -248,16 +255,21 @@ impl ProductKernel<'_> {
             if shape.contract { INNER_SHARD } else { INNER_ALL },
             PRODUCT,
         ];
-        for (side, block) in self.sides.iter().zip([A_BLOCK, B_BLOCK]) {
-            shared.extend(self.panels(side).is_none().then_some(block));
+        let is_copied = self.copied();
+        for ((side, block), copied) in self.sides.iter().zip([A_BLOCK, B_BLOCK]).zip(is_copied) {
+            shared.extend((self.panels(side).is_none() && copied.is_none()).then_some(block));
         }
         let reads = [
             (A_STORED, [[A_WORDS, A_QUADS], [A_HALF_WORDS, A_HALF_QUADS]]),
             (B_STORED, [[B_WORDS, B_QUADS], [B_HALF_WORDS, B_HALF_QUADS]]),
         ];
-        for (side, (stored, elements)) in self.sides.iter().zip(reads) {
-            if let Side::Stored { quads, half, .. } = *side {
-                shared.extend([elements[usize::from(half)][usize::from(quads)], stored]);
+        for ((side, (stored, elements)), copied) in self.sides.iter().zip(reads).zip(is_copied) {
+            match (*side, copied) {
+                (_, Some(memory)) => shared.push(memory),
+                (Side::Stored { quads, half, .. }, None) => {
+                    shared.extend([elements[usize::from(half)][usize::from(quads)], stored]);
+                }
+                (Side::Implicit(_), None) => {}
             }
         }
         if self.result.rounds && !self.epilogue.is_some_and(|epilogue| epilogue.rounds) {
