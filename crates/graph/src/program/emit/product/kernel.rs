@@ -70,7 +70,8 @@ impl Side<'_> {
         }
     }
 
-    /// Returns how a matrix unit's kernel copies the operand to workgroup memory. `is_mn_major` says whether the rows of a step are stored side by side, and not the steps of a row.
+    /// Returns how a matrix unit's kernel copies the operand to workgroup memory. `is_mn_major` says whether
+    /// the rows of a step are stored side by side, and not the steps of a row.
     fn layout(&self, is_mn_major: bool, unit: MatrixUnit) -> SlabLayout {
         match (self, unit.way) {
             (Self::Stored { half: true, eights: true, .. }, UnitWay::Cooperative) if is_mn_major => {

@@ -65,9 +65,10 @@ impl Slab {
         if self.is_left { "a" } else { "b" }
     }
 
-    /// Returns how many numbers an element of the memory holds, and its type. Of operands that are stored as
-    /// f16, memory holds eights as `vec4<u32>`, so that drivers load and store 16 bytes at a time. (naga takes
-    /// matrices from there for matrices of u32, and `unisono_gpu::spirv` makes them matrices of f16 again.)
+    /// Returns how many numbers an element of the memory holds, and its type. Operands that are stored as f16
+    /// lie there in eights, as `vec4<u32>`: drivers then load and store 16 bytes at a time. naga takes the
+    /// matrices that are loaded from there for matrices of u32, and `unisono_gpu::spirv` makes them matrices
+    /// of f16 again.
     fn element(self) -> (usize, &'static str) {
         if self.layout == SlabLayout::Blocks { (4, "vec4<f16>") } else { (8, "vec4<u32>") }
     }
