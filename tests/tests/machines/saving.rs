@@ -205,7 +205,7 @@ fn a_directory_without_a_name_is_refused_on_several_machines() {
         let mut trainer = perceptron(8).replicas(1).cluster(cluster).build(&data.fields().unwrap()).unwrap();
         trainer.checkpoints(Path::new("/"), 2).unwrap_err().to_string()
     }) {
-        assert!(ended.starts_with("checkpoints: / has no name "), "{ended}");
+        assert!(ended.starts_with("checkpoints: / has no name, "), "{ended}");
     }
 }
 

@@ -243,7 +243,7 @@ fn what_changes_between_evaluations_is_refused_by_name() {
         (of(dense()).optimizer(Lbfgs::new().clip_norm(1.0)), "lbfgs: only freeze can be around it"),
         (
             of(dense()).optimizer(Groups::new(Sgd::new(0.1)).group(|_| true, Lbfgs::new())),
-            "lbfgs is in a group",
+            "lbfgs cannot be in a group",
         ),
         (of(dense()).optimizer(Lbfgs::new().max_iter(0)), "lbfgs: max_iter is 0"),
     ] {
