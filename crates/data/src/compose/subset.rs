@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(subset.describe(0), "sample 7");
         assert_eq!(
             Subset::new(counting(10), [10]).unwrap_err().to_string(),
-            "sample 10: the source has only 10 samples"
+            "sample 10: the source's length is 10"
         );
     }
 

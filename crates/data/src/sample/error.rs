@@ -170,7 +170,7 @@ pub enum DataError {
         message: String,
     },
     /// An index is beyond the end of a source.
-    #[error("sample {index}: the source has only {len} samples")]
+    #[error("sample {index}: the source's length is {len}")]
     Index {
         /// The index asked for.
         index: u64,

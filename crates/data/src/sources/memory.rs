@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(sample.field("x"), Some(&Field::f32([3, 1], [4., 5., 6.])));
         assert_eq!(sample.field("y"), Some(&Field::i32([], [8])));
         assert_eq!(sample.specs(), memory.fields());
-        assert_eq!(memory.fetch(2).unwrap_err().to_string(), "sample 2: the source has only 2 samples");
+        assert_eq!(memory.fetch(2).unwrap_err().to_string(), "sample 2: the source's length is 2");
         assert!(memory.fetch(u64::MAX).is_err());
     }
 

@@ -77,7 +77,7 @@ fn ten_archives_are_read_exactly_once_per_epoch_in_any_order() {
         assert_eq!(sample.field("y"), Some(&Field::i32([], [index as i32 % 3])));
     }
     assert!(shards.describe(7).ends_with("train-0001.tar: ./00007"), "{}", shards.describe(7));
-    assert_eq!(shards.fetch(115).unwrap_err().to_string(), "sample 115: the source has only 115 samples");
+    assert_eq!(shards.fetch(115).unwrap_err().to_string(), "sample 115: the source's length is 115");
     let [train, rest] = split(shards.clone(), 100, 1).unwrap();
     assert_eq!((train.len(), rest.len()), (100, 15));
 
@@ -197,7 +197,7 @@ fn lines_are_samples() {
         .collect();
     assert_eq!(found, [1, 2, 3, 4, 5, 0]);
     assert!(lines.describe(3).ends_with("c: line 2"));
-    assert_eq!(message(lines.fetch(6), dir.path()), "sample 6: the source has only 6 samples");
+    assert_eq!(message(lines.fetch(6), dir.path()), "sample 6: the source's length is 6");
     assert_eq!(
         message(lines.clone().most_bytes(2).fetch(0), dir.path()).split(": raise").next().unwrap(),
         "a: line 1 takes 3 bytes, and the limit is 2"
