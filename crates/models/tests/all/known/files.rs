@@ -44,7 +44,7 @@ fn shards_and_bf16_are_read() {
     assert!(exact != rounded && exact.iter().zip(&rounded).all(|(a, b)| (a - b).abs() < 0.2));
 
     std::fs::write(dir.path().join(INDEX), index.replace("model-1", "../model-1")).unwrap();
-    assert!(error(dir.path()).contains("no name of a file"), "{}", error(dir.path()));
+    assert!(error(dir.path()).contains("not the name of a file"), "{}", error(dir.path()));
 }
 
 /// Whatever is wrong in a file, the directory opens, or the error says where the file is: 400 times, and a

@@ -274,7 +274,7 @@ fn data_and_runs() -> Vec<Mistake> {
         (
             "an index from 1 on",
             format!("{}", Subset::new(Memory::labelled([0.5], [1], [0]).unwrap(), [1]).unwrap_err()),
-            &["sample 1", "of 1"],
+            &["sample 1", "length is 1"],
         ),
         ("a negative weight of a sample", run(classes(), &weights(-1.0), None, 1), &["sample 5", "negative"]),
         ("a target that is no number", broken(f32::NAN), &["sample 11", "\"y\"", "NaN"]),
