@@ -1,5 +1,5 @@
-//! Makes the instructions of a kernel. What it does to the four components of vectors in the same way is one
-//! instruction over vectors of all invocations, in the order in which they lie in memory.
+//! Makes the instructions of a kernel. If the kernel does the same to all four components of a vector, that is
+//! one instruction over the vectors of all invocations, in memory order.
 
 use std::collections::HashMap;
 

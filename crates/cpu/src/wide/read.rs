@@ -13,7 +13,7 @@ use super::graph::{Code, Graph, Id, Node, Store};
 /// The most nodes of a kernel.
 const MOST_NODES: usize = 4_000;
 
-/// How deep blocks and calls may lie in one another.
+/// The deepest nesting of calls.
 const DEPTH: usize = 40;
 
 /// The functions of the kernels that are one operation here.

@@ -235,8 +235,8 @@ impl Scope {
 /// Runs instructions.
 ///
 /// # Safety
-/// The slots of the scope are those of the plan, with what was run before, and what the kernel reads and
-/// writes for these invocations lies in its buffers.
+/// The scope has the slots of the plan, and the instructions before these have run. The kernel accesses no
+/// memory outside its buffers.
 #[expect(unsafe_code, reason = "memory of kernels")]
 #[inline(always)]
 unsafe fn all(instructions: &[Instruction], scope: &Scope, fma: impl Fn(f32, f32, f32) -> f32 + Copy) {

@@ -1,5 +1,4 @@
-//! Kernels whose operations are done to many invocations at once, beside the same kernels as Cranelift
-//! compiles them.
+//! Compares wide kernels with the same kernels compiled by Cranelift.
 
 use unisono_shaders::snippets::{ELEMENTARY, FINITE_BITS, FLUSH, OWN_QUOTIENT, OWN_ROOT};
 

@@ -71,8 +71,8 @@ impl Op for Dropout {
     }
 }
 
-/// Returns the type of draws for each element of the first of two operands, the second of which is the random
-/// key.
+/// Returns the type of random draws, one for each element of the first operand. The second operand is the
+/// random key.
 pub(super) fn type_of_draws(inputs: &[&Type]) -> Result<Type, String> {
     match (inputs[0].lead, inputs[1] == &RandomKey::ty()) {
         (Lead::Sample, true) => Ok(inputs[0].clone()),

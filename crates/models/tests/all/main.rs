@@ -1,4 +1,4 @@
-//! Models that people know, beside the numbers of the programs that made them.
+//! Compares published models with the numbers of the programs that they come from.
 
 mod generation;
 mod known;

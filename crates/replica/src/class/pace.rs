@@ -26,7 +26,7 @@ pub struct UnitPace {
 /// The rows of the product, on GPUs and on drivers that compute on the CPU. It takes a few milliseconds.
 const SIZES: [usize; 2] = [1024, 256];
 
-/// The number of runs, of which the fastest counts.
+/// The number of timed runs. The fastest one counts.
 const RUNS: usize = 3;
 
 impl UnitPace {

@@ -1,4 +1,4 @@
-//! Every op and every kernel beside the f64 reference, on every adapter and on the emulator.
+//! Compares every op and every kernel with the f64 reference, on every adapter and on the emulator.
 
 mod elementary;
 mod emulated;

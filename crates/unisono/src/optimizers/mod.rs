@@ -165,8 +165,9 @@ pub trait Optimizer: Send + Sync {
         self.schedule().map_or(Ok(()), |schedule| schedule.check_at(step))
     }
 
-    /// Returns the schedule of the learning rate, so that callbacks can change it
-    /// ([`Control::set_learning_rate`](crate::Control::set_learning_rate)) and so that it is told the epochs.
+    /// Returns the schedule of the learning rate. Through it, callbacks change the rate
+    /// ([`Control::set_learning_rate`](crate::Control::set_learning_rate)), and the schedule sees the history of
+    /// epochs.
     /// Default: `None`; such changes are an error, and a [`Plateau`] has no effect.
     fn schedule_mut(&mut self) -> Option<&mut Schedule> {
         None

@@ -287,7 +287,7 @@ recurrent!(Gru, 3, GruWeights, ["h"], gru_steps);
 recurrent!(SimpleRnn, 1, RnnWeights, ["h"], rnn_steps);
 
 impl Shape {
-    /// Returns what the parameter called `name` starts with in a layer of so many gates.
+    /// Returns the initializer of the parameter called `name`. `gates` is the layer's number of gates.
     fn initializer(&self, name: &str, gates: usize) -> Initializer {
         let units = self.units;
         match name {

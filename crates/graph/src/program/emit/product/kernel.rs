@@ -204,7 +204,8 @@ impl ProductKernel<'_> {
         [a.layout(self.shape.transpose_a, unit), b.layout(!self.shape.transpose_b, unit)]
     }
 
-    /// Returns how each operand lies in memory, if a matrix unit's kernel copies it to workgroup memory.
+    /// Returns the snippet that describes how each operand is stored, for those that a matrix unit's kernel
+    /// copies to workgroup memory.
     fn copied(&self) -> [Option<Snippet>; 2] {
         use snippets::*;
         let Some(unit) = self.unit else { return [None; 2] };
