@@ -1,5 +1,5 @@
-//! Makes the instructions of a kernel. If the kernel does the same to all four components of a vector, that is
-//! one instruction over the vectors of all invocations, in memory order.
+//! Makes the instructions of a kernel. If the kernel does the same to all four components of a vector, that
+//! is one instruction over the vectors of all invocations, in memory order.
 
 use std::collections::HashMap;
 

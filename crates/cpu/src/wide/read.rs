@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use naga::valid::{FunctionInfo, ModuleInfo};
 use naga::{
-    BinaryOperator, Binding, Block, BuiltIn, Expression, Function, Handle, LocalVariable, MathFunction,
-    Module, RelationalFunction, Statement,
+    BinaryOperator, Binding, Block, BuiltIn, Expression, Function, Handle, Literal, LocalVariable,
+    MathFunction, Module, RelationalFunction, Statement,
 };
 
 use super::graph::{Code, Graph, Id, Node, Store};
@@ -16,17 +16,19 @@ const MOST_NODES: usize = 4_000;
 /// The deepest nesting of calls.
 const DEPTH: usize = 40;
 
-/// The functions of the kernels that are one operation here.
-const FUNCTIONS: [(&str, Code); 9] = [
-    ("flush", Code::Flush),
-    ("canonical", Code::Flush),
-    ("exp_", Code::Exp),
-    ("log_", Code::Log),
-    ("tanh_", Code::Tanh),
-    ("erf_", Code::Erf),
-    ("sigmoid", Code::Sigmoid),
-    ("quotient", Code::Div),
-    ("root", Code::Sqrt),
+/// The functions of the kernels that are one operation here, each with a number that stands in its text.
+/// A program's own op may have a function of the same name that computes something else. It does not have the
+/// number.
+const FUNCTIONS: [(&str, Code, Option<u32>); 9] = [
+    ("flush", Code::Flush, Some(0x0080_0000)),
+    ("canonical", Code::Flush, Some(0x0080_0000)),
+    ("exp_", Code::Exp, Some(98173)),
+    ("log_", Code::Log, Some(0x3f2a_aaab)),
+    ("tanh_", Code::Tanh, Some(0x4180_0000)),
+    ("erf_", Code::Erf, Some(0x2000_0000)),
+    ("sigmoid", Code::Sigmoid, Some(0x42d0_0000)),
+    ("quotient", Code::Div, None),
+    ("root", Code::Sqrt, None),
 ];
 
 /// A value of an expression.
@@ -217,8 +219,8 @@ impl<'m> Reader<'m> {
             return None;
         }
         let name = own.name.as_deref().unwrap_or_default();
-        if let Some((_, code)) = FUNCTIONS.iter().find(|(known, _)| *known == name)
-            && is_own(own, *code)
+        if let Some((_, code, number)) = FUNCTIONS.iter().find(|(known, ..)| *known == name)
+            && is_own(own, *code, *number)
         {
             let scalars: Option<Vec<Id>> = arguments.iter().map(one).collect();
             let operands = if *code == Code::Div { 2 } else { 1 };
@@ -266,15 +268,17 @@ impl<'m> Reader<'m> {
     }
 }
 
-/// Returns whether a function that has the name of an operation computes it by the CPU's instruction. On
-/// other devices quotients and roots are made of integers.
-fn is_own(function: &Function, code: Code) -> bool {
+/// Returns whether a function that has the name of an operation is the kernels' own. A quotient or a root
+/// must also be the CPU's instruction: for other devices, these two are made of integers.
+fn is_own(function: &Function, code: Code, number: Option<u32>) -> bool {
     let is_it = |expression: &Expression| match (code, expression) {
         (Code::Div, Expression::Binary { op, .. }) => *op == BinaryOperator::Divide,
         (Code::Sqrt, Expression::Math { fun, .. }) => *fun == MathFunction::Sqrt,
+        (_, Expression::Literal(Literal::U32(own))) => Some(*own) == number,
+        (_, Expression::Literal(Literal::I32(own))) => u32::try_from(*own).ok() == number,
         _ => false,
     };
-    !matches!(code, Code::Div | Code::Sqrt) || function.expressions.iter().any(|(_, own)| is_it(own))
+    function.expressions.iter().any(|(_, own)| is_it(own))
 }
 
 pub(super) fn one(value: &Val) -> Option<Id> {

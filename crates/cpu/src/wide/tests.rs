@@ -189,3 +189,12 @@ fn sums_with_numbers_have_one_number() {
     let less = graph.op(graph::Code::SubWord, &[place, one]);
     assert_eq!(graph.op(graph::Code::AddWord, &[place, all]), less);
 }
+
+#[test]
+fn a_function_of_a_program_is_not_taken_for_one_of_the_kernels() {
+    let own = "fn sigmoid(x: f32) -> f32 { return 2.0 * x; } fn exp_(x: f32) -> f32 { return x + 1.0; }";
+    let wgsl = format!("{own}{HEAD}b3[i] = sigmoid(exp_(b0[i])); }}");
+    let source = Source::parse(&wgsl, EXTENSIONS).unwrap();
+    let graph = read::read(&source.module, &source.info, 0).unwrap();
+    assert!(!graph.has_functions(), "{graph:?}");
+}

@@ -166,8 +166,8 @@ pub trait Optimizer: Send + Sync {
     }
 
     /// Returns the schedule of the learning rate. Through it, callbacks change the rate
-    /// ([`Control::set_learning_rate`](crate::Control::set_learning_rate)), and the schedule sees the history of
-    /// epochs.
+    /// ([`Control::set_learning_rate`](crate::Control::set_learning_rate)), and the schedule learns of each
+    /// epoch.
     /// Default: `None`; such changes are an error, and a [`Plateau`] has no effect.
     fn schedule_mut(&mut self) -> Option<&mut Schedule> {
         None
