@@ -76,9 +76,9 @@ fn windows_kernel(
     Some(Bound { lanes: 4, ..writer.finish::<ReduceParams>(name, &body) })
 }
 
-/// Returns the kernel that reduces four rows at a time, if each result is that of a row: four elements of
-/// each row are loaded as one, and turned into four vectors with an element of each row. So an addition waits
-/// for the one before it once for four rows.
+/// Returns the kernel that reduces four rows at a time, if each result is that of a row, or of a row of each
+/// sample: four elements of each row are loaded as one, and turned into four vectors with an element of each
+/// row. So an addition waits for the one before it once for four rows.
 fn rows_kernel(
     mut writer: Writer<'_>,
     (unit, reduction): (&Unit, &Reduction),
@@ -90,8 +90,8 @@ fn rows_kernel(
     let from = &graph.nodes[input].ty;
     let inner = reduced_length(from, reduction);
     let is_last = |(i, &axis): (usize, &usize)| axis + 1 + i == from.dims.len();
-    if reduction.samples || !inner.is_multiple_of(4) || !reduction.axes.iter().rev().enumerate().all(is_last)
-    {
+    let are_rows = !reduction.axes.is_empty() && reduction.axes.iter().rev().enumerate().all(is_last);
+    if !are_rows || !inner.is_multiple_of(4) {
         return None;
     }
     writer.snippets.insert(snippets::SUM);
@@ -117,15 +117,17 @@ fn rows_kernel(
     let sums = |column: usize| in_lanes(combined, &format!("turned[{column}]"));
     let joins: String = (0..4).map(|at| format!("        acc = {};\n", sums(at))).collect();
     let loads = std::mem::take(&mut writer.body);
+    let fours_of_results = graph.nodes[root].ty.count() / 4;
+    let (prelude, length) = reduced_range(&mut writer, reduction, inner, ("i", fours_of_results));
+    let (place, stored) = placed(&mut writer, root, chunked);
     // A loop whose end is not known is not unrolled: it is long enough as it is.
     let end = match chunked {
-        true => format!("min({inner}u, (chunk + 1u) * {SUM_CHUNK}u) + params.zero"),
-        false => format!("{inner}u + params.zero"),
+        true => format!("min({length}, (chunk + 1u) * {SUM_CHUNK}u) + params.zero"),
+        false => format!("{length} + params.zero"),
     };
-    let (place, stored) = placed(&mut writer, root, chunked);
     let body = format!(
         "    let t = id.x + id.y * params.width;\n    if t >= params.n * params.chunks {{ return; }}\n\
-         {place}    let end = {end};\n    var acc = vec4<f32>({start});\n    \
+         {place}{prelude}    let end = {end};\n    var acc = vec4<f32>({start});\n    \
          for (var q = chunk * {}u; q < end / 4u; q++) {{\n{loads}        \
          let turned = transpose(mat4x4<f32>({}));\n{joins}    }}\n{stored}",
         SUM_CHUNK / 4,
