@@ -40,6 +40,7 @@ use unisono_shaders::snippets;
 
 use crate::passes::Parts;
 use crate::trace::{Graph, Lowering, NodeId, View};
+use crate::values::Lead;
 
 /// The most storage buffers of one kernel: as many as every adapter has.
 pub const MAX_BINDINGS: usize = 8;
@@ -133,11 +134,35 @@ pub fn fuse(graph: &Graph, parts: Parts) -> Fusion {
     fusion
 }
 
+/// Returns the segment of each node: the number of sums over shards on the longest way to it. Global values
+/// that only new states need belong to the last segment, whatever they are made of: only there may a new state
+/// take the place of the old one.
 fn segments(graph: &Graph, lowering: &[Lowering]) -> Vec<usize> {
     let mut segment = vec![0; graph.nodes.len()];
     for (id, node) in graph.nodes.iter().enumerate() {
         let before = node.inputs.iter().map(|&i| segment[i]).max().unwrap_or(0);
         segment[id] = before + usize::from(matches!(lowering[id], Lowering::SumShards));
+    }
+    let last = segment.iter().max().copied().unwrap_or(0);
+    let new: BTreeSet<NodeId> = graph.updates.values().copied().collect();
+    let outputs: BTreeSet<NodeId> = graph.outputs.iter().map(|output| output.node).collect();
+    // Nodes that a value of another segment needs, or an output.
+    let mut is_early = vec![false; graph.nodes.len()];
+    let mut is_used: Vec<bool> = (0..graph.nodes.len()).map(|id| new.contains(&id)).collect();
+    for (id, node) in graph.nodes.iter().enumerate().rev() {
+        let is_leaf = matches!(lowering[id], Lowering::Leaf | Lowering::Constant(_) | Lowering::SumShards);
+        let is_late = is_used[id]
+            && !is_early[id]
+            && !is_leaf
+            && node.ty.lead == Lead::Global
+            && !outputs.contains(&id);
+        if is_late {
+            segment[id] = last;
+        }
+        for &input in &node.inputs {
+            is_used[input] = true;
+            is_early[input] |= !is_late;
+        }
     }
     segment
 }
