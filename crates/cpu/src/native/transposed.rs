@@ -30,25 +30,23 @@ pub(super) fn transposed(rows: [__m256; 8]) -> [__m256; 8] {
 #[target_feature(enable = "avx512f")]
 pub(super) fn sixteen_columns(rows: [__m512; 16]) -> [__m512; 16] {
     // Four rows: register c has column 4 * l + c of them in part l, of four numbers.
-    let fours: [[__m512; 4]; 4] = std::array::from_fn(|four| {
-        let [a, b, c, d] = std::array::from_fn(|r| rows[4 * four + r]);
-        let (low, high) = (
-            [_mm512_unpacklo_ps(a, b), _mm512_unpacklo_ps(c, d)],
-            [_mm512_unpackhi_ps(a, b), _mm512_unpackhi_ps(c, d)],
-        );
-        [
-            _mm512_shuffle_ps::<0x44>(low[0], low[1]),
-            _mm512_shuffle_ps::<0xee>(low[0], low[1]),
-            _mm512_shuffle_ps::<0x44>(high[0], high[1]),
-            _mm512_shuffle_ps::<0xee>(high[0], high[1]),
-        ]
-    });
+    let mut fours = [[_mm512_setzero_ps(); 4]; 4];
+    for (four, some) in fours.iter_mut().zip(rows.chunks_exact(4)) {
+        let low = [_mm512_unpacklo_ps(some[0], some[1]), _mm512_unpacklo_ps(some[2], some[3])];
+        let high = [_mm512_unpackhi_ps(some[0], some[1]), _mm512_unpackhi_ps(some[2], some[3])];
+        four[0] = _mm512_shuffle_ps::<0x44>(low[0], low[1]);
+        four[1] = _mm512_shuffle_ps::<0xee>(low[0], low[1]);
+        four[2] = _mm512_shuffle_ps::<0x44>(high[0], high[1]);
+        four[3] = _mm512_shuffle_ps::<0xee>(high[0], high[1]);
+    }
     let mut columns = rows;
     for c in 0..4 {
-        let [a, b, c_rows, d] = fours.map(|four| four[c]);
+        let some = [fours[0][c], fours[1][c], fours[2][c], fours[3][c]];
         // Parts 0 and 2 of two registers, and parts 1 and 3.
-        let even = [_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0x88>(c_rows, d)];
-        let odd = [_mm512_shuffle_f32x4::<0xdd>(a, b), _mm512_shuffle_f32x4::<0xdd>(c_rows, d)];
+        let even =
+            [_mm512_shuffle_f32x4::<0x88>(some[0], some[1]), _mm512_shuffle_f32x4::<0x88>(some[2], some[3])];
+        let odd =
+            [_mm512_shuffle_f32x4::<0xdd>(some[0], some[1]), _mm512_shuffle_f32x4::<0xdd>(some[2], some[3])];
         columns[c] = _mm512_shuffle_f32x4::<0x88>(even[0], even[1]);
         columns[4 + c] = _mm512_shuffle_f32x4::<0x88>(odd[0], odd[1]);
         columns[8 + c] = _mm512_shuffle_f32x4::<0xdd>(even[0], even[1]);

@@ -212,24 +212,29 @@ unsafe fn by_lines<const BORDERS: usize>(
     let width = task.width as usize;
     // SAFETY: what the caller promises.
     unsafe {
-        let line = |lane: usize| {
+        // Loops, since no closure with these vectors becomes a part of a function without.
+        let mut rows = [_mm512_setzero_ps(); 16];
+        let some = if lines == mask(0, 16) { 16 } else { 8 };
+        for (lane, row) in rows.iter_mut().enumerate().take(some) {
             let line = first + lane;
             let inside = inside::<BORDERS>(task, steps, |i| *task.lines.add((1 + i) * width + line));
-            load(task, steps, inside, (*task.lines.add(line)).cast_signed())
-        };
+            *row = load(task, steps, inside, (*task.lines.add(line)).cast_signed());
+        }
         let to = task.to.add(p * width + first);
         let count = steps.lanes.count_ones() as usize;
-        if lines == mask(0, 16) {
-            let turned = sixteen_columns(std::array::from_fn(line));
+        if some == 16 {
+            let turned = sixteen_columns(rows);
             for (d, numbers) in turned.into_iter().enumerate().take(count) {
                 _mm512_storeu_ps(to.add(d * width), numbers);
             }
             return;
         }
-        let rows: [__m512; 8] = std::array::from_fn(line);
-        let low = transposed(rows.map(|row| _mm512_castps512_ps256(row)));
-        let high =
-            transposed(rows.map(|row| _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(row)))));
+        let (mut low, mut high) = ([_mm256_setzero_ps(); 8], [_mm256_setzero_ps(); 8]);
+        for ((low, high), row) in low.iter_mut().zip(&mut high).zip(rows) {
+            *low = _mm512_castps512_ps256(row);
+            *high = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(row)));
+        }
+        let (low, high) = (transposed(low), transposed(high));
         for (d, numbers) in low.into_iter().chain(high).enumerate().take(count) {
             _mm256_storeu_ps(to.add(d * width), numbers);
         }
