@@ -2,14 +2,15 @@
 // order. An invocation computes ROWS rows and 32 columns. It copies what it needs of b once, step by step,
 // and multiplies it with eight rows of a at a time, which are read where they are, or from a copy if a is a
 // view or of f16. All memory is the invocation's own: there are no barriers.
-// `unisono_panel_product` is what takes the time, and then `unisono_panel_copy` and the copies of views,
-// `unisono_view_stripe` and `unisono_view_panel`. unisono-cpu has code of its own for them.
+// `unisono_panel_product` is what takes the time, and then `unisono_panel_copy`, the copies of views,
+// `unisono_view_stripe` and `unisono_view_panel`, and `unisono_panel_put`, which writes the result where there
+// is no epilogue. unisono-cpu has code of its own for them.
 // Grid: x: 32 columns each; y: ROWS rows each; z: batch * chunks, or groups of joined shards.
 // Constants: ROWS, a multiple of eight; SHARDS, the sums of shards that may wait; STEPS: the steps for which
 // there is memory; STRIPE: the vectors that a copy of a takes; those of product.wgsl. Functions generated for
 // the product: left, which returns an element of a or of its copy; left_steps, which prepares the copies of
 // all rows; left_rows, which makes a copy, and returns where the eight rows begin and how far apart two steps
-// are; and copy_panel, which copies what is needed of b.
+// are; copy_panel, which copies what is needed of b; and put_tile, which writes the result.
 
 // panel[8 * p + h]: step p of the columns 4 * h to 4 * h + 3.
 var<workgroup> panel: array<vec4<f32>, 8u * (CHUNK + 4u)>;
@@ -67,8 +68,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>) {
         multiply(part(group.z), i0, j0, rows, 0u, false);
     }
     let own = target_part(group.z);
-    let quads = min(8u, (params.n - j0 + 3u) / 4u);
-    for (var i = 0u; i < rows; i++) {
-        for (var h = 0u; h < quads; h++) { put_row(own, i0 + i, j0 + 4u * h, tile[8u * i + h]); }
-    }
+    put_tile(own, i0, j0, rows);
 }

@@ -15,13 +15,16 @@ use naga::{
 use super::translator::Writer;
 use super::value::{Memory, Pointer, Val};
 use crate::native::{
-    Attention, FewProduct, MOST_BORDERS, MOST_WIDTH, PanelCopy, PanelProduct, Part, Run, ViewCopy,
+    Attention, FewProduct, MOST_BORDERS, MOST_WIDTH, PanelCopy, PanelProduct, PanelPut, Part, Run, ViewCopy,
 };
 
 /// The name of the function that multiplies eight rows with a panel of 32 columns.
 const PANEL_PRODUCT: &str = "unisono_panel_product";
 /// The name of the function that copies a panel.
 const PANEL_COPY: &str = "unisono_panel_copy";
+
+/// The name of the function that writes a tile to the result.
+const PANEL_PUT: &str = "unisono_panel_put";
 
 /// The functions that copy what is needed of an operand which is only a view: their names, the operand, where
 /// they copy it to, and how many lines of it.
@@ -43,6 +46,7 @@ const TASK: usize = {
     let all = [
         size_of::<PanelProduct>(),
         size_of::<PanelCopy>(),
+        size_of::<PanelPut>(),
         size_of::<ViewCopy>(),
         size_of::<FewProduct>(),
         size_of::<Attention>(),
@@ -73,6 +77,7 @@ impl Writer<'_, '_> {
         let written = match function.name.as_deref() {
             Some(PANEL_PRODUCT) => self.panel_product(arguments),
             Some(PANEL_COPY) => self.panel_copy(arguments),
+            Some(PANEL_PUT) => self.panel_put(arguments),
             Some(FEW_PRODUCT) => self.few_product(arguments),
             Some(name) => self.view_copy(name, arguments).or_else(|| self.attention(name, arguments)),
             None => None,
@@ -145,6 +150,27 @@ impl Writer<'_, '_> {
             (offset_of!(PanelCopy, last), *last),
         ];
         self.run(self.plan.vectors.panel_copy(), &fields);
+        Some(())
+    }
+
+    fn panel_put(&mut self, arguments: &[Val]) -> Option<()> {
+        let [Val::One(at), Val::One(step), Val::One(rows), Val::One(first), Val::One(columns)] = arguments
+        else {
+            return None;
+        };
+        let words = [*at, *step, *rows, *first, *columns];
+        if !words.iter().all(|value| self.ty(*value) == types::I32) {
+            return None;
+        }
+        let (tile, result) = (self.group_floats("tile")?, self.buffer_floats("c")?);
+        let fields = [
+            (offset_of!(PanelPut, tile), self.start_from(tile, *first)),
+            (offset_of!(PanelPut, to), self.start_from(result, *at)),
+            (offset_of!(PanelPut, step), *step),
+            (offset_of!(PanelPut, rows), *rows),
+            (offset_of!(PanelPut, columns), *columns),
+        ];
+        self.run(self.plan.vectors.panel_put(), &fields);
         Some(())
     }
 

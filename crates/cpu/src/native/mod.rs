@@ -7,6 +7,7 @@ pub(crate) mod elementary;
 mod few;
 mod functions;
 mod panels;
+mod put;
 #[cfg(target_arch = "x86_64")]
 mod transposed;
 mod view;
@@ -16,6 +17,7 @@ pub(crate) use few::FewProduct;
 pub(crate) use functions::{Code, function, fused};
 pub use panels::has_fma;
 pub(crate) use panels::{PanelCopy, PanelProduct, Run, Vectors, canonical, vectors};
+pub(crate) use put::PanelPut;
 pub(crate) use view::{MOST_BORDERS, ViewCopy};
 
 /// How often `fma(a, b, c)` rounds. WGSL allows both.

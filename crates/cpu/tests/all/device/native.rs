@@ -92,6 +92,49 @@ fn native_products_are_those_of_their_wgsl() {
     }
 }
 
+/// A kernel that writes a tile of nine rows to its result.
+const PUT: &str = "
+@group(0) @binding(0) var<storage, read_write> c: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> source: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> sizes: array<u32>;
+var<workgroup> tile: array<vec4<f32>, 72>;
+fn canonical(x: vec4<f32>) -> vec4<f32> {
+    let bits = bitcast<vec4<u32>>(x);
+    let magnitude = bitcast<vec4<i32>>(bits & vec4<u32>(0x7fffffffu));
+    return bitcast<vec4<f32>>(select(bits, vec4<u32>(), magnitude <= vec4<i32>(0x00800000)));
+}
+fn unisono_panel_put(at: u32, step: u32, rows: u32, first: u32, columns: u32) {
+    for (var r = 0u; r < rows; r++) {
+        for (var e = 0u; e < columns; e += 4u) {
+            c[(at + r * step + e) / 4u] = canonical(tile[8u * r + (first + e) / 4u]);
+        }
+    }
+}
+@compute @workgroup_size(1) fn main() {
+    for (var e = 0u; e < 72u; e++) { tile[e] = source[e]; }
+    unisono_panel_put(sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]);
+}";
+
+#[test]
+fn native_tiles_are_those_of_their_wgsl() {
+    let small = [1e-40, -0.0, f32::MIN_POSITIVE, -3.5, f32::INFINITY];
+    let source: Vec<f32> = (0..288).map(|i| if i % 3 == 0 { small[i / 3 % 5] } else { i as f32 }).collect();
+    for sizes in [[0, 32, 9, 0, 32], [8, 40, 9, 12, 20], [4, 16, 2, 16, 16], [0, 4, 1, 0, 4], [0, 4, 0, 0, 4]]
+    {
+        let machine = Machine::new(1);
+        // `Machine::run` compares both ways.
+        let given = [bytes_of(&source), bytes_of_words(&sizes)];
+        let found = floats(&machine.run(PUT, 2048, &[&given[0], &given[1]], [1, 1, 1]));
+        let [at, step, rows, first, columns] = sizes.map(|size| size as usize);
+        let mut expected = vec![0.0; 512];
+        for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+            let number = source[32 * row + first + column];
+            expected[at + row * step + column] = if number.abs() <= f32::MIN_POSITIVE { 0.0 } else { number };
+        }
+        assert_eq!(found, expected, "{sizes:?}");
+    }
+}
+
 /// Without bounds checks native code runs in the place of these functions, whatever they say, and with them
 /// it does not. The test above would see nothing if no function were known.
 #[test]

@@ -3,7 +3,8 @@
 use unisono_shaders::{Params, ProductParams, STARTS, Snippet, module, snippets};
 
 use super::panels::{
-    LEFT_COPIED, LEFT_STORED, LEFT_VIEWED, RIGHT_COPIED, RIGHT_STORED, RIGHT_VIEWED, STRIPE,
+    LEFT_COPIED, LEFT_STORED, LEFT_VIEWED, PUT_FINISHED, PUT_STORED, RIGHT_COPIED, RIGHT_STORED,
+    RIGHT_VIEWED, STRIPE,
 };
 use super::shape::{All, Shape};
 use super::slab::SlabLayout;
@@ -163,9 +164,10 @@ impl ProductKernel<'_> {
                 let stripe = if is_copied { 2 * steps } else { 1 };
                 let sizes = format!(
                     "const ROWS: u32 = {rows}u;\nconst SHARDS: u32 = {shards}u;\n\
-                     const STEPS: u32 = {steps}u;\nconst STRIPE: u32 = {stripe}u;\n{}{}",
+                     const STEPS: u32 = {steps}u;\nconst STRIPE: u32 = {stripe}u;\n{}{}{}",
                     self.left(),
-                    self.right()
+                    self.right(),
+                    if self.epilogue.is_none() && !self.result.rounds { PUT_STORED } else { PUT_FINISHED }
                 );
                 (sizes, unisono_shaders::MATMUL_PANELS)
             }

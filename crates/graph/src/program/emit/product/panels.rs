@@ -101,3 +101,40 @@ fn copy_panel(own: Part, j: u32, steps: u32) {
     }
 }
 ";
+
+/// Writes a tile that an epilogue finishes, or that is rounded.
+pub(super) const PUT_FINISHED: &str = "
+fn put_tile(own: Part, i: u32, j: u32, rows: u32) {
+    let quads = min(8u, (params.n - j + 3u) / 4u);
+    for (var r = 0u; r < rows; r++) {
+        for (var h = 0u; h < quads; h++) { put_row(own, i + r, j + 4u * h, tile[8u * r + h]); }
+    }
+}
+";
+
+/// Writes a tile as it is.
+pub(super) const PUT_STORED: &str = "
+// Writes columns of the tile from `first` on, a multiple of four, to c[at]. Rows lie `step` apart there.
+fn unisono_panel_put(at: u32, step: u32, rows: u32, first: u32, columns: u32) {
+    for (var r = 0u; r < rows; r++) {
+        for (var e = 0u; e < columns; e += 4u) {
+            put_quad(at + r * step + e, columns - 1u - e, canonical(tile[8u * r + (first + e) / 4u]));
+        }
+    }
+}
+fn put_tile(own: Part, i: u32, j: u32, rows: u32) {
+    let end = min(j + 32u, params.n);
+    if ACROSS == 0u {
+        unisono_panel_put(own.c + i * params.n + j, params.n, rows, 0u, end - j);
+        return;
+    }
+    // The columns of one sample lie side by side.
+    let width = max(ACROSS, 1u);
+    var columns = 0u;
+    for (var next = j; next < end; next += columns) {
+        columns = min(width - next % width, end - next);
+        let row = i + next / width * params.m;
+        unisono_panel_put(own.c + row * width + next % width, width, rows, next - j, columns);
+    }
+}
+";
