@@ -2,6 +2,7 @@
 
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "other CPUs compile its WGSL"))]
 mod attention;
+mod copy;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "other CPUs compile its WGSL"))]
 pub(crate) mod elementary;
 mod few;
@@ -13,10 +14,11 @@ mod transposed;
 mod view;
 
 pub(crate) use attention::{Attention, MOST_WIDTH, Part};
+pub(crate) use copy::PanelCopy;
 pub(crate) use few::FewProduct;
 pub(crate) use functions::{Code, function, fused};
 pub use panels::has_fma;
-pub(crate) use panels::{PanelCopy, PanelProduct, Run, Vectors, canonical, vectors};
+pub(crate) use panels::{PanelProduct, Run, Vectors, canonical, vectors};
 pub(crate) use put::PanelPut;
 pub(crate) use view::{MOST_BORDERS, ViewCopy};
 
