@@ -4,6 +4,7 @@
 mod checkpoints;
 mod leaving;
 mod witness;
+mod witness_drills;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
