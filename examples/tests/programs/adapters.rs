@@ -63,7 +63,8 @@ fn a_probe_that_an_adapter_fails_is_no_success() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_adapters"));
         command.args(["--probe", "--backend", "cpu"]).env("UNISONO_CACHE", cache.path());
         let output = command.env("FAILPOINTS", faults).output().unwrap();
-        (output.status.code(), String::from_utf8(output.stdout).unwrap(), crate::err(&output))
+        let said = crate::err(&output);
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), said)
     };
     let (code, shown, said) = probe("");
     assert_eq!((code, &said[..]), (Some(0), ""), "{shown}");

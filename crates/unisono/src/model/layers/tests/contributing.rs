@@ -42,7 +42,7 @@ fn the_layers_of_the_contributing_guide_work() {
     let x = tape.input("x", Type::sample(&[4]));
     Layer::forward(&Snake::new(3), &mut Context::new(&tape, Mode::Train), &x);
     let error = tape.finish().unwrap_err().to_string();
-    assert!(error.ends_with("snake: 3 frequencies for f32[B, 4]"), "{error}");
+    assert!(error.ends_with("snake: 3 frequencies for [B, 4]"), "{error}");
 }
 
 /// A rebuilt layer has its settings and the default initializer.
