@@ -68,7 +68,7 @@ fn a_probe_that_an_adapter_fails_is_no_success() {
     };
     let (code, shown, said) = probe("");
     assert_eq!((code, &said[..]), (Some(0), ""), "{shown}");
-    let (code, shown, said) = probe("replica-0:step-0=return(lose)");
+    let (code, shown, said) = probe("probe:replica-0:step-0=return(lose)");
     assert_eq!(code, Some(1), "{shown}{said}");
     assert!(shown.contains("device lost: on purpose"), "{shown}");
     assert!(said.starts_with("error: 1 of 1 adapters cannot be used: CPU"), "{said}");
