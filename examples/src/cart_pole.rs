@@ -2,9 +2,9 @@
 
 use unisono::data::{Draws, Environment, Turn};
 
-/// A pole on a cart (Barto, Sutton and Anderson 1983), with the rules of Gymnasium's `CartPole-v1` but for the
-/// shorter episodes. The agent pushes the cart to the left (0) or to the right (1) for a fiftieth of a second.
-/// Each push has a reward of 1, and the episode ends when the pole falls.
+/// A pole on a cart (Barto, Sutton and Anderson 1983), with the rules of Gymnasium's `CartPole-v1`, except
+/// that episodes are shorter. The agent pushes the cart to the left (0) or to the right (1) for a fiftieth of
+/// a second. Each push has a reward of 1, and the episode ends when the pole falls.
 #[derive(Clone, Debug)]
 pub struct CartPole {
     /// The cart's place and speed, the pole's angle and its speed.

@@ -57,10 +57,11 @@ pub use text::{Text, TextFlags};
 /// Any error, with a message that fits on a line.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Reads the command line and runs a program, after [`unisono::gpu::prepare_environment`]. An error prints one line on standard error and exits with 1.
-/// Wrong flags and settings, and data or checkpoints that do not fit them, exit with 2: the same run fails
-/// again. A run that a signal interrupted exits with 128 and the signal's number: 130 for Ctrl-C, 143 for
-/// SIGTERM, 129 for SIGHUP; with 1 if it could not save its last step.
+/// Reads the command line and runs a program, after [`unisono::gpu::prepare_environment`]. An error prints
+/// one line on standard error and exits with 1. Wrong flags and settings, and data or checkpoints that do not
+/// fit them, exit with 2: the same run fails again. A run that a signal interrupted exits with 128 and the
+/// signal's number: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP; with 1 if it could not save its last
+/// step.
 pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode {
     run_to_its_end(|| run(F::parse()))
 }

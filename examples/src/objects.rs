@@ -7,8 +7,8 @@ pub const OBJECTS_SIDE: usize = 32;
 /// The most pixels from the middle of an object to its edge.
 pub const OBJECTS_REACH: f32 = 6.0;
 
-/// Draws pictures of one object in noise, a disc, a cross or a ring, `x` `[1, 32, 32]` with the class `y`, and
-/// the places of their middles.
+/// Draws pictures of one object in noise, a disc, a cross or a ring, `x` `[1, 32, 32]` with the class `y`.
+/// Returns the places of their middles, too.
 ///
 /// # Errors
 /// There are too many pictures for the memory.

@@ -6,9 +6,9 @@ use unisono_graph::Var;
 /// `features`, from 0 on.
 ///
 /// The gradient of each sample's highest score with respect to the features, summed over the picture, weighs
-/// the channels of the features, and what is positive of their sum is the heat. `scores` must be computed from
-/// `features`: usually these are the last feature maps before the head. Make the heat an output of the model,
-/// and read it with `Trainer::predict_outputs`.
+/// the channels of the features, and what is positive of their sum is the heat. `scores` must be computed
+/// from `features`: usually these are the last feature maps before the head. Make the heat an output of the
+/// model, and read it with `Trainer::predict_outputs`.
 ///
 /// Shapes: `features` `[B, c, h, w]`, `scores` `[B, classes]`, to `[B, h, w]`.
 #[doc(alias("saliency", "heat map", "class activation map"))]
