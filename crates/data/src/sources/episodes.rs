@@ -143,9 +143,9 @@ impl<E: Environment> Episodes<E> {
         Ok(())
     }
 
-    /// Plays one new episode in each copy to its end, always with the action of the highest value. Returns the
-    /// sum of each one's rewards. The episodes of [`act`](Self::act) stay as they are. `values` returns those
-    /// of all actions for a batch of states, which becomes smaller as episodes end.
+    /// Plays one new episode in each copy to its end, always with the action of the highest value. Returns
+    /// the sum of each one's rewards. The episodes of [`act`](Self::act) stay as they are. `values` returns
+    /// those of all actions for a batch of states, which becomes smaller as episodes end.
     ///
     /// # Errors
     /// Those of `values`, and the errors of [`states`](Self::states).
