@@ -12,13 +12,18 @@ use unisono::gpu::{Adapter, Arithmetic, Backend, MatrixSize, adapters};
 use unisono_examples::{Error, bytes, program, table};
 
 #[derive(Parser)]
-#[command(about = "Lists the adapters of this machine: GPUs, software drivers and the CPU")]
+#[command(
+    about = "Lists the adapters of this machine: GPUs, software drivers and the CPU",
+    after_help = "Exit code: 0. 1 if there is no adapter or, with --probe, if any of those listed cannot be used. \
+                  --backend chooses which are listed."
+)]
 struct Flags {
     /// List this backend. Repeat the flag for several [default: Vulkan, Metal and DirectX 12, then OpenGL if
     /// these have no adapter, then the CPU. An adapter that several backends have is listed once]
     #[arg(long, value_name = "BACKEND")]
     backend: Vec<Wanted>,
-    /// Open each adapter and print its numeric class. Adapters of the same class give the same bits
+    /// Open each adapter and print its numeric class. Adapters of the same class give the same bits. If one
+    /// cannot be used, the table says why, and the exit code is 1
     #[arg(long)]
     probe: bool,
 }
@@ -34,7 +39,6 @@ enum Wanted {
 }
 
 pub(crate) fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
     program(list)
 }
 
@@ -52,31 +56,47 @@ fn list(flags: Flags) -> Result<(), Error> {
     )];
     all.extend(found.iter().map(limits));
     writeln!(stdout(), "{}\n\n{}", table(&drivers), table(&all))?;
-    if flags.probe {
-        let mut classes: Vec<Vec<String>> = vec![head("adapter, numeric class, same bits as")];
-        let cpus = cpus();
-        classes.extend(found.iter().map(|adapter| class(adapter, &cpus)));
-        writeln!(stdout(), "\n{}", table(&classes))?;
-    }
-    Ok(())
+    if flags.probe { probe(&found) } else { Ok(()) }
 }
 
-/// Returns the text for a numeric class: its digest. Two adapters are of one class if their digests are equal
-/// and both classes are portable, whatever their backends, devices and drivers are.
-fn class(adapter: &Adapter, cpus: &[(Arithmetic, Class)]) -> Vec<String> {
-    let class = match unisono::probe(adapter) {
-        Ok(class) => class,
-        Err(error) => {
-            // The first cell has the label.
-            let (text, label) = (error.to_string(), format!("{}: ", adapter.label()));
-            let why = text.rsplit_once(&label).map_or(text.as_str(), |(_, why)| why).to_owned();
-            return vec![adapter.label(), why, String::new()];
-        }
-    };
-    let same = cpus.iter().filter(|(_, cpu)| cpu.is_same(&class));
+/// Prints the numeric class of each adapter, and why those cannot be used that have none. Adapters without a
+/// class are an error.
+fn probe(found: &[Adapter]) -> Result<(), Error> {
+    let cpus = cpus();
+    let mut unusable = Vec::new();
+    let mut classes = vec![["adapter", "numeric class", "same bits as"].map(str::to_owned).to_vec()];
+    for adapter in found {
+        let label = adapter.label();
+        classes.push(match unisono::probe(adapter) {
+            Ok(class) => vec![label, format!("{} {class}", class.rounding.name()), same_as(&class, &cpus)],
+            Err(error) => {
+                unusable.push(label.clone());
+                // The first cell has the label.
+                let (text, own) = (error.to_string(), format!("{label}: "));
+                let why = text.rsplit_once(&own).map_or(text.as_str(), |(_, why)| why).to_owned();
+                vec![label, why, String::new()]
+            }
+        });
+    }
+    writeln!(stdout(), "\n{}", table(&classes))?;
+    match unusable.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "{} of {} adapters cannot be used: {}",
+            unusable.len(),
+            found.len(),
+            unusable.join(", ")
+        )
+        .into()),
+    }
+}
+
+/// Returns the names of the CPU's arithmetics that give the bits of a class. Two adapters are of one class if
+/// their digests are equal and both classes are portable, whatever their backends, devices and drivers are.
+fn same_as(class: &Class, cpus: &[(Arithmetic, Class)]) -> String {
+    let same = cpus.iter().filter(|(_, cpu)| cpu.is_same(class));
     let names: Vec<String> = same.map(|(arithmetic, _)| format!("cpu:{}", arithmetic.name())).collect();
-    let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    vec![adapter.label(), format!("{} {class}", class.rounding.name()), names]
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 /// Returns the classes of the CPU in all arithmetics that it knows.

@@ -7,37 +7,32 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::Args;
 use unisono::data::{
     DataError, Draws, Memory, Source, Spectrogram, WavFolder, augment, channels_first, split_fraction,
 };
 use unisono::{
     Accuracy, AdamW, BatchNorm, Conv2d, Dense, Dropout, GlobalAvgPool2d, MaxPool2d, Relu, Sequential, Trainer,
 };
-use unisono_examples::{Defaults, Error, RunFlags, program};
+use unisono_examples::{Defaults, Error, Run};
 
 const DEFAULTS: Defaults = Defaults { epochs: 16, global_batch: 32, shards: 8, seed: 42 };
 /// The numbers of a sound, a quarter of a second, and how many there are in a second.
 const LENGTH: usize = 2000;
 const RATE: u32 = 8000;
 
-#[derive(Parser)]
-#[command(about = "Trains a network to tell sounds apart", after_help = DEFAULTS.help())]
+#[derive(Args)]
 struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
     /// Folder with other sounds: DIR/CLASS/*.wav, of 8,000 values a second [default: made-up sounds]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(audio)
+    DEFAULTS.program_with("Trains a network to tell sounds apart", audio)
 }
 
-fn audio(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn audio(run: Run, flags: Flags) -> Result<(), Error> {
     let (all, classes): (Arc<dyn Source>, usize) = match &flags.data {
         None => (Arc::new(sounds(640)?), 4),
         Some(dir) => {
@@ -53,9 +48,13 @@ fn audio(flags: Flags) -> Result<(), Error> {
         .loader(train)
         .shuffle(run.seed)
         .try_map("shift", augment::time_shift("x", 400))
+        .version("1")
         .try_map("mel", mel().transform("x"))
+        .version("1")
         .try_map("mask", augment::spec_augment("x", [1, 6], [1, 4], 0.0))
-        .try_map("channels first", channels_first("x"));
+        .version("1")
+        .try_map("channels first", channels_first("x"))
+        .version("1");
     let held_out = run.loader(held_out).try_map("mel", mel().transform("x"));
     let held_out = held_out.try_map("channels first", channels_first("x"));
 

@@ -179,7 +179,6 @@ enum What {
 
 pub(crate) fn main() -> ExitCode {
     let started = Instant::now();
-    unisono::gpu::prepare_environment();
     program(|flags: Flags| match flags.what {
         _ if flags.alone.is_some() => alone(&flags, started),
         What::Step => step(&flags),

@@ -5,26 +5,18 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::data::{Field, Sequences, mask};
 use unisono::{
     Accuracy, AdamW, Context, Dense, Embedding, Initializer, Inputs, LayerNorm, Model, MultiHeadAttention,
     Outputs, Trainer, Var,
 };
-use unisono_examples::{Defaults, Error, Reviews, RunFlags, data, ids, numbers, program, published};
+use unisono_examples::{Defaults, Error, Reviews, Run, data, ids, numbers, published};
 
 const DEFAULTS: Defaults = Defaults { epochs: 10, global_batch: 32, shards: 8, seed: 42 };
 /// The words of a review at most, with the mark at its start.
 const LONGEST: usize = 32;
 /// The mark at the start of a review, whose place the head looks at. 0 is padding.
 const START: i32 = 1;
-
-#[derive(Parser)]
-#[command(about = "Trains a BERT to tell good reviews from bad ones", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-}
 
 #[derive(Clone, Copy)]
 struct Size {
@@ -35,12 +27,10 @@ struct Size {
 }
 
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(bert)
+    DEFAULTS.program("Trains a BERT to tell good reviews from bad ones", bert)
 }
 
-fn bert(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn bert(run: Run) -> Result<(), Error> {
     let base = Size { words: 30_522, width: 768, blocks: 12, heads: 12 };
     let pooled = Model::new(move |cx, x| Outputs::new().with("output", &encoder(cx, x, base)));
     let fields = [ids("x", &[16]), ids("type", &[16]), numbers("mask", &[16]), ids("y", &[])];
@@ -52,7 +42,9 @@ fn bert(flags: Flags) -> Result<(), Error> {
     let all = run
         .loader(Sequences::labelled(texts, labels, 0)?.pad_to(LONGEST)?)
         .try_map("mask", mask("mask", LONGEST))
-        .map("one text", |sample, _| sample.set("type", Field::i32([LONGEST], vec![0; LONGEST])));
+        .version("1")
+        .map("one text", |sample, _| sample.set("type", Field::i32([LONGEST], vec![0; LONGEST])))
+        .version("1");
     let (train, held_out) = all.shuffle(run.seed).validation_split(0.2)?;
     let small = Size { words, width: 32, blocks: 2, heads: 4 };
     let model = Model::new(move |cx, x| {

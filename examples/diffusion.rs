@@ -6,12 +6,11 @@
 use std::f32::consts::{FRAC_PI_2, TAU};
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::data::{DataError, Draws, Memory, Values};
 use unisono::{
     AdamW, Context, Dense, Lead, Model, Optimizer, Outputs, Schedule, Sequential, Silu, Trainer, Var,
 };
-use unisono_examples::{Defaults, Error, RunFlags, claim, program, say};
+use unisono_examples::{Defaults, Error, Run, claim, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 100, global_batch: 256, shards: 8, seed: 42 };
 /// The steps from noise to a point.
@@ -19,20 +18,11 @@ const STEPS: usize = 20;
 /// The turns of the spiral.
 const TURNS: f32 = 1.5;
 
-#[derive(Parser)]
-#[command(about = "Trains a diffusion model on points of a spiral", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-}
-
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(diffusion)
+    DEFAULTS.program("Trains a diffusion model on points of a spiral", diffusion)
 }
 
-fn diffusion(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn diffusion(run: Run) -> Result<(), Error> {
     let (train, held_out) = (run.loader(spiral(8_192, 1)?).shuffle(run.seed), run.loader(spiral(512, 2)?));
 
     let dense = |width| Sequential::new().add(Dense::new(width)).add(Silu);

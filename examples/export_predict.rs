@@ -6,28 +6,18 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
 use unisono::checkpoint::WeightPrecision;
 use unisono::data::{Column, Csv, Field, Sample};
 use unisono::{Accuracy, AdamW, Dense, Relu, Sequential, Trainer};
-use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, data, program, say};
+use unisono_examples::{Defaults, Error, Run, accuracy, claim, data, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 10, global_batch: 64, shards: 8, seed: 42 };
 
-#[derive(Parser)]
-#[command(about = "Trains, exports and predicts", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-}
-
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(export_predict)
+    DEFAULTS.program("Trains, exports and predicts", export_predict)
 }
 
-fn export_predict(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn export_predict(run: Run) -> Result<(), Error> {
     let digits = Csv::new(data(None, "digits.csv.gz")).label(Column::Last).read()?;
     let (train, held_out) = run.loader(digits).shuffle(run.seed).validation_split(0.2)?;
     let model = Sequential::new().add(Dense::new(64)).add(Relu).add(Dense::new(10));

@@ -5,29 +5,19 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::checkpoint::{Plan, WeightPrecision};
 use unisono::{Accuracy, AdamW, BatchNorm, Dense, Phase, Relu, Sequential, Trainer};
-use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, digits_of, program, say};
+use unisono_examples::{Defaults, Error, Run, accuracy, claim, digits_of, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 12, global_batch: 32, shards: 8, seed: 42 };
 /// The epochs in which the head is trained alone.
 const HEAD: u32 = 4;
 
-#[derive(Parser)]
-#[command(about = "Trains a network on some digits and fine-tunes it on others", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-}
-
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(fine_tune)
+    DEFAULTS.program("Trains a network on some digits and fine-tunes it on others", fine_tune)
 }
 
-fn fine_tune(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn fine_tune(run: Run) -> Result<(), Error> {
     // What was trained before, here on other digits, with any program: a safetensors file.
     let known = run.loader(digits_of(0..5, &[64])?).shuffle(1);
     let mut before = Trainer::builder(network())

@@ -6,19 +6,16 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::Args;
 use unisono::checkpoint::Plan;
 use unisono::{Accuracy, AdamW, Groups, Trainer};
-use unisono_examples::{Defaults, Error, RunFlags, data, digits_of, program, say};
+use unisono_examples::{Defaults, Error, Run, data, digits_of, say};
 use unisono_models::{Pretrained, Vit};
 
 const DEFAULTS: Defaults = Defaults { epochs: 20, global_batch: 16, shards: 4, seed: 42 };
 
-#[derive(Parser)]
-#[command(about = "Fine-tunes a vision transformer on other digits", after_help = DEFAULTS.help())]
+#[derive(Args)]
 struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
     /// Directory of the base model: a ViT for images of 8x8 pixels with one channel [default: the one in the
     /// repository]
     #[arg(long, value_name = "DIR")]
@@ -29,12 +26,10 @@ struct Flags {
 }
 
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(fine_tune_image)
+    DEFAULTS.program_with("Fine-tunes a vision transformer on other digits", fine_tune_image)
 }
 
-fn fine_tune_image(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn fine_tune_image(run: Run, flags: Flags) -> Result<(), Error> {
     let base = Pretrained::<Vit>::open(data(flags.model.as_deref(), "vit"))?;
     let digits = run.loader(digits_of(5..10, &[1, 8, 8])?).shuffle(run.seed);
     let (train, held_out) = digits.validation_split(0.2)?;

@@ -7,10 +7,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::Args;
 use unisono::data::{Buckets, mask};
 use unisono::{Accuracy, AdamW, Groups, Trainer};
-use unisono_examples::{Defaults, Error, Reviews, RunFlags, data, program, say};
+use unisono_examples::{Defaults, Error, Reviews, Run, data, say};
 use unisono_models::{DistilBert, Pretrained};
 
 const DEFAULTS: Defaults = Defaults { epochs: 12, global_batch: 16, shards: 4, seed: 42 };
@@ -22,11 +22,8 @@ const LONGEST: usize = LENGTHS[2];
 const LABELLED: usize = 320;
 const SEEN: usize = 960;
 
-#[derive(Parser)]
-#[command(about = "Fine-tunes a DistilBERT to classify texts", after_help = DEFAULTS.help())]
+#[derive(Args)]
 struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
     /// Directory of the base model: a DistilBERT with its tokenizer [default: the one in the repository]
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
@@ -36,12 +33,10 @@ struct Flags {
 }
 
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(fine_tune_text)
+    DEFAULTS.program_with("Fine-tunes a DistilBERT to classify texts", fine_tune_text)
 }
 
-fn fine_tune_text(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn fine_tune_text(run: Run, flags: Flags) -> Result<(), Error> {
     let base = Pretrained::<DistilBert>::open(data(flags.model.as_deref(), "distilbert"))?;
     let tokenizer = base.tokenizer()?;
     let (texts, labels) = Reviews::lines(&data(None, "reviews.tsv"))?;
@@ -49,7 +44,7 @@ fn fine_tune_text(flags: Flags) -> Result<(), Error> {
         let all = tokenizer.sequences(&texts[part.clone()], &labels[part], LONGEST)?.pad_to(LONGEST)?;
         let buckets = Buckets::new(&all.lengths(), LENGTHS, &["x", "attention_mask"])?;
         let mask = mask("attention_mask", LONGEST);
-        Ok::<_, Error>(run.loader(all).try_map("mask", mask).buckets(buckets))
+        Ok::<_, Error>(run.loader(all).try_map("mask", mask).version("1").buckets(buckets))
     };
     let (train, held_out) = (loader(0..LABELLED)?.shuffle(run.seed), loader(SEEN..texts.len())?);
 

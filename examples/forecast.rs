@@ -5,30 +5,20 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::data::{Draws, Field, Windows};
 use unisono::{AdamW, Dense, Gru, Model, Optimizer, Outputs, Trainer};
-use unisono_examples::{Defaults, Error, RunFlags, claim, held_out_loss, held_out_metric, program, say};
+use unisono_examples::{Defaults, Error, Run, claim, held_out_loss, held_out_metric, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 10, global_batch: 64, shards: 8, seed: 42 };
 /// The hours of the series.
 const HOURS: usize = 7_200;
 const DAY: usize = 24;
 
-#[derive(Parser)]
-#[command(about = "Forecasts a day of temperatures", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-}
-
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(forecast)
+    DEFAULTS.program("Forecasts a day of temperatures", forecast)
 }
 
-fn forecast(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn forecast(run: Run) -> Result<(), Error> {
     let windows = Windows::new(temperatures()).length(3 * DAY).ahead(DAY).stride(2);
     let end = HOURS * 4 / 5;
     let (train, held_out) = (windows.clone().rows(0..end), windows.rows(end..HOURS));

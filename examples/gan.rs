@@ -5,38 +5,29 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::data::{DataError, Draws, Loader, Memory, Values};
 use unisono::{
     Adam, BinaryAccuracy, BinaryCrossEntropyWithLogits, Dense, Groups, Model, Outputs, Relu, Sequential,
     Trainer,
 };
-use unisono_examples::{Defaults, Error, RunFlags, claim, program, say};
+use unisono_examples::{Defaults, Error, Run, claim, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 60, global_batch: 128, shards: 8, seed: 42 };
 const POINTS: usize = 4_096;
 /// The numbers of a sample's noise.
 const NOISE: usize = 4;
 
-#[derive(Parser)]
-#[command(about = "Trains a generator and a critic on points of a ring", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-}
-
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(gan)
+    DEFAULTS.program("Trains a generator and a critic on points of a ring", gan)
 }
 
-fn gan(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn gan(run: Run) -> Result<(), Error> {
     let noisy = |loader: Loader| {
-        loader.map("noise", |sample, draws| {
+        let noisy = loader.map("noise", |sample, draws| {
             let noise: Vec<f32> = (0..NOISE).map(|_| draws.normal()).collect();
             sample.set("noise", unisono::data::Field::f32(vec![NOISE], noise));
-        })
+        });
+        noisy.version("1")
     };
     let (train, held_out) =
         (noisy(run.loader(ring(POINTS, 1)?).shuffle(run.seed)), noisy(run.loader(ring(512, 2)?)));

@@ -63,7 +63,6 @@ struct Flags {
 }
 
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
     program(generate)
 }
 

@@ -5,22 +5,12 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::{AdamW, Initializer, LayerNorm, Model, Optimizer, Outputs, Trainer, TransformerBlock};
-use unisono_examples::{
-    Defaults, Error, RunFlags, Text, claim, data, held_out_loss, ids, program, published, say,
-};
+use unisono_examples::{Defaults, Error, Run, Text, claim, data, held_out_loss, ids, published, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 8, global_batch: 16, shards: 4, seed: 42 };
 /// The number of characters that a prediction depends on.
 const CONTEXT: usize = 64;
-
-#[derive(Parser)]
-#[command(about = "Trains a small GPT-2 to write reviews", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-}
 
 #[derive(Clone, Copy)]
 struct Size {
@@ -32,12 +22,10 @@ struct Size {
 }
 
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(gpt2)
+    DEFAULTS.program("Trains a small GPT-2 to write reviews", gpt2)
 }
 
-fn gpt2(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn gpt2(run: Run) -> Result<(), Error> {
     let smallest = Size { vocabulary: 50_257, context: 1024, width: 768, blocks: 12, heads: 12 };
     published(&Trainer::builder(transformer(smallest)), &[ids("x", &[16]), ids("y", &[16])], 124_439_808)?;
 

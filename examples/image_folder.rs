@@ -5,43 +5,41 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::Args;
 use unisono::data::{ImageFolder, Pretrained, augment, channels_first, class_counts, preprocess};
 use unisono::{
     AdamW, BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, RecallScore, Relu, Sequential, Trainer,
     balanced_class_weights,
 };
-use unisono_examples::{Defaults, Error, RunFlags, claim, pictures, program, say};
+use unisono_examples::{Defaults, Error, Run, claim, pictures, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 6, global_batch: 32, shards: 8, seed: 42 };
 /// The rows and columns of a picture.
 const SIDE: usize = 16;
 
-#[derive(Parser)]
-#[command(about = "Trains convolutions on folders of pictures", after_help = DEFAULTS.help())]
+#[derive(Args)]
 struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
     /// Folder with other pictures, with a subfolder for each class [default: generated pictures]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(image_folder)
+    DEFAULTS.program_with("Trains convolutions on folders of pictures", image_folder)
 }
 
-fn image_folder(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn image_folder(run: Run, flags: Flags) -> Result<(), Error> {
     let dir = flags.data.clone().map_or_else(pictures, Ok)?;
     let folder = ImageFolder::open(&dir)?.grayscale().size(SIDE, SIDE);
     let counts: Vec<u64> = class_counts(&folder, "y")?.into_values().collect();
-    let all = run.loader(folder).shuffle(run.seed).try_map("unit", preprocess("x", Pretrained::Unit));
+    let all =
+        run.loader(folder).shuffle(run.seed).try_map("unit", preprocess("x", Pretrained::Unit)).version("1");
     let (train, held_out) = all.validation_split(0.25)?;
-    let train = train.try_map("shift", augment::random_crop("x", [SIDE, SIDE], 2));
-    let (train, held_out) =
-        (train.try_map("first", channels_first("x")), held_out.try_map("first", channels_first("x")));
+    let train = train.try_map("shift", augment::random_crop("x", [SIDE, SIDE], 2)).version("1");
+    let (train, held_out) = (
+        train.try_map("first", channels_first("x")).version("1"),
+        held_out.try_map("first", channels_first("x")),
+    );
 
     let model = Sequential::new()
         .add(Conv2d::new(8, 3).padding(1))

@@ -6,21 +6,18 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::Args;
 use unisono::data::Loader;
 use unisono::{AdamW, Optimizer, Predictor, Trainer};
-use unisono_examples::{Defaults, Error, RunFlags, Text, claim, data, held_out_loss, program, say};
+use unisono_examples::{Defaults, Error, Run, Text, claim, data, held_out_loss, say};
 use unisono_models::{Generate, Gpt2, Lora, Pretrained};
 
 const DEFAULTS: Defaults = Defaults { epochs: 4, global_batch: 16, shards: 4, seed: 42 };
 /// The number of characters that a prediction depends on.
 const CONTEXT: usize = 64;
 
-#[derive(Parser)]
-#[command(about = "Fine-tunes a GPT-2 by low-rank matrices", after_help = DEFAULTS.help())]
+#[derive(Args)]
 struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
     /// Directory of the base model: a GPT-2 over the characters of the reviews [default: the one in the
     /// repository]
     #[arg(long, value_name = "DIR")]
@@ -31,12 +28,10 @@ struct Flags {
 }
 
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(lora)
+    DEFAULTS.program_with("Fine-tunes a GPT-2 by low-rank matrices", lora)
 }
 
-fn lora(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn lora(run: Run, flags: Flags) -> Result<(), Error> {
     let text = Text::read(&data(None, "reviews.tsv"), usize::MAX)?;
     let [train, held_out] = text.windows(CONTEXT)?;
     let (train, held_out) = (run.loader(train).shuffle(run.seed), run.loader(held_out));

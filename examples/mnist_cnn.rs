@@ -10,20 +10,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::Args;
 use unisono::data::{ImageFolder, Loader, Source, channels_first, rescale};
 use unisono::{
     Accuracy, AdamW, BatchNorm, Conv2d, Dense, Dropout, Flatten, MaxPool2d, Relu, Sequential, Trainer,
 };
-use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, mnist, part, program, say};
+use unisono_examples::{Defaults, Error, Run, accuracy, claim, mnist, part, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 3, global_batch: 64, shards: 8, seed: 42 };
 
-#[derive(Parser)]
-#[command(about = "Trains a convolutional network on MNIST", after_help = DEFAULTS.help())]
+#[derive(Args)]
 struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
     /// Folder with MNIST's four IDX files, gzipped or not. docs/STATES.md says where to get them
     #[arg(long, value_name = "DIR", required_unless_present = "images", conflicts_with = "images")]
     data: Option<PathBuf>,
@@ -36,12 +33,10 @@ struct Flags {
 }
 
 pub(crate) fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(mnist_cnn)
+    DEFAULTS.program_with("Trains a convolutional network on MNIST", mnist_cnn)
 }
 
-fn mnist_cnn(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn mnist_cnn(run: Run, flags: Flags) -> Result<(), Error> {
     let [train, test] = match (&flags.data, &flags.images) {
         (_, Some(dir)) => [pictures(&dir.join("train"))?, pictures(&dir.join("test"))?],
         (Some(dir), None) => [mnist(dir, "train")?, mnist(dir, "t10k")?],
@@ -53,7 +48,9 @@ fn mnist_cnn(flags: Flags) -> Result<(), Error> {
     let prepared = |loader: Loader| {
         loader
             .try_map("pixels", rescale("x", 1.0 / 255.0, 0.0))
+            .version("1")
             .try_map("channels_first", channels_first("x"))
+            .version("1")
     };
     let train = prepared(run.loader(first)).shuffle(run.seed);
     let test = prepared(run.loader(test));

@@ -5,29 +5,17 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::{Accuracy, Adam, Conv2d, Dense, Dropout, Flatten, MaxPool2d, Relu, Sequential, Trainer};
-use unisono_examples::{Defaults, Error, MnistFlags, RunFlags, part, program};
+use unisono_examples::{Defaults, Error, MnistFlags, Run, part};
 
 const DEFAULTS: Defaults = Defaults { epochs: 15, global_batch: 128, shards: 8, seed: 42 };
 
-#[derive(Parser)]
-#[command(about = "Repeats Keras's mnist_convnet", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-    #[command(flatten)]
-    mnist: MnistFlags,
-}
-
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(mnist_convnet)
+    DEFAULTS.program_with("Repeats Keras's mnist_convnet", mnist_convnet)
 }
 
-fn mnist_convnet(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
-    let [images, test] = flags.mnist.read()?;
+fn mnist_convnet(run: Run, flags: MnistFlags) -> Result<(), Error> {
+    let [images, test] = flags.read()?;
     // As in Keras, the last tenth of the training images validates.
     let (trained, all) = (images.len() - images.len() / 10, images.len());
     let train = run.mnist(part(&images, 0..trained)?, &[1, 28, 28]).shuffle(run.seed);
@@ -46,5 +34,5 @@ fn mnist_convnet(flags: Flags) -> Result<(), Error> {
     let builder = Trainer::builder(model).optimizer(Adam::new(1e-3).epsilon(1e-7)).metric(Accuracy);
     let mut trainer = run.train(builder, &train, &validation)?;
     let right = trainer.evaluate(&run.mnist(test, &[1, 28, 28]))?.metric("accuracy").unwrap_or_default();
-    flags.mnist.claim(DEFAULTS, &trainer, "test images", right, [0.992, 0.99])
+    flags.claim(DEFAULTS, &trainer, "test images", right, [0.992, 0.99])
 }

@@ -5,35 +5,23 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::{Accuracy, Dense, Lstm, RmsProp, Sequential, TimeDistributed, Trainer};
-use unisono_examples::{Defaults, Error, MnistFlags, RunFlags, accuracy, program};
+use unisono_examples::{Defaults, Error, MnistFlags, Run, accuracy};
 
 const DEFAULTS: Defaults = Defaults { epochs: 5, global_batch: 32, shards: 8, seed: 42 };
 
-#[derive(Parser)]
-#[command(about = "Repeats Keras's mnist_hierarchical_rnn", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-    #[command(flatten)]
-    mnist: MnistFlags,
-}
-
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(mnist_hierarchical_rnn)
+    DEFAULTS.program_with("Repeats Keras's mnist_hierarchical_rnn", mnist_hierarchical_rnn)
 }
 
-fn mnist_hierarchical_rnn(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn mnist_hierarchical_rnn(run: Run, flags: MnistFlags) -> Result<(), Error> {
     // 28 rows, each a sequence of 28 pixels.
-    let [train, test] = flags.mnist.read()?.map(|images| run.mnist(images, &[28, 28, 1]));
+    let [train, test] = flags.read()?.map(|images| run.mnist(images, &[28, 28, 1]));
 
     let lstm = Lstm::new(128).keras_initializers().last();
     let model = Sequential::new().add(TimeDistributed::new(lstm)).add(lstm).add(Dense::new(10));
     let optimizer = RmsProp::new(1e-3).alpha(0.9).epsilon(1e-7).epsilon_under_root();
     let builder = Trainer::builder(model).optimizer(optimizer).metric(Accuracy);
     let trainer = run.train(builder, &train.shuffle(run.seed), &test)?;
-    flags.mnist.claim(DEFAULTS, &trainer, "test images", accuracy(&trainer), [0.986, 0.98])
+    flags.claim(DEFAULTS, &trainer, "test images", accuracy(&trainer), [0.986, 0.98])
 }

@@ -5,29 +5,17 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::{Accuracy, Dense, Dropout, Relu, RmsProp, Sequential, Trainer};
-use unisono_examples::{Defaults, Error, MnistFlags, RunFlags, accuracy, program};
+use unisono_examples::{Defaults, Error, MnistFlags, Run, accuracy};
 
 const DEFAULTS: Defaults = Defaults { epochs: 20, global_batch: 128, shards: 8, seed: 42 };
 
-#[derive(Parser)]
-#[command(about = "Repeats Keras's mnist_mlp", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-    #[command(flatten)]
-    mnist: MnistFlags,
-}
-
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(mnist_mlp)
+    DEFAULTS.program_with("Repeats Keras's mnist_mlp", mnist_mlp)
 }
 
-fn mnist_mlp(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
-    let [train, test] = flags.mnist.read()?.map(|images| run.mnist(images, &[784]));
+fn mnist_mlp(run: Run, flags: MnistFlags) -> Result<(), Error> {
+    let [train, test] = flags.read()?.map(|images| run.mnist(images, &[784]));
 
     let model = Sequential::new()
         .add(Dense::new(512))
@@ -40,5 +28,5 @@ fn mnist_mlp(flags: Flags) -> Result<(), Error> {
     let optimizer = RmsProp::new(1e-3).alpha(0.9).epsilon(1e-7).epsilon_under_root();
     let builder = Trainer::builder(model).optimizer(optimizer).metric(Accuracy);
     let trainer = run.train(builder, &train.shuffle(run.seed), &test)?;
-    flags.mnist.claim(DEFAULTS, &trainer, "test images", accuracy(&trainer), [0.984, 0.98])
+    flags.claim(DEFAULTS, &trainer, "test images", accuracy(&trainer), [0.984, 0.98])
 }

@@ -6,30 +6,18 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
 use unisono::data::{Coverage, DataError, Draws, Field, FieldSpec, Sample, Source};
 use unisono::{Contrastive, Dense, Dropout, Metric, Relu, RmsProp, Sequential, Trainer, Var};
-use unisono_examples::{Defaults, Error, MnistFlags, RunFlags, held_out_metric, ids, numbers, program};
+use unisono_examples::{Defaults, Error, MnistFlags, Run, held_out_metric, ids, numbers};
 
 const DEFAULTS: Defaults = Defaults { epochs: 20, global_batch: 128, shards: 8, seed: 42 };
 
-#[derive(Parser)]
-#[command(about = "Repeats Keras's mnist_siamese", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-    #[command(flatten)]
-    mnist: MnistFlags,
-}
-
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(mnist_siamese)
+    DEFAULTS.program_with("Repeats Keras's mnist_siamese", mnist_siamese)
 }
 
-fn mnist_siamese(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
-    let [train, test] = flags.mnist.read()?;
+fn mnist_siamese(run: Run, flags: MnistFlags) -> Result<(), Error> {
+    let [train, test] = flags.read()?;
     let (train, test) = (Pairs::of(train, run.seed)?, Pairs::of(test, run.seed)?);
     let [train, test] = [train, test].map(|pairs| run.mnist(pairs, &[2, 784]));
 
@@ -40,7 +28,7 @@ fn mnist_siamese(flags: Flags) -> Result<(), Error> {
     let builder = Trainer::builder(tower).loss(Contrastive::new(1.0)).metric(Apart(0.5)).optimizer(optimizer);
     let trainer = run.train(builder, &train.shuffle(run.seed), &test)?;
     let right = held_out_metric(&trainer, "accuracy");
-    flags.mnist.claim(DEFAULTS, &trainer, "pairs of test images", right, [0.972, 0.972])
+    flags.claim(DEFAULTS, &trainer, "pairs of test images", right, [0.972, 0.972])
 }
 
 /// Whether codes `[B, 2, E]` are closer than this for the label 1, and not for the label 0.

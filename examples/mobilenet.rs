@@ -4,12 +4,11 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::{
     Accuracy, AdamW, BatchNorm, Conv2d, Dense, DepthwiseConv2d, GlobalAvgPool2d, Relu6, Residual, Sequential,
     Trainer, Upsample2d,
 };
-use unisono_examples::{Defaults, Error, RunFlags, ids, numbers, program, published};
+use unisono_examples::{Defaults, Error, Run, ids, numbers, published};
 
 const DEFAULTS: Defaults = Defaults { epochs: 8, global_batch: 64, shards: 8, seed: 42 };
 /// For each stage: how much wider a block is inside, its channels, the number of blocks, the first one's
@@ -24,20 +23,11 @@ const STAGES: [[usize; 4]; 7] = [
     [6, 320, 1, 1],
 ];
 
-#[derive(Parser)]
-#[command(about = "Trains a MobileNetV2 on handwritten digits", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-}
-
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(mobilenet)
+    DEFAULTS.program("Trains a MobileNetV2 on handwritten digits", mobilenet)
 }
 
-fn mobilenet(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn mobilenet(run: Run) -> Result<(), Error> {
     let picture = [numbers("x", &[3, 224, 224]), ids("y", &[])];
     published(&Trainer::builder(mobilenet_v2(8, 1000)), &picture, 3_504_872)?;
 

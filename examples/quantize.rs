@@ -6,27 +6,17 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::checkpoint::{Plan, WeightPrecision};
 use unisono::{Accuracy, AdamW, BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, Relu, Sequential, Trainer};
-use unisono_examples::{Defaults, Error, RunFlags, bytes, claim, program, say};
+use unisono_examples::{Defaults, Error, Run, bytes, claim, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 8, global_batch: 64, shards: 8, seed: 42 };
 
-#[derive(Parser)]
-#[command(about = "Trains, quantizes the weights, and says what that costs", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-}
-
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(quantize)
+    DEFAULTS.program("Trains, quantizes the weights, and says what that costs", quantize)
 }
 
-fn quantize(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn quantize(run: Run) -> Result<(), Error> {
     let (train, held_out) = run.digit_pictures()?;
     let features = Sequential::new()
         .add(Conv2d::new(16, 3).padding(1))

@@ -6,10 +6,9 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::data::{DataError, Draws, Memory, Values};
 use unisono::{AdamW, Dense, Embedding, InBatchSoftmax, Model, Outputs, Relu, Sequential, Trainer};
-use unisono_examples::{Defaults, Error, RunFlags, claim, program, say};
+use unisono_examples::{Defaults, Error, Run, claim, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 30, global_batch: 128, shards: 8, seed: 42 };
 const USERS: usize = 400;
@@ -19,20 +18,11 @@ const BOUGHT: usize = 20;
 /// How many of them are held out.
 const HELD_OUT: usize = 4;
 
-#[derive(Parser)]
-#[command(about = "Trains two towers to recommend items", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-}
-
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(recommend)
+    DEFAULTS.program("Trains two towers to recommend items", recommend)
 }
 
-fn recommend(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn recommend(run: Run) -> Result<(), Error> {
     let bought = purchases();
     let (train, held_out) =
         (pairs(&bought, 0..BOUGHT - HELD_OUT)?, pairs(&bought, BOUGHT - HELD_OUT..BOUGHT)?);

@@ -4,29 +4,19 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::{
     Accuracy, AdamW, BatchNorm, Conv2d, Dense, GlobalAvgPool2d, MaxPool2d, Relu, Residual, Sequential,
     Trainer, Upsample2d,
 };
-use unisono_examples::{Defaults, Error, RunFlags, ids, numbers, program, published};
+use unisono_examples::{Defaults, Error, Run, ids, numbers, published};
 
 const DEFAULTS: Defaults = Defaults { epochs: 6, global_batch: 64, shards: 8, seed: 42 };
 
-#[derive(Parser)]
-#[command(about = "Trains a ResNet-18 on handwritten digits", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-}
-
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(resnet)
+    DEFAULTS.program("Trains a ResNet-18 on handwritten digits", resnet)
 }
 
-fn resnet(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn resnet(run: Run) -> Result<(), Error> {
     let picture = [numbers("x", &[3, 224, 224]), ids("y", &[])];
     published(&Trainer::builder(resnet18(64, 1000)), &picture, 11_689_512)?;
 

@@ -5,39 +5,33 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::data::{DataError, Draws, Memory, Values, augment, channels_first};
 use unisono::{
     AdamW, BatchNorm, Conv2d, CrossEntropy, Iou, MaxPool2d, Model, Outputs, Relu, Sequential, Trainer,
     Upsample2d,
 };
-use unisono_examples::{Defaults, Error, RunFlags, program};
+use unisono_examples::{Defaults, Error, Run};
 
 const DEFAULTS: Defaults = Defaults { epochs: 10, global_batch: 16, shards: 8, seed: 42 };
 /// The rows and columns of a picture.
 const SIDE: usize = 32;
 
-#[derive(Parser)]
-#[command(about = "Trains a network to find the pixels of discs and squares", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-}
-
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(segment)
+    DEFAULTS.program("Trains a network to find the pixels of discs and squares", segment)
 }
 
-fn segment(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn segment(run: Run) -> Result<(), Error> {
     let train = run.loader(shapes(512, 1)?).shuffle(run.seed);
     // One transform of both fields draws once, so the mask stays on its picture.
     let train = train
         .try_map("flip", augment::flip_horizontal(["picture", "mask"], 0.5))
+        .version("1")
         .try_map("turn", augment::rotation(["picture", "mask"], 20.0))
+        .version("1")
         .try_map("brightness", augment::brightness("picture", 0.2))
-        .try_map("channels first", channels_first("picture"));
+        .version("1")
+        .try_map("channels first", channels_first("picture"))
+        .version("1");
     let held_out = run.loader(shapes(128, 2)?).try_map("channels first", channels_first("picture"));
 
     let model = Model::new(|cx, x| {

@@ -5,35 +5,30 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::Args;
 use unisono::data::{Column, Csv, Draws, Memory, Values};
 use unisono::{
     AdamW, BinaryAccuracy, BinaryCrossEntropyWithLogits, Dense, Dropout, Model, Outputs, Relu, Sequential,
     Trainer,
 };
-use unisono_examples::{Defaults, Error, RunFlags, claim, data, held_out_metric, program, say};
+use unisono_examples::{Defaults, Error, Run, claim, data, held_out_metric, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 12, global_batch: 64, shards: 8, seed: 42 };
 /// The pixels of a digit.
 const PIXELS: usize = 64;
 
-#[derive(Parser)]
-#[command(about = "Trains one tower to compare two digits", after_help = DEFAULTS.help())]
+#[derive(Args)]
 struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
     /// File with other data, gzipped or not. Each line has 64 grey values and a label
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(siamese)
+    DEFAULTS.program_with("Trains one tower to compare two digits", siamese)
 }
 
-fn siamese(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn siamese(run: Run, flags: Flags) -> Result<(), Error> {
     let digits = Csv::new(data(flags.data.as_deref(), "digits.csv.gz")).label(Column::Last).read()?;
     // The digits of the pairs that are held out are in no other pair.
     let (train, held_out) = (pairs(&digits, 0..1_400, 6_000)?, pairs(&digits, 1_400..1_797, 1_500)?);

@@ -6,13 +6,12 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::data::{Column, Csv, Loader, Subset, Values, augment};
 use unisono::{
     Accuracy, AdamW, Conv2d, CrossEntropy, Dense, Flatten, Groups, MaxPool2d, Model, NtXent, Outputs, Relu,
     Sequential, Trainer,
 };
-use unisono_examples::{Defaults, Error, RunFlags, data, program};
+use unisono_examples::{Defaults, Error, Run, data};
 
 const DEFAULTS: Defaults = Defaults { epochs: 40, global_batch: 128, shards: 8, seed: 42 };
 /// The label of digits whose label is not to be known.
@@ -20,20 +19,11 @@ const UNKNOWN: i32 = -1;
 /// The number of digits to learn from. The others, by other people, are held out.
 const KNOWN: u64 = 1_400;
 
-#[derive(Parser)]
-#[command(about = "Learns digits from distorted views, and probes what it learned", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-}
-
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(simclr)
+    DEFAULTS.program("Learns digits from distorted views, and probes what it learned", simclr)
 }
 
-fn simclr(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn simclr(run: Run) -> Result<(), Error> {
     let digits = Csv::new(data(None, "digits.csv.gz")).label(Column::Last).read()?;
     let all = digits.array("y").and_then(Values::as_i32).ok_or("the digits have no labels")?;
     let labels = all.iter().zip(0..).map(|(&y, at)| if at < KNOWN && at % 14 > 0 { UNKNOWN } else { y });
@@ -79,5 +69,6 @@ fn views(digits: Loader) -> Loader {
             sample.set(view, digit.clone());
         }
     });
-    copied.try_map("left", distort("left")).try_map("right", distort("right"))
+    let copied = copied.version("1").try_map("left", distort("left")).version("1");
+    copied.try_map("right", distort("right")).version("1")
 }

@@ -5,40 +5,38 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::Args;
 use unisono::data::{Csv, Loader, Missing, Per, Statistics, normalize};
 use unisono::{
     AdamW, Dense, Embedding, MeanAbsoluteError, MeanSquaredError, Model, Outputs, R2, Relu, Sequential,
     Trainer,
 };
-use unisono_examples::{Defaults, Error, RunFlags, claim, data, held_out_metric, program, say};
+use unisono_examples::{Defaults, Error, Run, claim, data, held_out_metric, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 40, global_batch: 64, shards: 8, seed: 42 };
 
-#[derive(Parser)]
-#[command(about = "Trains a model of houses' prices on a table", after_help = DEFAULTS.help())]
+#[derive(Args)]
 struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
     /// CSV file with another table. Its columns are area, rooms, year, city and price
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(tabular)
+    DEFAULTS.program_with("Trains a model of houses' prices on a table", tabular)
 }
 
-fn tabular(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn tabular(run: Run, flags: Flags) -> Result<(), Error> {
     let houses = Csv::new(data(flags.data.as_deref(), "houses.csv")).numbers(["area", "rooms", "year"]);
     let houses = houses.category("city").target("price").missing(Missing::Median);
     let (houses, schema) = houses.read_with_schema()?;
     let (train, held_out) = run.loader(houses).shuffle(run.seed).validation_split(0.2)?;
     let [x, y] = ["x", "y"].map(|field| Statistics::of(train.source(), field, Per::Element, 1));
     let (x, y) = (x?, y?);
-    let scaled = |loader: Loader| loader.try_map("x", normalize("x", &x)).try_map("y", normalize("y", &y));
+    let scaled = |loader: Loader| {
+        let loader = loader.try_map("x", normalize("x", &x)).version("1");
+        loader.try_map("y", normalize("y", &y)).version("1")
+    };
     let (train, held_out) = (scaled(train), scaled(held_out));
 
     let cities = schema.categories["city"].len();

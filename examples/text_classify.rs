@@ -6,40 +6,35 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::Args;
 use unisono::data::{Buckets, Sequences, mask};
 use unisono::{Accuracy, AdamW, CrossEntropy, Dense, Embedding, Lstm, Model, Optimizer, Outputs, Trainer};
-use unisono_examples::{Defaults, Error, Reviews, RunFlags, claim, data, held_out_metric, program, say};
+use unisono_examples::{Defaults, Error, Reviews, Run, claim, data, held_out_metric, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 6, global_batch: 32, shards: 8, seed: 42 };
 /// The words that a batch's sentences have at most.
 const LENGTHS: [usize; 3] = [8, 16, 32];
 const LONGEST: usize = LENGTHS[2];
 
-#[derive(Parser)]
-#[command(about = "Trains a bidirectional LSTM to tell good reviews from bad ones", after_help = DEFAULTS.help())]
+#[derive(Args)]
 struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
     /// File with other reviews. Each line has a label (0 or 1), a tab, and words
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(text_classify)
+    DEFAULTS.program_with("Trains a bidirectional LSTM to tell good reviews from bad ones", text_classify)
 }
 
-fn text_classify(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn text_classify(run: Run, flags: Flags) -> Result<(), Error> {
     // 0 is padding.
     let Reviews { texts, labels, words } =
         Reviews::read(&data(flags.data.as_deref(), "reviews.tsv"), 1, LONGEST)?;
     let loader = |part: std::ops::Range<usize>| {
         let all = Sequences::labelled(texts[part.clone()].to_vec(), &labels[part], 0)?.pad_to(LONGEST)?;
         let buckets = Buckets::new(&all.lengths(), LENGTHS, &["x", "mask"])?;
-        Ok::<_, Error>(run.loader(all).try_map("mask", mask("mask", LONGEST)).buckets(buckets))
+        Ok::<_, Error>(run.loader(all).try_map("mask", mask("mask", LONGEST)).version("1").buckets(buckets))
     };
     let train = texts.len() * 4 / 5;
     let (train, held_out) = (loader(0..train)?.shuffle(run.seed), loader(train..texts.len())?);

@@ -5,31 +5,19 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::{AdamW, Dense, Embedding, Lstm, Optimizer, Sequential, Trainer};
-use unisono_examples::{Defaults, Error, RunFlags, TextFlags, program};
+use unisono_examples::{Defaults, Error, Run, TextFlags};
 
 const DEFAULTS: Defaults = Defaults { epochs: 1, global_batch: 64, shards: 4, seed: 42 };
 /// The number of characters through which gradients are propagated back.
 const CONTEXT: usize = 32;
 
-#[derive(Parser)]
-#[command(about = "Trains a stateful LSTM on a text", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-    #[command(flatten)]
-    text: TextFlags,
-}
-
 pub(crate) fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(text_lstm)
+    DEFAULTS.program_with("Trains a stateful LSTM on a text", text_lstm)
 }
 
-fn text_lstm(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
-    let text = flags.text.read()?;
+fn text_lstm(run: Run, flags: TextFlags) -> Result<(), Error> {
+    let text = flags.read()?;
     let [train, held_out] = text.windows(CONTEXT)?;
     // Each row of the batch reads its own part of the text, window after window.
     let (train, held_out) = (run.loader(train).lanes(), run.loader(held_out).lanes());

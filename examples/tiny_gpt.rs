@@ -5,22 +5,19 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::Args;
 use unisono::{
     AdamW, Dense, Embedding, FromFn, Initializer, LayerNorm, Optimizer, Sequential, Trainer, TransformerBlock,
 };
-use unisono_examples::{Defaults, Error, RunFlags, TextFlags, program, say};
+use unisono_examples::{Defaults, Error, Run, TextFlags, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 1, global_batch: 16, shards: 4, seed: 42 };
 /// The number of characters that a prediction depends on.
 const CONTEXT: usize = 64;
 const WIDTH: usize = 64;
 
-#[derive(Parser)]
-#[command(about = "Trains a small transformer on a text", after_help = DEFAULTS.help())]
+#[derive(Args)]
 struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
     #[command(flatten)]
     text: TextFlags,
     /// Number of characters to write at the end
@@ -29,12 +26,10 @@ struct Flags {
 }
 
 pub(crate) fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(tiny_gpt)
+    DEFAULTS.program_with("Trains a small transformer on a text", tiny_gpt)
 }
 
-fn tiny_gpt(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn tiny_gpt(run: Run, flags: Flags) -> Result<(), Error> {
     let text = flags.text.read()?;
     let [train, held_out] = text.windows(CONTEXT)?;
     let (train, held_out) = (run.loader(train).shuffle(run.seed), run.loader(held_out));

@@ -5,13 +5,12 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::data::{DataError, Loader, Memory, Values, Vocabulary};
 use unisono::{
     AdamW, Context, CrossEntropy, Dense, Embedding, FromFn, Initializer, LayerNorm, Model, Optimizer,
     Outputs, Sequential, Trainer, TransformerBlock, Var,
 };
-use unisono_examples::{Defaults, Error, RunFlags, claim, program, say};
+use unisono_examples::{Defaults, Error, Run, claim, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 15, global_batch: 64, shards: 8, seed: 42 };
 /// The digits of a number.
@@ -22,20 +21,11 @@ const UP_TO_19: &str = "zero one two three four five six seven eight nine ten el
     fifteen sixteen seventeen eighteen nineteen";
 const TENS: &str = "twenty thirty forty fifty sixty seventy eighty ninety";
 
-#[derive(Parser)]
-#[command(about = "Translates numbers into words", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-}
-
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(translate)
+    DEFAULTS.program("Translates numbers into words", translate)
 }
 
-fn translate(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn translate(run: Run) -> Result<(), Error> {
     let digits = Vocabulary::characters().learn(["0123456789"])?;
     let words = Vocabulary::words().learn([UP_TO_19, TENS, "hundred thousand start end"])?;
     let pairs = |numbers: &[usize], texts: &[Vec<i32>]| -> Result<Loader, DataError> {

@@ -5,32 +5,22 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::data::{DataError, Draws, Memory, Values, split};
 use unisono::{
     AdamW, BinaryAccuracy, BinaryCrossEntropyWithLogits, Dense, Embedding, MeanSquaredError, Model, Outputs,
     R2, Relu, Sequential, Trainer,
 };
-use unisono_examples::{Defaults, Error, RunFlags, claim, program, say};
+use unisono_examples::{Defaults, Error, Run, claim, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 30, global_batch: 64, shards: 8, seed: 42 };
 const HOUSES: u64 = 2_000;
 const CITIES: u32 = 12;
 
-#[derive(Parser)]
-#[command(about = "Trains a model of two inputs and two outputs on made-up houses", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-}
-
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(two_inputs)
+    DEFAULTS.program("Trains a model of two inputs and two outputs on made-up houses", two_inputs)
 }
 
-fn two_inputs(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn two_inputs(run: Run) -> Result<(), Error> {
     let [train, held_out] = split(houses()?, HOUSES * 4 / 5, 42)?;
     let (train, held_out) = (run.loader(train).shuffle(run.seed), run.loader(held_out));
 

@@ -5,31 +5,21 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::data::{DataError, Draws, Memory, Values};
 use unisono::{
     AdamW, BatchNorm, Conv2d, ConvTranspose2d, Iou, MaxPool2d, Model, Outputs, Relu, Sequential, Trainer,
 };
-use unisono_examples::{Defaults, Error, RunFlags, ids, numbers, program, published};
+use unisono_examples::{Defaults, Error, Run, ids, numbers, published};
 
 const DEFAULTS: Defaults = Defaults { epochs: 8, global_batch: 32, shards: 8, seed: 42 };
 /// The rows and columns of a picture.
 const SIDE: usize = 32;
 
-#[derive(Parser)]
-#[command(about = "Trains a U-Net to find discs", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-}
-
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(unet)
+    DEFAULTS.program("Trains a U-Net to find discs", unet)
 }
 
-fn unet(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn unet(run: Run) -> Result<(), Error> {
     let picture = [numbers("x", &[3, 64, 64]), ids("y", &[64, 64])];
     published(&Trainer::builder(network(64, 2)), &picture, 31_037_698)?;
 

@@ -5,13 +5,12 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::checkpoint::Plan;
 use unisono::data::{Draws, Loader, Memory, Values};
 use unisono::{
     Adam, BinaryCrossEntropyWithLogits, Dense, Loss, Model, Outputs, Predictor, Relu, Sequential, Trainer,
 };
-use unisono_examples::{Defaults, Error, RunFlags, claim, numbers, program, say};
+use unisono_examples::{Defaults, Error, Run, claim, numbers, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 40, global_batch: 64, shards: 8, seed: 42 };
 /// The numbers of a code.
@@ -19,20 +18,11 @@ const CODE: usize = 8;
 /// The pixels of a digit.
 const PIXELS: usize = 64;
 
-#[derive(Parser)]
-#[command(about = "Trains a variational autoencoder, and makes digits with its decoder", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-}
-
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(vae)
+    DEFAULTS.program("Trains a variational autoencoder, and makes digits with its decoder", vae)
 }
 
-fn vae(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn vae(run: Run) -> Result<(), Error> {
     let (train, held_out) = run.digit_pictures()?;
 
     let tower = |last: usize| Sequential::new().add(Dense::new(128)).add(Relu).add(Dense::new(last));

@@ -5,20 +5,12 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use unisono::{
     Accuracy, AdamW, Conv2d, Dense, Initializer, LayerNorm, Lead, Model, Outputs, Trainer, TransformerBlock,
 };
-use unisono_examples::{Defaults, Error, RunFlags, ids, numbers, program, published};
+use unisono_examples::{Defaults, Error, Run, ids, numbers, published};
 
 const DEFAULTS: Defaults = Defaults { epochs: 15, global_batch: 64, shards: 8, seed: 42 };
-
-#[derive(Parser)]
-#[command(about = "Trains a vision transformer on handwritten digits", after_help = DEFAULTS.help())]
-struct Flags {
-    #[command(flatten)]
-    run: RunFlags,
-}
 
 /// The size of a vision transformer; patches have `patch` rows and columns.
 #[derive(Clone, Copy)]
@@ -34,12 +26,10 @@ const BASE: Size = Size { patch: 16, width: 768, blocks: 12, heads: 12, classes:
 const SMALL: Size = Size { patch: 2, width: 32, blocks: 2, heads: 4, classes: 10 };
 
 fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
-    program(vit)
+    DEFAULTS.program("Trains a vision transformer on handwritten digits", vit)
 }
 
-fn vit(flags: Flags) -> Result<(), Error> {
-    let run = flags.run.settle(DEFAULTS)?;
+fn vit(run: Run) -> Result<(), Error> {
     let picture = [numbers("x", &[3, 224, 224]), ids("y", &[])];
     published(&Trainer::builder(transformer(BASE)), &picture, 86_567_656)?;
 

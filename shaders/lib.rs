@@ -1,12 +1,12 @@
 #![doc = include_str!("README.md")]
 
-mod beside;
+mod packed;
 mod params;
 mod workgroup;
 
 use std::borrow::Cow;
 
-pub use beside::{Part, params_side_by_side, side_by_side};
+pub use packed::{Part, params_side_by_side, side_by_side};
 pub use params::{
     AttentionParams, FiniteParams, MapParams, Params, ProductParams, ReduceParams, ReplaceParams,
     RowSumsParams, STARTS, SortParams, TreeParams, TreesParams, VerdictParams, start,

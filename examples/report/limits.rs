@@ -34,7 +34,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 }";
 
 pub fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
     program(check)
 }
 

@@ -18,7 +18,6 @@ pub struct Flags {
 }
 
 pub fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
     program(tell)
 }
 

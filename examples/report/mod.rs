@@ -56,7 +56,6 @@ struct Flags {
 }
 
 pub fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
     program(report)
 }
 
@@ -78,6 +77,7 @@ fn report(flags: Flags) -> Result<(), Error> {
     let inputs = Inputs::find(flags.data.as_deref(), &flags.out)?;
     say!("reporting on {} to {}", adapter.label(), flags.out.display());
     every_part(&mut report, &name, &inputs)?;
+    report.check_wanted()?;
     let text = page::write(&report)?;
     say!("\n{text}");
     match verdict::failed(&report).is_empty() {

@@ -167,6 +167,8 @@ pub struct Report {
     /// What is spoiled on purpose.
     pub plant: Option<String>,
     only: Vec<String>,
+    /// The parts that `only` left out.
+    unwanted: Vec<String>,
     began: Instant,
     limit: Duration,
 }
@@ -189,10 +191,10 @@ impl Report {
             fs::create_dir_all(dir.join(folder)).map_err(failed)?;
         }
         let dir = dir.canonicalize().map_err(failed)?;
-        let (records, states) = Default::default();
+        let (records, states, unwanted) = Default::default();
         let facts = Map::from_iter([("machine".to_owned(), Value::Null)]);
         let (label, began) = (label.to_owned(), Instant::now());
-        Ok(Self { dir, label, short, records, states, facts, plant: None, only, began, limit })
+        Ok(Self { dir, label, short, records, states, facts, plant: None, only, unwanted, began, limit })
     }
 
     /// Returns whether the adapter computes on a CPU.
@@ -205,12 +207,27 @@ impl Report {
         self.facts.get("machine").is_some_and(|machine| machine["features"]["f16"] == true)
     }
 
+    /// Returns an error if parts were asked for that this report does not have.
+    pub fn check_wanted(&self) -> Result<(), Error> {
+        let has = |only: &str| self.records.iter().any(|record| record.name.starts_with(only));
+        match self.only.iter().find(|only| !has(only)) {
+            None => Ok(()),
+            Some(only) => {
+                let ran = self.records.iter().map(|record| &record.name);
+                let names: Vec<&str> = ran.chain(&self.unwanted).map(String::as_str).collect();
+                let names = names.join("; ");
+                Err(format!("no part of this report begins with {only}. Its parts are: {names}").into())
+            }
+        }
+    }
+
     /// Runs a part, unless the time is over or others are asked for. Returns what became of it.
     pub fn run(&mut self, part: Part) -> Result<Option<Ran>, Error> {
         if !self.only.is_empty()
             && part.name != "machine"
             && !self.only.iter().any(|only| part.name.starts_with(only.as_str()))
         {
+            self.unwanted.push(part.name);
             return Ok(None);
         }
         let left = self.limit.saturating_sub(self.began.elapsed());
@@ -232,7 +249,8 @@ impl Report {
         let ran = match process::run(&mut command, &self.dir.join("parts"), &file, limit.min(left)) {
             Ok(ran) => ran,
             Err(error) => {
-                self.record(&part, Ended::LeftOut, Duration::ZERO, &error.to_string(), "")?;
+                let why = format!("could not be run: {error}");
+                self.record(&part, Ended::NotStarted, Duration::ZERO, &why, &why)?;
                 return Ok(None);
             }
         };

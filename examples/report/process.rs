@@ -22,6 +22,8 @@ pub enum Ended {
     Failed,
     /// It was killed at its time limit.
     TimedOut,
+    /// Its process could not be started, or its output could not be kept.
+    NotStarted,
     /// It was not run.
     LeftOut,
 }

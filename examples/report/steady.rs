@@ -24,7 +24,6 @@ pub struct Flags {
 const FLAT: u64 = 32 << 20;
 
 pub fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
     program(measure)
 }
 

@@ -22,7 +22,6 @@ pub struct Flags {
 }
 
 pub fn main() -> ExitCode {
-    unisono::gpu::prepare_environment();
     program(measure)
 }
 

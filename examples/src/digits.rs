@@ -20,7 +20,7 @@ impl Run {
             }
             sample.f32_mut("x").into_iter().flatten().for_each(|grey| *grey /= 16.0);
         });
-        Ok(pictures.validation_split(0.2)?)
+        Ok(pictures.version("1").validation_split(0.2)?)
     }
 }
 

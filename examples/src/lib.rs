@@ -2,7 +2,7 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | the first lines of every `main`: flags in, exit code out | [`program`] |
+//! | the first lines of every `main`: flags in, exit code out | [`program`], [`Defaults::program`], [`Defaults::program_with`] |
 //! | the flags of every program that trains | [`RunFlags`], settled with [`Defaults`] into a [`Run`] |
 //! | trainer, checkpoints and output of such a run | [`Run::train`], [`Run::train_by`] |
 //! | a predictor on the adapters of such a run | [`Run::predictor`] |
@@ -11,14 +11,18 @@
 //! | a text for models of characters | [`Text`], [`TextFlags`] |
 //! | the data that several programs train on | [`pictures`], [`Run::digit_pictures`], [`Reviews`], [`MnistFlags`] |
 //! | digits of some classes | [`digits_of`] |
+//! | pictures of an object at a known place | [`objects`] |
+//! | a game to play | [`CartPole`] |
 //! | the parameters of a paper's network | [`published`] |
 
+mod cart_pole;
 mod digits;
 mod flags;
 mod interrupt;
 mod machines;
 mod mnist;
 mod model;
+mod objects;
 mod onnx;
 mod own_data;
 mod pictures;
@@ -32,15 +36,17 @@ use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Args, FromArgMatches, Parser};
 use unisono::{Epoch, Trainer};
 
+pub use cart_pole::CartPole;
 pub use digits::digits_of;
 pub use flags::{Defaults, RunFlags};
 pub use interrupt::{Interrupted, signals};
 pub use machines::{ClusterFlag, print_line};
 pub use mnist::{MnistFlags, mnist, part};
 pub use model::Model;
+pub use objects::{OBJECTS_REACH, OBJECTS_SIDE, objects};
 pub use pictures::pictures;
 pub use published::{ids, numbers, published};
 pub use reviews::Reviews;
@@ -51,17 +57,24 @@ pub use text::{Text, TextFlags};
 /// Any error, with a message that fits on a line.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Reads the command line and runs a program. An error prints one line on standard error and exits with 1.
-/// Wrong flags and settings, and data or checkpoints that do not fit them, exit with 2: the same run fails
-/// again. A run that a signal interrupted exits with 128 and the signal's number: 130 for Ctrl-C, 143 for
-/// SIGTERM, 129 for SIGHUP; with 1 if it could not save its last step.
+/// Reads the command line and runs a program, after [`unisono::gpu::prepare_environment`]. An error prints
+/// one line on standard error and exits with 1. Wrong flags and settings, and data or checkpoints that do not
+/// fit them, exit with 2: the same run fails again. A run that a signal interrupted exits with 128 and the
+/// signal's number: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP; with 1 if it could not save its last
+/// step.
 pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode {
+    run_to_its_end(|| run(F::parse()))
+}
+
+/// Runs a program and returns its exit code.
+fn run_to_its_end(run: impl FnOnce() -> Result<(), Error>) -> ExitCode {
+    unisono::gpu::prepare_environment();
     // The faults that the variable FAILPOINTS names are active until this is dropped.
     #[cfg(feature = "faults")]
     let _faults = fail::FailScenario::setup();
     #[cfg(unix)]
     interrupt::survive_full_files();
-    let result = run(F::parse());
+    let result = run();
     let is_refused = result.as_ref().is_err_and(|error| is_refusal(&**error));
     machines::leave(result.as_ref().err().filter(|_| is_refused).map(ToString::to_string));
     match result {
@@ -93,6 +106,28 @@ const REFUSED: u8 = 2;
 /// The error of flags that do not fit each other or a checkpoint.
 #[derive(Debug)]
 pub(crate) struct Refused(pub String);
+
+impl Defaults {
+    /// Runs a program whose flags are [`RunFlags`], with the settings that they make, as [`program`] does.
+    pub fn program(self, about: &'static str, train: impl FnOnce(Run) -> Result<(), Error>) -> ExitCode {
+        self.program_with(about, |run, ()| train(run))
+    }
+
+    /// Runs a program that has flags besides [`RunFlags`], as [`program`] does.
+    pub fn program_with<F: Args>(
+        self,
+        about: &'static str,
+        train: impl FnOnce(Run, F) -> Result<(), Error>,
+    ) -> ExitCode {
+        run_to_its_end(|| {
+            let command = RunFlags::augment_args(clap::Command::new(env!("CARGO_PKG_NAME")));
+            // The comments of the flags' types would be the program's own.
+            let command = F::augment_args(command).about(about).long_about(None).after_help(self.help());
+            let flags = command.get_matches();
+            train(RunFlags::from_arg_matches(&flags)?.settle(self)?, F::from_arg_matches(&flags)?)
+        })
+    }
+}
 
 impl std::error::Error for Refused {}
 

@@ -54,7 +54,7 @@ impl MnistFlags {
 impl Run {
     /// Returns a loader of images whose pixels are from 0 to 1, in samples of this shape.
     pub fn mnist(&self, images: impl Source + 'static, shape: &'static [usize]) -> Loader {
-        let pixels = self.loader(images).try_map("pixels", rescale("x", 1.0 / 255.0, 0.0));
+        let pixels = self.loader(images).try_map("pixels", rescale("x", 1.0 / 255.0, 0.0)).version("1");
         let shaped = pixels.map("shape", move |sample, _| {
             if let Some(image) = sample.field_mut("x") {
                 image.shape = shape.to_vec();

@@ -64,4 +64,31 @@ mod tests {
         }
         assert!(snippets >= super::FILES.len(), "{snippets} snippets");
     }
+
+    /// The files of the examples in CONTRIBUTING.md, in its order. They are modules of tests of their crates,
+    /// since they use what is private there.
+    const CONTRIBUTING: [&str; 4] = [
+        "crates/graph/src/ops/tests/softsign.rs",
+        "crates/unisono/src/model/layers/tests/scale.rs",
+        "crates/unisono/src/model/layers/tests/snake.rs",
+        "crates/unisono/src/optimizers/tests/sign_sgd.rs",
+    ];
+
+    #[test]
+    fn every_example_of_the_contributing_guide_is_a_file_that_is_compiled() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let guide = fs::read_to_string(root.join("CONTRIBUTING.md")).unwrap();
+        let mut lines = guide.lines();
+        let mut examples: Vec<String> = Vec::new();
+        while let Some(fence) = lines.find(|line| line.trim_start().starts_with("```rust")) {
+            let indent = fence.len() - fence.trim_start().len();
+            let example = lines.by_ref().take_while(|line| line.trim_start() != "```");
+            examples.push(example.map(|line| format!("{}\n", line.get(indent..).unwrap_or(""))).collect());
+        }
+        let files = CONTRIBUTING.map(|path| fs::read_to_string(root.join(path)).unwrap());
+        for ((example, file), path) in examples.iter().zip(&files).zip(CONTRIBUTING) {
+            assert_eq!(example, file, "CONTRIBUTING.md does not show what is in {path}");
+        }
+        assert_eq!(examples.len(), CONTRIBUTING.len(), "an example that is not compiled, or a file too many");
+    }
 }

@@ -34,7 +34,7 @@ const SHORT: Duration = Duration::from_micros(20);
 
 /// What the other ranks have said so far.
 #[derive(Default)]
-struct Heard {
+struct Handshake {
     /// How often each of them has asked for an answer.
     pings: BTreeMap<usize, usize>,
     /// How often each of them has answered.
@@ -45,7 +45,7 @@ struct Heard {
     missing: BTreeMap<usize, Vec<usize>>,
 }
 
-impl Heard {
+impl Handshake {
     /// Receives what has come: of each rank first the name of its machine, then whom it misses, then what
     /// measures the way to it, which is answered.
     fn receive(&mut self, carrier: &mut impl Carrier) -> Result<(), MpiError> {
@@ -96,7 +96,11 @@ impl Heard {
 
 /// Measures the time that a message takes to the farthest rank: half of the shortest time to an answer. All
 /// ranks do so at once, and none goes on before it has answered all others.
-fn measure(heard: &mut Heard, carrier: &mut impl Carrier, others: &[usize]) -> Result<Duration, MpiError> {
+fn measure(
+    handshake: &mut Handshake,
+    carrier: &mut impl Carrier,
+    others: &[usize],
+) -> Result<Duration, MpiError> {
     let mut shortest: BTreeMap<usize, Duration> = BTreeMap::new();
     let begun = Instant::now();
     for round in 1..=PINGS {
@@ -106,9 +110,9 @@ fn measure(heard: &mut Heard, carrier: &mut impl Carrier, others: &[usize]) -> R
         }
         let mut waits: Vec<usize> = others.to_vec();
         while !waits.is_empty() && begun.elapsed() < ASKING {
-            heard.receive(carrier)?;
+            handshake.receive(carrier)?;
             waits.retain(|rank| {
-                let answered = heard.pongs.get(rank).is_some_and(|pongs| *pongs >= round);
+                let answered = handshake.pongs.get(rank).is_some_and(|pongs| *pongs >= round);
                 if answered {
                     let best = shortest.entry(*rank).or_insert(Duration::MAX);
                     *best = since.elapsed().min(*best);
@@ -118,9 +122,10 @@ fn measure(heard: &mut Heard, carrier: &mut impl Carrier, others: &[usize]) -> R
             std::thread::sleep(SHORT);
         }
     }
-    let asked = |heard: &Heard, rank: &usize| heard.pings.get(rank).is_some_and(|pings| *pings >= PINGS);
-    while !others.iter().all(|rank| asked(heard, rank)) && begun.elapsed() < 2 * ASKING {
-        heard.receive(carrier)?;
+    let asked =
+        |handshake: &Handshake, rank: &usize| handshake.pings.get(rank).is_some_and(|pings| *pings >= PINGS);
+    while !others.iter().all(|rank| asked(handshake, rank)) && begun.elapsed() < 2 * ASKING {
+        handshake.receive(carrier)?;
         std::thread::sleep(SHORT);
     }
     Ok(shortest.into_values().max().unwrap_or_default() / 2)
@@ -139,46 +144,46 @@ pub fn meet(
     patience: Duration,
 ) -> Result<(Vec<String>, Duration), MpiError> {
     let others: Vec<usize> = (0..size).filter(|rank| *rank != me).collect();
-    let mut heard = Heard::default();
+    let mut handshake = Handshake::default();
     for &rank in &others {
         carrier.send(rank, host.as_bytes().to_vec())?;
     }
     let since = Instant::now();
-    let missing_of = |heard: &Heard| -> Vec<usize> {
-        others.iter().copied().filter(|rank| !heard.hosts.contains_key(rank)).collect()
+    let missing_of = |handshake: &Handshake| -> Vec<usize> {
+        others.iter().copied().filter(|rank| !handshake.hosts.contains_key(rank)).collect()
     };
-    while !missing_of(&heard).is_empty() && since.elapsed() < patience {
-        heard.receive(carrier)?;
+    while !missing_of(&handshake).is_empty() && since.elapsed() < patience {
+        handshake.receive(carrier)?;
         std::thread::sleep(SLEEP);
     }
-    let missing = missing_of(&heard);
+    let missing = missing_of(&handshake);
     let said: Vec<u8> = missing.iter().flat_map(|&rank| (rank as u64).to_le_bytes()).collect();
     for &rank in &others {
         carrier.send(rank, said.clone())?;
     }
-    let silent_of = |heard: &Heard| -> Vec<usize> {
-        others.iter().copied().filter(|rank| !heard.missing.contains_key(rank)).collect()
+    let silent_of = |handshake: &Handshake| -> Vec<usize> {
+        others.iter().copied().filter(|rank| !handshake.missing.contains_key(rank)).collect()
     };
     // The others wait for a rank that misses somebody as long as this one does.
     let asking = Instant::now();
     let patience = if missing.is_empty() { patience.saturating_sub(since.elapsed()) } else { Duration::ZERO };
-    while !silent_of(&heard).is_empty() && asking.elapsed() < patience + ASKING {
-        heard.receive(carrier)?;
+    while !silent_of(&handshake).is_empty() && asking.elapsed() < patience + ASKING {
+        handshake.receive(carrier)?;
         std::thread::sleep(SLEEP);
     }
     if !missing.is_empty() {
-        heard.hosts.extend(carrier.ask_launcher((me, &host), &missing));
+        handshake.hosts.extend(carrier.ask_launcher((me, &host), &missing));
     }
-    heard.hosts.insert(me, host);
-    let silent = silent_of(&heard);
-    match heard.problem(me, &missing, &silent) {
+    handshake.hosts.insert(me, host);
+    let silent = silent_of(&handshake);
+    match handshake.problem(me, &missing, &silent) {
         None => {
-            let latency = measure(&mut heard, carrier, &others)?;
-            Ok((heard.hosts.into_values().collect(), latency))
+            let latency = measure(&mut handshake, carrier, &others)?;
+            Ok((handshake.hosts.into_values().collect(), latency))
         }
         Some(problem) => {
             let seconds = since.elapsed().as_secs();
-            Err(MpiError::Apart { rank: heard.name(me), problem, seconds })
+            Err(MpiError::Apart { rank: handshake.name(me), problem, seconds })
         }
     }
 }

@@ -162,7 +162,7 @@ impl Owner {
         loop {
             // Calls fail only if they are for a rank that is lost.
             if looked.elapsed() >= LOOK {
-                self.tell_losses(received);
+                self.report_losses(received);
                 looked = Instant::now();
             }
             let mut is_busy = false;
@@ -177,11 +177,11 @@ impl Owner {
             }
             match self.receive(received) {
                 Ok(busy) => is_busy |= busy,
-                Err(error) => self.heard_of_losses(error, received)?,
+                Err(error) => self.check_losses(error, received)?,
             }
             match self.test_sends() {
                 Ok(busy) => is_busy |= busy,
-                Err(error) => self.heard_of_losses(error, received)?,
+                Err(error) => self.check_losses(error, received)?,
             }
             if is_busy {
                 sleep = SLEEPS.0;
@@ -207,7 +207,7 @@ impl Owner {
             if self.lost.contains(&to) {
                 break;
             }
-            self.send(to, part).or_else(|error| self.heard_of_losses(error, received))?;
+            self.send(to, part).or_else(|error| self.check_losses(error, received))?;
         }
         Ok(())
     }
@@ -216,12 +216,12 @@ impl Owner {
     ///
     /// # Errors
     /// The call's error, if no rank is lost, or if calls go on failing.
-    fn heard_of_losses(
+    fn check_losses(
         &mut self,
         error: MpiError,
         received: &Sender<Result<Received, String>>,
     ) -> Result<(), MpiError> {
-        let new = self.tell_losses(received);
+        let new = self.report_losses(received);
         self.failed = if new == 0 { self.failed + 1 } else { 0 };
         if self.lost.is_empty() || self.failed > MOST_FAILED {
             return Err(error);
@@ -230,7 +230,7 @@ impl Owner {
     }
 
     /// Tells of ranks that the library knows to be lost. Returns how many there are that were not known.
-    fn tell_losses(&mut self, received: &Sender<Result<Received, String>>) -> usize {
+    fn report_losses(&mut self, received: &Sender<Result<Received, String>>) -> usize {
         let lost = self.mpi.lost();
         let new: Vec<usize> = lost.into_iter().filter(|&rank| self.lost.insert(rank)).collect();
         if new.is_empty() {

@@ -33,6 +33,7 @@ pub use sources::columnar::{Columnar, ColumnarSource};
 pub use sources::csv::columns::{Missing, TableSchema};
 #[cfg(feature = "csv")]
 pub use sources::csv::{Column, Csv};
+pub use sources::episodes::{Environment, Episodes, Turn};
 #[cfg(feature = "pictures")]
 pub use sources::files::ImageFolder;
 pub use sources::files::{Array, Arrays, Cifar, Element, Tokens, Width};

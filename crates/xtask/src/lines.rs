@@ -22,7 +22,8 @@ const PROGRAMS: [&str; 14] = [
 ];
 
 /// Programs that do on data of their own what an example of keras.io does on published data: the program, the
-/// file of that example in the folder `examples` of keras-team/keras-io, and its lines by [`of_python`].
+/// file of that example in the folder `examples` of keras-team/keras-io, and its lines by [`of_python`]. What
+/// Keras's example imports or loads is not in our program either: the rules of a game, and pictures.
 ///
 /// The lines are those of the copy JoDeMiro/Keras-io, commit dba3c78523cacb4d6dbfa6d777d86399cca90d45 of
 /// 2022-07-09. `cargo xtask lines --keras-io DIR` counts another copy.
@@ -46,11 +47,6 @@ const MOST: f64 = 1.5;
 /// The most lines of a Rust program for each line of keras.io's example.
 #[cfg(test)]
 const MOST_OF_PUBLISHED: f64 = 0.7;
-
-/// Programs that are longer. `dqn` has the rules of its game, which Keras's example imports. `grad_cam` draws
-/// pictures and trains on them, where Keras's example loads a trained network and one picture.
-#[cfg(test)]
-const LONGER: [&str; 2] = ["dqn", "grad_cam"];
 
 /// The lines of a program in both languages.
 pub struct Lines {
@@ -162,10 +158,9 @@ mod tests {
     }
 
     #[test]
-    fn most_programs_are_shorter_than_the_examples_of_keras_io() {
+    fn programs_are_shorter_than_the_examples_of_keras_io() {
         let all = published(&root(), None).unwrap();
-        assert_eq!(longer_than(MOST_OF_PUBLISHED, &all), LONGER, "\n{}", table(&all));
-        assert!(longer_than(MOST, &all).is_empty(), "too long:\n{}", table(&all));
+        assert!(longer_than(MOST_OF_PUBLISHED, &all).is_empty(), "too long:\n{}", table(&all));
     }
 
     #[test]

@@ -55,6 +55,25 @@ fn without_protection_a_class_is_another_and_not_portable() {
     assert!(!own.contains("not portable") && loose.contains("numeric class is not portable"), "{loose}");
 }
 
+/// The table has every adapter, also after one that cannot be used, and the exit code is that of an error.
+#[test]
+fn a_probe_that_an_adapter_fails_is_no_success() {
+    let probe = |faults: &str| {
+        let cache = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_adapters"));
+        command.args(["--probe", "--backend", "cpu"]).env("UNISONO_CACHE", cache.path());
+        let output = command.env("FAILPOINTS", faults).output().unwrap();
+        let said = crate::err(&output);
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), said)
+    };
+    let (code, shown, said) = probe("");
+    assert_eq!((code, &said[..]), (Some(0), ""), "{shown}");
+    let (code, shown, said) = probe("probe:replica-0:step-0=return(lose)");
+    assert_eq!(code, Some(1), "{shown}{said}");
+    assert!(shown.contains("device lost: on purpose"), "{shown}");
+    assert!(said.starts_with("error: 1 of 1 adapters cannot be used: CPU"), "{said}");
+}
+
 #[test]
 fn a_backend_that_is_asked_for_is_listed() {
     let (_, all) = adapters(&["--backend", "all"]);

@@ -60,6 +60,35 @@ fn a_wrong_kernel_is_named_by_a_report() {
     assert!(kept.iter().any(|name| name.starts_with("mesa_shader_cache")), "{kept:?}");
 }
 
+/// Such a part counts as failed, and not as left out, because nothing is known of what it would have shown.
+#[test]
+fn a_part_that_cannot_be_started_has_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    // The part's output cannot be kept, so it is not started.
+    std::fs::create_dir_all(dir.path().join("out/parts/limits.out")).unwrap();
+    let (passed, json, page) = report(dir.path(), &["--short", "--adapter", "cpu", "--only", "limits"]);
+    assert!(!passed, "{page}");
+    assert_eq!(json["verdict"]["failed"], serde_json::json!(["limits"]));
+    assert_eq!(json["verdict"]["left_out"], serde_json::json!([]));
+    let part = json["parts"].as_array().unwrap().iter().find(|part| part["name"] == "limits").unwrap();
+    assert_eq!(part["ended"], "not_started");
+    assert!(page.contains("**Failed**: limits."), "{page}");
+    assert!(page.contains("| limits | **failed** | 0.0 | could not be run: "), "{page}");
+    assert!(page.contains("## limits"), "{page}");
+}
+
+/// Otherwise a report on nothing would say that all is right.
+#[test]
+fn a_part_that_does_not_exist_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gpu_report"));
+    command.env_clear().current_dir(dir.path()).args(["--short", "--adapter", "cpu", "--only", "digit,"]);
+    let output = command.output().unwrap();
+    let said = crate::err(&output);
+    assert!(!output.status.success());
+    assert!(said.contains("no part of this report begins with digit,. Its parts are: machine; "), "{said}");
+}
+
 /// The folder of the report is named, and how to choose another one.
 #[test]
 fn a_report_that_cannot_be_written_says_where() {

@@ -51,7 +51,14 @@ fn trained(data: &Path, out: &Path, flags: &[&str]) -> String {
     let paths = ["--data".as_ref(), data.as_os_str(), "--out".as_ref(), out.as_os_str()];
     let output = digits(paths.into_iter().chain(flags.iter().map(OsStr::new)).chain(["--json".as_ref()]));
     assert!(output.status.success(), "{flags:?}: {}", err(&output));
+    assert_covered(&output);
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// The run's identity covers all that decides its result: each transform has a version.
+fn assert_covered(output: &Output) {
+    let said = err(output);
+    assert!(said.contains("identity  ") && !said.contains("identity does not cover"), "{said}");
 }
 
 fn err(output: &Output) -> String {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::{done, err};
+use crate::{assert_covered, done, err};
 
 /// Each program with flags for a short run, and a line that it shows at its end.
 const PROGRAMS: [(&str, &[&str], &str); 5] = [
@@ -22,6 +22,7 @@ fn trained(program: usize, out: &Path, flags: &[&str]) -> (String, String, Vec<u
     let output = Command::new(program).args([&paths, own, flags].concat()).output().unwrap();
     let shown = err(&output);
     assert!(output.status.success(), "{program} {flags:?}: {shown}");
+    assert_covered(&output);
     let line = shown.lines().find(|line| line.contains(shows));
     let line = line.unwrap_or_else(|| panic!("{program} does not say {shows:?}: {shown}")).to_owned();
     let model = fs::read(out.join("model.safetensors")).unwrap();

@@ -93,3 +93,6 @@ ops! {
         uniform: Uniform;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -69,13 +69,6 @@ pub fn sum(leaves: &[f32]) -> f32 {
     }
 }
 
-/// Returns the sum of chunks of `chunk` leaves, which are added serially, in the order of the tree. The
-/// `reduce` kernel computes the same.
-pub fn sum_chunked(leaves: &[f32], chunk: usize) -> f32 {
-    let chunks: Vec<f32> = leaves.chunks(chunk).map(|c| c.iter().fold(0.0, |acc, &x| add(acc, x))).collect();
-    sum(&chunks)
-}
-
 /// Returns where a range of `n` >= 2 leaves splits: the largest power of two smaller than `n`.
 pub fn split(n: usize) -> usize {
     debug_assert!(n >= 2);

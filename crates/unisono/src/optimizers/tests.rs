@@ -1,9 +1,11 @@
 mod composition;
 mod settings;
+mod sign_sgd;
 
 use unisono_graph::{Array, Feed, Frame, StateKind, Tape, Type, interpret};
 
 use super::*;
+use sign_sgd::SignSgd;
 
 const WEIGHT: [f64; 4] = [0.5, -1.0, 2.0, 0.25];
 const BIAS: [f64; 2] = [0.1, -0.2];
@@ -63,6 +65,22 @@ fn sgd_and_its_momentum() {
         w - 0.05 * (g + 0.9 * m[0])
     });
     close(&run(Sgd::new(0.05).momentum(0.9).nesterov().weight_decay(0.01), 4), &nesterov);
+}
+
+/// SignSgd is the optimizer that CONTRIBUTING.md shows as an example.
+#[test]
+fn the_optimizer_of_the_contributing_guide_works() {
+    close(&run(SignSgd::new(0.1), 3), &plain(3, |_, w, g, _| w - 0.1 * g.signum()));
+    let with_momentum = plain(4, |m, w, g, _| {
+        m[0] = 0.9 * m[0] + g;
+        w - 0.1 * m[0].signum()
+    });
+    close(&run(SignSgd::new(0.1).momentum(0.9), 4), &with_momentum);
+    let mut own = SignSgd::new(0.1);
+    assert!(own.schedule_mut().is_some() && own.check().is_ok());
+    assert!(SignSgd::new(f64::NAN).check().is_err());
+    let settings = format!("{:?}", own.settings());
+    assert!(settings.contains("lr") && settings.contains("momentum"), "{settings}");
 }
 
 #[test]

@@ -32,6 +32,12 @@ impl Predictions {
         self.iter().find(|prediction| prediction.name == output)
     }
 
+    /// Returns the values of an output by its name, without a copy. There are none if it does not exist.
+    pub fn into_values(self, output: &str) -> Vec<f32> {
+        let found = self.0.into_iter().find(|prediction| prediction.name == output);
+        found.map(|prediction| prediction.values).unwrap_or_default()
+    }
+
     /// Returns all outputs.
     pub fn iter(&self) -> impl Iterator<Item = &Prediction> {
         self.0.iter()

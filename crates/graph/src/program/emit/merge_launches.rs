@@ -94,7 +94,7 @@ impl<'a> Emitter<'a> {
         due
     }
 
-    pub(super) fn launch_together(&mut self, launch: Merged<'a>) -> Result<(), GraphError> {
+    pub(super) fn launch_merged(&mut self, launch: Merged<'a>) -> Result<(), GraphError> {
         match launch {
             Merged::Nothing => Ok(()),
             Merged::Rows(group, kernel) => self.row_group(group, kernel),

@@ -143,7 +143,7 @@ impl Emitter<'_> {
                 (Some(launch), _) => {
                     computed = launch.units();
                     self.kept = self.kept_by(launch.computed());
-                    self.launch_together(launch)?;
+                    self.launch_merged(launch)?;
                 }
                 (None, Some(joint)) => joint.map_or(Ok(()), |maps| {
                     self.kept = self.kept_by(maps.units());

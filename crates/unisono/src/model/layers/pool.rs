@@ -5,6 +5,7 @@ use unisono_graph::Var;
 use unisono_graph::ops::Window;
 
 use super::conv2d::image;
+use super::setters::{pool_fits, pool_setters};
 use super::settings::{self, valid};
 use super::size::{Size, WindowData, window};
 use crate::model::{Context, Forward, Layer};
@@ -64,71 +65,15 @@ pub struct GlobalAvgPool2d;
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct GlobalMaxPool2d;
 
-macro_rules! builder {
-    ($layer:ident) => {
-        impl $layer {
-            /// Sets the distance from one window to the next, in pixels. Default: the kernel size.
-            pub fn stride(mut self, stride: impl Into<Size>) -> Self {
-                self.window.stride = stride.into().0;
-                self
-            }
+pool_setters!(MaxPool2d, AvgPool2d, Size, window, "pixels", "image");
 
-            /// Sets how many pixels are added on each side of the image. Default: 0.
-            pub fn padding(mut self, padding: impl Into<Size>) -> Self {
-                self.window.padding = padding.into().0;
-                self
-            }
-        }
-    };
-}
-
-builder!(MaxPool2d);
-builder!(AvgPool2d);
-
-impl MaxPool2d {
-    /// Creates a layer with this kernel size in pixels. By default the stride is the kernel size, and there
-    /// is no padding.
-    pub fn new(kernel: impl Into<Size>) -> Self {
-        Self { window: side_by_side(kernel) }
-    }
-}
-
-impl AvgPool2d {
-    /// Creates a layer with this kernel size in pixels. By default the stride is the kernel size, and there
-    /// is no padding.
-    pub fn new(kernel: impl Into<Size>) -> Self {
-        Self { window: side_by_side(kernel), border: false }
-    }
-
-    /// Counts the padding as zeros in the mean (PyTorch's default). Default: the mean is that of the image's
-    /// pixels only.
-    pub fn count_include_pad(self) -> Self {
-        Self { border: true, ..self }
-    }
-}
-
-/// Returns windows that do not overlap: the stride is the kernel size.
-fn side_by_side(kernel: impl Into<Size>) -> Window {
-    let window = window(kernel);
-    Window { stride: window.kernel, ..window }
-}
-
-/// Returns whether an operand has windows, and reports an error of the layer where it has none. Padding above
-/// half of the kernel size is refused, because a window of padding alone has no largest element.
+/// Returns whether an operand has windows, and reports an error of the layer where it has none.
 pub(super) fn fits(layer: &str, cx: &Context, window: &Window, x: &Var) -> bool {
     let Some([_, h, w]) = image(layer, cx, x) else { return false };
     if !valid(layer, cx, settings::window(window)) {
         return false;
     }
-    let half = (0..2).all(|a| window.padding[a] <= window.kernel[a] / 2);
-    if let Err(problem) = window.count([h, w]) {
-        cx.fail(layer, problem);
-    } else if !half {
-        cx.fail(layer, format!("padding {:?} is above half of {:?}", window.padding, window.kernel));
-    } else {
-        return true;
-    }
-    false
+    pool_fits(layer, cx, window.count([h, w]), [window.padding, window.kernel])
 }
 
 impl Forward for MaxPool2d {

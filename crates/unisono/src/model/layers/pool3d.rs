@@ -5,6 +5,7 @@ use unisono_graph::Var;
 
 use super::conv3d::volume;
 use super::functional::{Window3, avg_pool3d, max_pool3d};
+use super::setters::{pool_fits, pool_setters};
 use super::settings::{valid, window3};
 use super::size::Size3;
 use crate::model::{Context, Forward, Layer};
@@ -58,71 +59,19 @@ pub struct GlobalAvgPool3d;
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct GlobalMaxPool3d;
 
-macro_rules! builder {
-    ($layer:ident) => {
-        impl $layer {
-            /// Sets the distance from one window to the next, in voxels. Default: the kernel size.
-            pub fn stride(mut self, stride: impl Into<Size3>) -> Self {
-                self.window.stride = stride.into().0;
-                self
-            }
+pool_setters!(MaxPool3d, AvgPool3d, Size3, windows, "voxels", "volume");
 
-            /// Sets how many voxels are added on each side of the volume. Default: 0.
-            pub fn padding(mut self, padding: impl Into<Size3>) -> Self {
-                self.window.padding = padding.into().0;
-                self
-            }
-        }
-    };
+fn windows(kernel: impl Into<Size3>) -> Window3 {
+    Window3::new(kernel.into().0)
 }
 
-builder!(MaxPool3d);
-builder!(AvgPool3d);
-
-impl MaxPool3d {
-    /// Creates a layer with this kernel size in voxels. By default the stride is the kernel size, and there
-    /// is no padding.
-    pub fn new(kernel: impl Into<Size3>) -> Self {
-        Self { window: side_by_side(kernel) }
-    }
-}
-
-impl AvgPool3d {
-    /// Creates a layer with this kernel size in voxels. By default the stride is the kernel size, and there
-    /// is no padding.
-    pub fn new(kernel: impl Into<Size3>) -> Self {
-        Self { window: side_by_side(kernel), border: false }
-    }
-
-    /// Counts the padding as zeros in the mean (PyTorch's default). Default: the mean is that of the volume's
-    /// voxels only.
-    pub fn count_include_pad(self) -> Self {
-        Self { border: true, ..self }
-    }
-}
-
-/// Returns windows that do not overlap: the stride is the kernel size.
-fn side_by_side(kernel: impl Into<Size3>) -> Window3 {
-    let window = Window3::new(kernel.into().0);
-    Window3 { stride: window.kernel, ..window }
-}
-
-/// Returns whether an operand has windows, and reports an error of the layer where it has none. Padding above
-/// half of the kernel size is refused, because a window of padding alone has no largest element.
+/// Returns whether an operand has windows, and reports an error of the layer where it has none.
 fn fits(layer: &str, cx: &Context, window: &Window3, x: &Var) -> bool {
     let Some((_, volume)) = volume(layer, cx, x) else { return false };
     if !valid(layer, cx, window3(window)) {
         return false;
     }
-    let half = (0..3).all(|a| window.padding[a] <= window.kernel[a] / 2);
-    if let Err(problem) = window.count(volume) {
-        cx.fail(layer, problem);
-    } else if !half {
-        cx.fail(layer, format!("padding {:?} is above half of {:?}", window.padding, window.kernel));
-    } else {
-        return true;
-    }
-    false
+    pool_fits(layer, cx, window.count(volume), [window.padding, window.kernel])
 }
 
 impl Forward for MaxPool3d {

@@ -1,5 +1,7 @@
 //! Setters that several layers have.
 
+use crate::model::Context;
+
 /// Setters of the windows of `$layer`, whose field `window` has a size in `$unit` for each axis.
 macro_rules! window_setters {
     ($layer:ident, $size:ty, $unit:literal) => {
@@ -60,4 +62,71 @@ macro_rules! convolution_setters {
     };
 }
 
-pub(super) use {convolution_setters, kernel_setters, window_setters};
+/// Constructors and setters of a maximum and an average over windows of `$input`, whose sizes are in `$unit`.
+/// `$window` makes a window of a kernel size.
+macro_rules! pool_setters {
+    ($max:ident, $average:ident, $size:ty, $window:expr, $unit:literal, $input:literal) => {
+        impl $max {
+            #[doc = concat!("Creates a layer with this kernel size in ", $unit, ". By default the stride is the")]
+            /// kernel size, and there is no padding.
+            pub fn new(kernel: impl Into<$size>) -> Self {
+                let mut window = $window(kernel);
+                window.stride = window.kernel;
+                Self { window }
+            }
+        }
+
+        impl $average {
+            #[doc = concat!("Creates a layer with this kernel size in ", $unit, ". By default the stride is the")]
+            /// kernel size, and there is no padding.
+            pub fn new(kernel: impl Into<$size>) -> Self {
+                Self { window: $max::new(kernel).window, border: false }
+            }
+
+            /// Counts the padding as zeros in the mean (PyTorch's default). Default: the mean is that of the
+            #[doc = concat!($input, "'s ", $unit, " only.")]
+            pub fn count_include_pad(self) -> Self {
+                Self { border: true, ..self }
+            }
+        }
+
+        $crate::model::layers::setters::pool_setters!($max, $size, $unit, $input);
+        $crate::model::layers::setters::pool_setters!($average, $size, $unit, $input);
+    };
+    ($layer:ident, $size:ty, $unit:literal, $input:literal) => {
+        impl $layer {
+            #[doc = concat!("Sets the distance from one window to the next, in ", $unit, ". Default: the")]
+            /// kernel size.
+            pub fn stride(mut self, stride: impl Into<$size>) -> Self {
+                self.window.stride = stride.into().0;
+                self
+            }
+
+            #[doc = concat!("Sets how many ", $unit, " are added on each side of the ", $input, ". Default: 0.")]
+            pub fn padding(mut self, padding: impl Into<$size>) -> Self {
+                self.window.padding = padding.into().0;
+                self
+            }
+        }
+    };
+}
+
+/// Reports an error of a pool whose windows do not fit, or whose padding is above half of the kernel size,
+/// because a window of padding alone has no largest element. Returns whether there is none.
+pub(super) fn pool_fits<const AXES: usize>(
+    layer: &str,
+    cx: &Context,
+    count: Result<[usize; AXES], String>,
+    [padding, kernel]: [[usize; AXES]; 2],
+) -> bool {
+    match count {
+        Err(problem) => cx.fail(layer, problem),
+        Ok(_) if padding.iter().zip(&kernel).any(|(padding, kernel)| *padding > kernel / 2) => {
+            cx.fail(layer, format!("padding {padding:?} is above half of {kernel:?}"));
+        }
+        Ok(_) => return true,
+    }
+    false
+}
+
+pub(super) use {convolution_setters, kernel_setters, pool_setters, window_setters};

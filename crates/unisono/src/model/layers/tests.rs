@@ -2,6 +2,7 @@
 //! differences.
 
 mod by_hand;
+mod contributing;
 mod memory;
 mod more;
 mod settings;

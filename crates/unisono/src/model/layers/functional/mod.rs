@@ -4,6 +4,7 @@
 mod attention;
 mod batch_norm;
 mod fourier;
+mod grad_cam;
 mod interpolate;
 mod norm;
 mod recurrent;
@@ -18,6 +19,7 @@ pub use attention::{
 };
 pub use batch_norm::{BatchNormed, batch_norm, batch_norm_with};
 pub use fourier::{fft, ifft, irfft, rfft, stft};
+pub use grad_cam::grad_cam;
 pub use interpolate::{Interpolation, resize2d};
 pub use norm::{group_norm, layer_norm, rms_norm};
 pub use recurrent::{GruWeights, LstmWeights, RnnWeights, gru, lstm, rnn};

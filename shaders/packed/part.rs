@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::workgroup::{VARIABLE, variable_bytes};
 
-/// A kernel's module, read so that it can be put beside others.
+/// A kernel's module, read so that it can share a module with others.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// The number of invocations of a workgroup.
@@ -51,7 +51,7 @@ pub(super) enum Is {
 const MAIN: &str = "fn main(@builtin(global_invocation_id) id: vec3<u32>)";
 
 impl Part {
-    /// Reads a module. Returns `None` if it cannot stand beside others: its main function needs more than the
+    /// Reads a module. Returns `None` if it cannot share a module: its main function needs more than the
     /// number of the invocation, or it has something else at its top that this module does not know.
     pub fn read(module: &str) -> Option<Self> {
         let mut items = declarations(module)?;
@@ -210,7 +210,7 @@ pub(super) fn identifiers(text: &str) -> impl Iterator<Item = (usize, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::beside::tests::SUM;
+    use crate::packed::tests::SUM;
 
     #[test]
     fn a_module_is_read_with_its_buffers_and_params() {
