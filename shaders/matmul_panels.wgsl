@@ -3,8 +3,8 @@
 // and multiplies it with eight rows of a at a time, which are read where they are, or from a copy if a is a
 // view or of f16. All memory is the invocation's own: there are no barriers.
 // `unisono_panel_product` is what takes the time, and then `unisono_panel_copy`, the copies of views,
-// `unisono_view_stripe` and `unisono_view_panel`, and `unisono_panel_put`, which writes the result where there
-// is no epilogue. unisono-cpu has code of its own for them.
+// `unisono_view_stripe` and `unisono_view_panel`, and `unisono_panel_put`, which writes the result where
+// there is no epilogue. unisono-cpu has code of its own for them.
 // Grid: x: 32 columns each; y: ROWS rows each; z: batch * chunks, or groups of joined shards.
 // Constants: ROWS, a multiple of eight; SHARDS, the sums of shards that may wait; STEPS: the steps for which
 // there is memory; STRIPE: the vectors that a copy of a takes; those of product.wgsl. Functions generated for

@@ -135,8 +135,8 @@ pub fn fuse(graph: &Graph, parts: Parts) -> Fusion {
 }
 
 /// Returns the segment of each node: the number of sums over shards on the longest way to it. Global values
-/// that only new states need belong to the last segment, whatever they are made of: only there may a new state
-/// take the place of the old one.
+/// that only new states need belong to the last segment, whatever they are made of: only there may a new
+/// state take the place of the old one.
 fn segments(graph: &Graph, lowering: &[Lowering]) -> Vec<usize> {
     let mut segment = vec![0; graph.nodes.len()];
     for (id, node) in graph.nodes.iter().enumerate() {
