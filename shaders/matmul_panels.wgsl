@@ -5,18 +5,20 @@
 // `unisono_panel_product` is what takes the time, and then `unisono_panel_copy`, the copies of views,
 // `unisono_view_stripe` and `unisono_view_panel`, and `unisono_panel_put`, which writes the result where
 // there is no epilogue. unisono-cpu has code of its own for them.
-// Grid: x: 32 columns each; y: ROWS rows each; z: batch * chunks, or groups of joined shards.
-// Constants: ROWS, a multiple of eight; SHARDS, the sums of shards that may wait; STEPS: the steps for which
-// there is memory; STRIPE: the vectors that a copy of a takes; those of product.wgsl. Functions generated for
-// the product: left, which returns an element of a or of its copy; left_steps, which prepares the copies of
-// all rows; left_rows, which makes a copy, and returns where the eight rows begin and how far apart two steps
-// are; copy_panel, which copies what is needed of b; and put_tile, which writes the result.
+// Grid: x: 32 columns each; y: ROWS rows each; z: batch * chunks, or groups of joined shards, or batch where
+// the chunks of a product are joined.
+// Constants: ROWS, a multiple of eight; CHUNKS, whether JOIN is for chunks; SHARDS, the sums of shards or
+// chunks that may wait; STEPS: the steps for which there is memory; STRIPE: the vectors that a copy of a
+// takes; those of product.wgsl. Functions generated for the product: left, which returns an element of a or
+// of its copy; left_steps, which prepares the copies of all rows; left_rows, which makes a copy, and returns
+// where the eight rows begin and how far apart two steps are; copy_panel, which copies what is needed of b;
+// and put_tile, which writes the result.
 
 // panel[8 * p + h]: step p of the columns 4 * h to 4 * h + 3.
 var<workgroup> panel: array<vec4<f32>, 8u * (CHUNK + 4u)>;
 // tile[8 * i + h]: row i of the columns 4 * h to 4 * h + 3.
 var<workgroup> tile: array<vec4<f32>, 8u * ROWS>;
-// Sums of 2^l shards at level l, at most one a level.
+// Sums of 2^l shards or chunks at level l, at most one a level.
 var<workgroup> waiting: array<vec4<f32>, 8u * ROWS * SHARDS>;
 
 struct Rows { at: array<u32, 8>, step: u32 }
@@ -41,6 +43,16 @@ fn unisono_panel_product(rows: Rows, steps: u32, to: u32, levels: u32, waits: bo
     }
 }
 
+// Returns the product of the layer's shard or chunk number s. Behind the last one its inner range is empty.
+fn joined_part(layer: u32, s: u32) -> Part {
+    if !CHUNKS { return shard_part(layer, s); }
+    var own = part(layer);
+    let end = inner_range(params.first_z + layer).y;
+    own.start = min(own.start + s * CHUNK, end);
+    own.end = min(own.start + CHUNK, end);
+    return own;
+}
+
 // Multiplies a part of a layer, and adds what waits at the first levels.
 fn multiply(own: Part, i0: u32, j0: u32, rows: u32, levels: u32, waits: bool) {
     let steps = max(own.end, own.start) - own.start;
@@ -57,16 +69,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>) {
     let i0 = group.y * ROWS;
     let rows = min(ROWS, params.m - i0);
     if JOIN {
-        // Shard s meets those before it as a carry meets the ones of a number, which is the order of the
-        // tree.
+        // Shard or chunk s meets those before it as a carry meets the ones of a number, which is the order
+        // of the tree.
         for (var s = 0u; s < params.join; s++) {
             var levels = 0u;
             for (var rest = s; rest % 2u == 1u; rest /= 2u) { levels++; }
-            multiply(shard_part(group.z, s), i0, j0, rows, levels, s + 1u < params.join);
+            multiply(joined_part(group.z, s), i0, j0, rows, levels, s + 1u < params.join);
         }
     } else {
         multiply(part(group.z), i0, j0, rows, 0u, false);
     }
-    let own = target_part(group.z);
+    var own: Part;
+    if JOIN { own = joined_part(group.z, 0u); } else { own = part(group.z); }
     put_tile(own, i0, j0, rows);
 }

@@ -128,6 +128,8 @@ pub(super) struct ProductKernel<'a> {
     pub(super) result: Outcome,
     /// Whether the products of several shards are added in registers.
     pub(super) join: bool,
+    /// Whether these are chunks, and not shards.
+    pub(super) sums: bool,
     /// The levels of the tree over chunks, or over shards, where a workgroup computes several in turn;
     /// otherwise 0.
     pub(super) levels: usize,
@@ -163,8 +165,9 @@ impl ProductKernel<'_> {
                 let steps = PRODUCT_CHUNK + 4;
                 let stripe = if is_copied { 2 * steps } else { 1 };
                 let sizes = format!(
-                    "const ROWS: u32 = {rows}u;\nconst SHARDS: u32 = {shards}u;\n\
+                    "const ROWS: u32 = {rows}u;\nconst SHARDS: u32 = {shards}u;\nconst CHUNKS: bool = {};\n\
                      const STEPS: u32 = {steps}u;\nconst STRIPE: u32 = {stripe}u;\n{}{}{}",
+                    self.sums,
                     self.left(),
                     self.right(),
                     if self.epilogue.is_none() && !self.result.rounds { PUT_STORED } else { PUT_FINISHED }
@@ -370,6 +373,7 @@ impl ProductKernel<'_> {
         let unit = if self.unit.is_some() { "_unit" } else { "" };
         if self.shape.contract {
             let shards = match (self.join, self.levels) {
+                (true, _) if self.sums => "_chunks",
                 (true, _) => "_shards",
                 (false, 0) => "",
                 (false, _) if self.shards => "_shards_in_turn",
@@ -382,7 +386,7 @@ impl ProductKernel<'_> {
         }
         let half = match (self.shape.rounds, self.levels) {
             (true, _) => "_half",
-            (false, 0) => "",
+            (false, 0) if !self.sums => "",
             (false, _) => "_chunks",
         };
         let behind = self.epilogue.map_or("", |epilogue| &epilogue.name);

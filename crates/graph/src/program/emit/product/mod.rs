@@ -122,7 +122,8 @@ impl Emitter<'_> {
         let Operands { root, a, b, shape, epilogue } = operands;
         let ty = &self.program.graph.nodes[*root].ty;
         let in_turn = self.is_in_turn(operands, to);
-        let chunks = if in_turn { 1 } else { shape.chunks() };
+        let sums = self.sums_of_chunks(operands, to);
+        let chunks = if in_turn || sums > 0 { 1 } else { shape.chunks() };
         let mut stores = vec![a.binding.clone(), b.binding.clone(), binding(to, ty)];
         stores.extend(epilogue.iter().flat_map(|epilogue| epilogue.stores.clone()));
         let all = || Ok(std::iter::once(0..self.extent.rows).collect());
@@ -149,7 +150,7 @@ impl Emitter<'_> {
                 Layers { offset: 0, batch: m * n, chunk: elements, ..Layers::new(m, n, batch * chunks) }
             } else {
                 let layers = Layers::new(m, n, batch);
-                Layers { offset: to.inside, batch: to.row(m * n), chunk: elements, turns, ..layers }
+                Layers { offset: to.inside, batch: to.row(m * n), chunk: elements, turns, sums, ..layers }
             };
             self.layers(operands, bindings, &c)?;
             if chunks > 1 {
@@ -178,6 +179,28 @@ impl Emitter<'_> {
         let fits = are_fours(&[n, to.inside, to.row(m * n)]);
         let is_large = turns > 1 && is_plain && fits && n >= 4;
         is_large && self.target.machine == Machine::Gpu && self.family(shape, &c) == Family::Tiles(128)
+    }
+
+    /// Returns how many chunks an invocation adds up itself, as [`Layers::sums`]: all of a product on a CPU,
+    /// if there are enough invocations without one for each chunk. Then no chunk goes through memory.
+    fn sums_of_chunks(&self, operands: &Operands<'_>, to: Place) -> usize {
+        let Operands { root, shape, epilogue, .. } = operands;
+        let entries = match self.program.graph.nodes[*root].ty.lead {
+            Lead::Global => 1,
+            Lead::Shard => self.extent.shards,
+            Lead::Sample => self.extent.rows,
+        };
+        let [m, n, batch] = shape.of_entries(entries);
+        let sums = shape.chunks().next_power_of_two();
+        let is_plain = !shape.rounds && epilogue.is_none() && !self.program.stores.is_half(to.store);
+        if self.target.machine != Machine::Cpu || !is_plain || !(2..=JOIN).contains(&sums) {
+            return 0;
+        }
+        let busy = self.target.busy_workgroups as usize;
+        match self.family(shape, &Layers { sums, ..Layers::new(m, n, batch) }) {
+            Family::Panels(rows) if m.div_ceil(rows) * n.div_ceil(32) * batch >= busy => sums,
+            _ => 0,
+        }
     }
 
     /// Launches a product over samples that is summed over the shards of each block. Up to [`JOIN`] shards
