@@ -154,6 +154,36 @@ fn sums_over_shards_cut_the_step() {
     assert_eq!(segments, [0, 1, 1]);
 }
 
+/// A running mean is known after the first of two cuts. Its new value is computed behind the last one all the
+/// same, where it may take the old one's place.
+#[test]
+fn new_states_wait_for_the_last_segment() {
+    let tape = Tape::new();
+    let (w, m) = (tape.state("w", &[3], StateKind::Parameter), tape.state("m", &[3], StateKind::Statistic));
+    let x = &tape.input("x", Type::sample(&[3])) * &w;
+    let mean = x.sum_shards() / 8.0;
+    tape.update(&m, &(&m * 0.9 + &mean * 0.1));
+    let spread = (&x - &mean).square().sum_shards();
+    tape.update(&w, &(&w - &(spread * 0.1)));
+    let graph = simplify(&tape.finish().unwrap());
+    let fusion = fuse(&graph, Parts::new());
+    assert_eq!(graph.updates.len(), 2);
+    assert!(graph.updates.values().all(|&value| fusion.segment[value] == 2), "{:?}", fusion.segment);
+    let program = crate::Program::compile(&tape.finish().unwrap()).unwrap();
+    let run = crate::Run { first: 0, sizes: vec![4, 4], shards: 2 };
+    let plan = program.plan(&run, &crate::plan::Target::default()).unwrap();
+    // Nothing is copied from a memory of its own to the state.
+    let names: Vec<&str> = plan.kernels.iter().map(|kernel| &kernel.name[..]).collect();
+    assert!(!names.contains(&"replace"), "{names:?}");
+    assert!(
+        !plan
+            .segments
+            .iter()
+            .flat_map(|s| &s.commands)
+            .any(|c| matches!(c, crate::plan::Command::Copy { .. }))
+    );
+}
+
 thread_local! {
     /// The visits to nodes and units by fusion on this thread.
     static VISITS: Cell<usize> = const { Cell::new(0) };

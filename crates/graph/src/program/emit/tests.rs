@@ -129,6 +129,19 @@ fn reductions_of_more_elements_than_indices_count_are_several_launches_or_an_err
     assert!(error.contains("sum [B, 16384, 16384] reduces 34359738368 elements at once"), "{error}");
 }
 
+/// The sums over pixels and samples of four channels do not wait for each other on a CPU.
+#[test]
+fn a_bias_gradient_adds_four_channels_at_once() {
+    let tape = Tape::new();
+    let x = tape.input("x", Type::sample(&[8, 6, 6]));
+    tape.output("sum", &x.sum(&[-2, -1]).sum_shards());
+    let program = Program::compile(&tape.finish().unwrap()).unwrap();
+    let run = Run { first: 0, sizes: vec![3, 5], shards: 2 };
+    let plan = program.plan(&run, &Target { machine: Machine::Cpu, ..Target::default() }).unwrap();
+    let sum = plan.kernels.iter().find(|kernel| kernel.name == "sum").unwrap();
+    assert!(sum.wgsl.contains("var acc = vec4<f32>(0.0)"), "{}", sum.wgsl);
+}
+
 /// The squared differences of all pairs are not in memory either, and a scalar's gradient is one sum over
 /// those of all samples of a shard.
 #[test]
