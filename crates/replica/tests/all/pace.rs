@@ -62,7 +62,8 @@ fn run_program(wide: usize, centred: bool, options: Options) -> ([u64; 2], Vec<u
 }
 
 /// Of two equal replicas, one that is slowed to a third should get a quarter of the shards: clearly fewer
-/// than half of them, however busy the machine is. The results stay the same.
+/// than half of them, and on a busy machine perhaps none, since a step takes a few milliseconds. The results
+/// stay the same. The next test says how many it gets where nothing else decides the times.
 #[test]
 fn a_replica_slowed_to_a_third_gets_fewer_shards() {
     let slow = || with_points(&[("replica-1".to_owned(), "return(slow:3)".to_owned())]);
@@ -70,7 +71,7 @@ fn a_replica_slowed_to_a_third_gets_fewer_shards() {
     assert_eq!(even, [96, 96]);
     let (speed, same) = run(WIDE, slow());
     assert!(state == same, "who is slow shows in the state");
-    assert!((1..=72).contains(&speed[1]), "{speed:?} of 192 shards");
+    assert!(speed[1] <= 72, "{speed:?} of 192 shards");
 }
 
 /// The times of samples are set by faults, so this holds on a busy machine too. The shards divide three to
