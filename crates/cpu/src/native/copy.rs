@@ -71,7 +71,7 @@ mod x86 {
     use super::{PanelCopy, copy_from};
     use crate::native::transposed::{sixteen_columns, transposed};
 
-    /// Copies eight steps of eight columns at a time where the steps of a column lie in order.
+    /// Copies blocks of 8 steps by 8 columns if the steps of a column are adjacent in memory.
     ///
     /// # Safety
     /// As for [`super::copy`], and the CPU has AVX2.
@@ -98,7 +98,7 @@ mod x86 {
         }
     }
 
-    /// Copies sixteen steps of sixteen columns at a time where the steps of a column lie in order.
+    /// Copies blocks of 16 steps by 16 columns if the steps of a column are adjacent in memory.
     ///
     /// # Safety
     /// As for [`super::copy`], and the CPU has AVX-512.
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::native::vectors;
 
-    /// All codes that this CPU can run copy what a plain loop does.
+    /// Each version of the code that this CPU can run gives the result of a plain loop.
     #[test]
     fn copies_are_the_same_on_all_cpus() {
         let from: Vec<f32> = (0..32 * 45).map(|i| i as f32 * 0.5 - 300.0).collect();

@@ -2,8 +2,8 @@
 
 use super::panels::{Run, Vectors, canonical};
 
-/// What [`Vectors::panel_put`]'s code writes: `to[r * step + c]` becomes `tile[32 * r + c]`, canonical, for
-/// each of the rows and of the columns, of which there are at most 32.
+/// What [`Vectors::panel_put`]'s code writes: for each row r and column c, `to[r * step + c]` becomes
+/// `canonical(tile[32 * r + c])`. There are at most 32 columns.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PanelPut {
@@ -94,7 +94,7 @@ unsafe fn rows(task: &PanelPut) {
 /// Writes numbers that lie side by side.
 ///
 /// # Safety
-/// Both pointers hold so many.
+/// `COUNT` numbers can be read at `from`, and written at `to`.
 #[expect(unsafe_code, reason = "memory of kernels")]
 #[inline(always)]
 unsafe fn some<const COUNT: usize>(from: *const f32, to: *mut f32) {

@@ -23,7 +23,7 @@ struct Sixteen {
 enum Places {
     /// All lie side by side, the first of them at this element.
     One(i32),
-    /// So many runs, in each of which places lie side by side: place j of a run is element `base + j`.
+    /// Several runs of adjacent places, and their number. In each run, lane j is at element `base + j`.
     Runs([(i32, __mmask16); MOST_RUNS], usize),
     Apart,
 }
@@ -48,7 +48,7 @@ pub(super) unsafe extern "C" fn copy(task: *const ViewCopy) {
     }
 }
 
-/// Copies all lines, where so many coordinates have a limit.
+/// Copies all lines. `BORDERS` is the number of coordinates that have a limit.
 ///
 /// # Safety
 /// As for [`copy`].
@@ -212,7 +212,7 @@ unsafe fn by_lines<const BORDERS: usize>(
     let width = task.width as usize;
     // SAFETY: what the caller promises.
     unsafe {
-        // Loops, since no closure with these vectors becomes a part of a function without.
+        // These are loops because closures with AVX-512 were not inlined into `array::from_fn`.
         let mut rows = [_mm512_setzero_ps(); 16];
         let some = if lines == mask(0, 16) { 16 } else { 8 };
         for (lane, row) in rows.iter_mut().enumerate().take(some) {
