@@ -195,7 +195,10 @@ fn split(x: f32, y: f32, sum: f32) -> f32 {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{PanelProduct, blocks, split};
+    use std::arch::x86_64::*;
+    use std::array::from_fn;
+
+    use super::{PanelProduct, blocks, join, split};
 
     /// Multiplies with 16 registers of eight numbers.
     ///
@@ -208,7 +211,12 @@ mod x86 {
         unsafe { blocks::<4, 16>(task, split) }
     }
 
-    /// Multiplies with 16 registers of eight numbers, and rounds once.
+    /// The steps after which [`fused_avx2`] goes on with the next rows. Their part of the panel stays in the
+    /// first cache.
+    const STEPS: usize = 64;
+
+    /// Multiplies with 16 registers of eight numbers, and rounds once. Twelve registers have the sums of three
+    /// rows, so that the additions in flight are more than the two units need.
     ///
     /// # Safety
     /// As for [`super::product`], and the CPU has AVX2 and FMA3.
@@ -216,7 +224,60 @@ mod x86 {
     #[target_feature(enable = "avx2,fma")]
     pub(super) unsafe extern "C" fn fused_avx2(task: *const PanelProduct) {
         // SAFETY: what the caller promises.
-        unsafe { blocks::<4, 16>(task, |x: f32, y, sum| x.mul_add(y, sum)) }
+        unsafe {
+            let task = &*task;
+            let mut first = 0;
+            loop {
+                let end = (first + STEPS).min(task.steps as usize);
+                three_rows::<3>(task, 0, (first, end));
+                three_rows::<3>(task, 3, (first, end));
+                three_rows::<2>(task, 6, (first, end));
+                first = end;
+                if first == task.steps as usize {
+                    break;
+                }
+            }
+            join(task);
+        }
+    }
+
+    /// Computes `ROWS` rows from row `row` on, at most three. The sums of steps before `first` are in the tile.
+    /// This is not inlined, because the compiler would move sums to memory.
+    ///
+    /// # Safety
+    /// As for [`fused_avx2`], and `first <= end <= task.steps`.
+    #[expect(unsafe_code, reason = "memory of kernels")]
+    #[inline(never)]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn three_rows<const ROWS: usize>(task: &PanelProduct, row: usize, (first, end): (usize, usize)) {
+        // SAFETY: what the caller promises.
+        unsafe {
+            let tile = task.tile.add(32 * row);
+            let step = task.step as usize;
+            let mut sums = [[_mm256_setzero_ps(); 4]; ROWS];
+            if first > 0 {
+                sums = from_fn(|r| from_fn(|h| _mm256_loadu_ps(tile.add(32 * r + 8 * h))));
+            }
+            let mut left: [*const f32; ROWS] =
+                from_fn(|r| task.left.add(task.rows[row + r] as usize + first * step));
+            let mut panel = task.panel.add(32 * first);
+            for _ in first..end {
+                let x: [__m256; ROWS] = from_fn(|r| _mm256_broadcast_ss(&*left[r]));
+                for h in 0..4 {
+                    let y = _mm256_loadu_ps(panel.add(8 * h));
+                    for r in 0..ROWS {
+                        sums[r][h] = _mm256_fmadd_ps(x[r], y, sums[r][h]);
+                    }
+                }
+                panel = panel.add(32);
+                left = left.map(|at| at.wrapping_add(step));
+            }
+            for (r, sums) in sums.into_iter().enumerate() {
+                for (h, sum) in sums.into_iter().enumerate() {
+                    _mm256_storeu_ps(tile.add(32 * r + 8 * h), sum);
+                }
+            }
+        }
     }
 
     /// Multiplies with 32 registers of sixteen numbers.
