@@ -1,44 +1,48 @@
 // matmul_panels: the product of snippets/product.wgsl for a CPU, whose memory is fast if it is read in
-// order. An invocation computes ROWS rows and 32 columns. It copies what it needs of b once, step by step,
-// and multiplies it with eight rows of a at a time, which are read where they are, or from a copy if a is a
-// view or of f16. All memory is the invocation's own: there are no barriers.
+// order. An invocation computes ROWS rows and 32 columns of each of its panels. It copies what it needs of b
+// once, step by step, and multiplies it with eight rows of a at a time, which are read where they are, or
+// from a copy if a is a view or of f16. All memory is the invocation's own: there are no barriers.
 // `unisono_panel_product` is what takes the time, and then `unisono_panel_copy`, the copies of views,
 // `unisono_view_stripe` and `unisono_view_panel`, and `unisono_panel_put`, which writes the result where
 // there is no epilogue. unisono-cpu has code of its own for them.
-// Grid: x: 32 columns each; y: ROWS rows each; z: batch * chunks, or groups of joined shards, or batch where
+// Grid: x: 32 * PANELS columns each; y: ROWS rows each; z: batch * chunks, or groups of joined shards, or batch where
 // the chunks of a product are joined.
-// Constants: ROWS, a multiple of eight; CHUNKS, whether JOIN is for chunks; SHARDS, the sums of shards or
+// Constants: ROWS, a multiple of eight; PANELS, more than one if copies of a take long; CHUNKS, whether JOIN is for chunks; SHARDS, the sums of shards or
 // chunks that may wait; STEPS: the steps for which there is memory; STRIPE: the vectors that a copy of a
 // takes; those of product.wgsl. Functions generated for the product: left, which returns an element of a or
 // of its copy; left_steps, which prepares the copies of all rows; left_rows, which makes a copy, and returns
 // where the eight rows begin and how far apart two steps are; copy_panel, which copies what is needed of b;
-// and put_tile, which writes the result.
+// and put_tile, which writes a panel's part of the result.
 
-// panel[8 * p + h]: step p of the columns 4 * h to 4 * h + 3.
-var<workgroup> panel: array<vec4<f32>, 8u * (CHUNK + 4u)>;
-// tile[8 * i + h]: row i of the columns 4 * h to 4 * h + 3.
-var<workgroup> tile: array<vec4<f32>, 8u * ROWS>;
-// Sums of 2^l shards or chunks at level l, at most one a level.
-var<workgroup> waiting: array<vec4<f32>, 8u * ROWS * SHARDS>;
+// panel[8 * (q * STEPS + p) + h]: step p of the columns 4 * h to 4 * h + 3 of panel q.
+var<workgroup> panel: array<vec4<f32>, 8u * STEPS * PANELS>;
+// tile[8 * (q * ROWS + i) + h]: row i of the columns 4 * h to 4 * h + 3 of panel q.
+var<workgroup> tile: array<vec4<f32>, 8u * ROWS * PANELS>;
+// Sums of 2^l shards or chunks at level l, at most one a level, each with the rows of a tile.
+var<workgroup> waiting: array<vec4<f32>, 8u * ROWS * PANELS * SHARDS>;
 
 struct Rows { at: array<u32, 8>, step: u32 }
 
-// Computes eight rows from row `to` of the tile on: the sums over `steps` steps of the panel, to which the
-// sums that wait at the first `levels` levels of the tree are added. They go to the tile, or wait at the next
-// level.
-fn unisono_panel_product(rows: Rows, steps: u32, to: u32, levels: u32, waits: bool) {
+// Computes eight rows from row `to` of the tile on: the sums over `steps` steps of a panel, whose first one
+// is step `first` of the memory, to which the sums that wait at the first `levels` levels of the tree are
+// added. They go to the tile, or wait at the next level.
+fn unisono_panel_product(rows: Rows, steps: u32, first: u32, to: u32, levels: u32, waits: bool) {
     var at = rows.at;
     for (var r = 0u; r < 8u; r++) {
         for (var h = 0u; h < 8u; h++) {
             let e = 8u * (to + r) + h;
             var sum = vec4<f32>();
             for (var p = 0u; p < steps; p++) {
-                sum = fma(vec4<f32>(left(at[r] + p * rows.step)), panel[8u * p + h], sum);
+                sum = fma(vec4<f32>(left(at[r] + p * rows.step)), panel[8u * (first + p) + h], sum);
             }
             for (var level = 0u; level < levels; level++) {
-                sum = kept(waiting[8u * ROWS * level + e]) + canonical(sum);
+                sum = kept(waiting[8u * ROWS * PANELS * level + e]) + canonical(sum);
             }
-            if waits { waiting[8u * ROWS * levels + e] = canonical(sum); } else { tile[e] = sum; }
+            if waits {
+                waiting[8u * ROWS * PANELS * levels + e] = canonical(sum);
+            } else {
+                tile[e] = sum;
+            }
         }
     }
 }
@@ -56,16 +60,20 @@ fn joined_part(layer: u32, s: u32) -> Part {
 // Multiplies a part of a layer, and adds what waits at the first levels.
 fn multiply(own: Part, i0: u32, j0: u32, rows: u32, levels: u32, waits: bool) {
     let steps = max(own.end, own.start) - own.start;
-    copy_panel(own, j0, steps);
+    let panels = min(PANELS, (params.n - j0 + 31u) / 32u);
+    for (var q = 0u; q < panels; q++) { copy_panel(own, j0 + 32u * q, steps, q * STEPS); }
     left_steps(own, steps);
     for (var i = 0u; i < rows; i += 8u) {
-        unisono_panel_product(left_rows(own, i0 + i, steps), steps, i, levels, waits);
+        let left = left_rows(own, i0 + i, steps);
+        for (var q = 0u; q < panels; q++) {
+            unisono_panel_product(left, steps, q * STEPS, q * ROWS + i, levels, waits);
+        }
     }
 }
 
 @compute @workgroup_size(1)
 fn main(@builtin(workgroup_id) group: vec3<u32>) {
-    let j0 = group.x * 32u;
+    let j0 = group.x * 32u * PANELS;
     let i0 = group.y * ROWS;
     let rows = min(ROWS, params.m - i0);
     if JOIN {
@@ -81,5 +89,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>) {
     }
     var own: Part;
     if JOIN { own = joined_part(group.z, 0u); } else { own = part(group.z); }
-    put_tile(own, i0, j0, rows);
+    for (var q = 0u; q < PANELS && j0 + 32u * q < params.n; q++) {
+        put_tile(own, i0, j0 + 32u * q, rows, q * ROWS);
+    }
 }

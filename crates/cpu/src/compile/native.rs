@@ -86,8 +86,8 @@ impl Writer<'_, '_> {
     }
 
     fn panel_product(&mut self, arguments: &[Val]) -> Option<()> {
-        let [Val::Many(rows), Val::One(steps), Val::One(to), Val::One(levels), Val::One(waits)] = arguments
-        else {
+        let [Val::Many(rows), words @ ..] = arguments else { return None };
+        let [Val::One(steps), Val::One(first), Val::One(to), Val::One(levels), Val::One(waits)] = words else {
             return None;
         };
         let [Val::Many(at), Val::One(step)] = &rows[..] else { return None };
@@ -97,7 +97,7 @@ impl Writer<'_, '_> {
             fields.push((offset_of!(PanelProduct, rows) + 4 * row, *value));
         }
         let is_word = |value: &ir::Value| self.ty(*value) == types::I32;
-        let words = [*step, *steps, *to, *levels];
+        let words = [*step, *steps, *first, *to, *levels];
         let are_words = fields.iter().map(|(_, value)| value).chain(&words).all(is_word);
         if fields.len() != 8 || !are_words || self.ty(*waits) != types::I8 {
             return None;
@@ -106,12 +106,9 @@ impl Writer<'_, '_> {
         let (panel, tile, waiting) =
             (self.group_floats("panel")?, self.group_floats("tile")?, self.group_floats("waiting")?);
         let count = tile.count?;
-        let [left, panel, tile, waiting] = [left, panel, tile, waiting].map(|floats| self.start(floats));
-        // A row of the tile has 32 numbers.
-        let row = self.b.ins().uextend(types::I64, *to);
-        let offset = self.b.ins().imul_imm_s(row, 128);
-        let tile = self.b.ins().iadd(tile, offset);
-        let waiting = self.b.ins().iadd(waiting, offset);
+        let left = self.start(left);
+        let panel = self.start_of_row(panel, 32, *first);
+        let [tile, waiting] = [tile, waiting].map(|floats| self.start_of_row(floats, 32, *to));
         let waits = self.b.ins().uextend(types::I32, *waits);
         let level = self.b.ins().iconst(types::I32, i64::from(count));
         fields.extend([
@@ -130,17 +127,15 @@ impl Writer<'_, '_> {
     }
 
     fn panel_copy(&mut self, arguments: &[Val]) -> Option<()> {
-        let [Val::One(from), Val::One(step), Val::One(column), Val::One(steps), Val::One(last)] = arguments
-        else {
-            return None;
-        };
-        let words = [*from, *step, *column, *steps, *last];
+        let [from @ .., Val::One(steps), Val::One(last), Val::One(to)] = arguments else { return None };
+        let [Val::One(from), Val::One(step), Val::One(column)] = from else { return None };
+        let words = [*from, *step, *column, *steps, *last, *to];
         if !words.iter().all(|value| self.ty(*value) == types::I32) {
             return None;
         }
         let (right, panel) = (self.buffer_floats("b")?, self.group_floats("panel")?);
         let right = self.start_from(right, *from);
-        let panel = self.start(panel);
+        let panel = self.start_of_row(panel, 32, *to);
         let fields = [
             (offset_of!(PanelCopy, from), right),
             (offset_of!(PanelCopy, panel), panel),
@@ -176,7 +171,7 @@ impl Writer<'_, '_> {
 
     fn view_copy(&mut self, name: &str, arguments: &[Val]) -> Option<()> {
         let (_, operand, copy, width) = *VIEW_COPIES.iter().find(|(own, ..)| *own == name)?;
-        let [Val::One(count)] = arguments else { return None };
+        let [Val::One(count), Val::One(first)] = arguments else { return None };
         let code = self.plan.vectors.view_copy()?;
         let of = |what: &str| format!("{}_{what}", operand.to_uppercase());
         let (Some(Literal::U32(borders)), Some(Literal::U32(apart)), Some(Literal::F32(fill))) =
@@ -184,7 +179,8 @@ impl Writer<'_, '_> {
         else {
             return None;
         };
-        if borders as usize > MOST_BORDERS || self.ty(*count) != types::I32 {
+        if borders as usize > MOST_BORDERS || [count, first].iter().any(|word| self.ty(**word) != types::I32)
+        {
             return None;
         }
         let [from, to] = [self.buffer_floats(operand)?, self.group_floats(copy)?];
@@ -201,7 +197,7 @@ impl Writer<'_, '_> {
         }
         let mut fields = vec![
             (offset_of!(ViewCopy, from), self.start(from)),
-            (offset_of!(ViewCopy, to), self.start(to)),
+            (offset_of!(ViewCopy, to), self.start_of_row(to, width, *first)),
             (offset_of!(ViewCopy, lines), self.start(lines?)),
             (offset_of!(ViewCopy, steps), self.start(steps?)),
             (offset_of!(ViewCopy, count), *count),
@@ -354,9 +350,14 @@ impl Writer<'_, '_> {
 
     /// Returns the address of a float by its number.
     fn start_from(&mut self, floats: Words, first: ir::Value) -> ir::Value {
+        self.start_of_row(floats, 1, first)
+    }
+
+    /// Returns the address of a row of so many floats by its number.
+    fn start_of_row(&mut self, floats: Words, width: u32, row: ir::Value) -> ir::Value {
         let start = self.start(floats);
-        let first = self.b.ins().uextend(types::I64, first);
-        let offset = self.b.ins().ishl_imm_u(first, 2);
+        let row = self.b.ins().uextend(types::I64, row);
+        let offset = self.b.ins().imul_imm_s(row, 4 * i64::from(width));
         self.b.ins().iadd(start, offset)
     }
 

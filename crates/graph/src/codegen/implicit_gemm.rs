@@ -180,12 +180,12 @@ impl Text<'_> {
         let all = ["x", "y", "z", "w"].map(number).join(", ");
         let (at, loaded) = (format!("{x}_lines[h] + {x}_steps[p]"), format!("vec4<f32>({all})"));
         let body = if inside.is_empty() {
-            format!("            let at = {at};\n            {copy}[{quads}u * p + h] = {loaded};\n")
+            format!("            let at = {at};\n            {copy}[{quads}u * (to + p) + h] = {loaded};\n")
         } else {
             format!(
                 "            let inside = {inside};\n            \
                  let at = select(vec4<u32>(), {at}, inside);\n            \
-                 {copy}[{quads}u * p + h] = select(vec4<f32>({fill}), {loaded}, inside);\n"
+                 {copy}[{quads}u * (to + p) + h] = select(vec4<f32>({fill}), {loaded}, inside);\n"
             )
         };
         format!(
@@ -203,7 +203,7 @@ impl Text<'_> {
              let steps = vec4<u32>(p, p + 1u, p + 2u, p + 3u);\n    \
              let q = select(steps, min(steps, vec4<u32>(own.end - 1u)), RAGGED);\n\
              {inners}    for (var d = 0u; d < 4u; d++) {{{steps} }}\n    }}\n}}\n\
-             fn {name}(count: u32) {{\n    for (var p = 0u; p < count; p++) {{\n        \
+             fn {name}(count: u32, to: u32) {{\n    for (var p = 0u; p < count; p++) {{\n        \
              for (var h = 0u; h < {quads}u; h++) {{\n{body}        }}\n    }}\n}}\n",
             binding = self.binding(),
             inners = self.inner_texts(),

@@ -11,7 +11,7 @@ const PANELS: &str = "
 @group(0) @binding(1) var<storage, read> a: array<f32>;
 @group(0) @binding(2) var<storage, read> b: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read> sizes: array<u32>;
-var<workgroup> panel: array<vec4<f32>, 512>;
+var<workgroup> panel: array<vec4<f32>, 560>;
 var<workgroup> tile: array<vec4<f32>, 128>;
 var<workgroup> waiting: array<vec4<f32>, 256>;
 struct Rows { at: array<u32, 8>, step: u32 }
@@ -22,10 +22,10 @@ fn canonical(x: vec4<f32>) -> vec4<f32> {
 }
 fn left(i: u32) -> f32 { return a[i]; }
 fn right(i: u32) -> f32 { return b[i / 4u][i % 4u]; }
-fn unisono_panel_copy(first: u32, step: u32, column: u32, steps: u32, last: u32) {
+fn unisono_panel_copy(first: u32, step: u32, column: u32, steps: u32, last: u32, to: u32) {
     COPY
 }
-fn unisono_panel_product(rows: Rows, steps: u32, to: u32, levels: u32, waits: bool) {
+fn unisono_panel_product(rows: Rows, steps: u32, first: u32, to: u32, levels: u32, waits: bool) {
     PRODUCT
 }
 @compute @workgroup_size(1) fn main() {
@@ -33,8 +33,8 @@ fn unisono_panel_product(rows: Rows, steps: u32, to: u32, levels: u32, waits: bo
         var rows: Rows;
         for (var r = 0u; r < 8u; r++) { rows.at[r] = (r * 67u + turn) % 600u; }
         rows.step = 1u + 2u * turn;
-        unisono_panel_copy(turn, sizes[1], sizes[2], sizes[0], sizes[3]);
-        unisono_panel_product(rows, sizes[0], 8u, select(turn, 1u, turn == 2u), turn < 2u);
+        unisono_panel_copy(turn, sizes[1], sizes[2], sizes[0], sizes[3], 3u * turn);
+        unisono_panel_product(rows, sizes[0], 3u * turn, 8u, select(turn, 1u, turn == 2u), turn < 2u);
     }
     for (var e = 0u; e < 128u; e++) { out[e] = tile[e]; out[128u + e] = waiting[128u + e]; }
 }";
@@ -45,7 +45,7 @@ const COPY: &str = "
             for (var s = 0u; s < 4u; s++) {
                 quad[s] = right(first + p * step + min(4u * h + s, last) * column);
             }
-            panel[8u * p + h] = quad;
+            panel[8u * (to + p) + h] = quad;
         }
     }";
 const PRODUCT: &str = "
@@ -55,7 +55,7 @@ const PRODUCT: &str = "
             let e = 8u * (to + r) + h;
             var sum = vec4<f32>();
             for (var p = 0u; p < steps; p++) {
-                sum = fma(vec4<f32>(left(at[r] + p * rows.step)), panel[8u * p + h], sum);
+                sum = fma(vec4<f32>(left(at[r] + p * rows.step)), panel[8u * (first + p) + h], sum);
             }
             for (var level = 0u; level < levels; level++) {
                 sum = waiting[128u * level + e] + canonical(sum);
@@ -153,14 +153,14 @@ fn native_code_takes_the_place_of_functions_that_are_trusted() {
     };
     assert!(sums(true)[256..512].iter().all(|sum| *sum > 0.0));
     assert_eq!(sums(false), [0.0; 1024]);
-    let wgsl = WINDOWS.replace("COPY", "panel[0] = vec4<f32>(b_number(0u) * 0.0);");
+    let wgsl = WINDOWS.replace("COPY", "panel[8] = vec4<f32>(b_number(0u) * 0.0);");
     let copies = |trusted: bool| {
         let machine = Machine::new(1);
         let given = [bytes_of(&[7.0; 784]), bytes_of_words(&[29, 1, 9])];
-        let [out, b, sizes] = [&[0; 4608][..], &given[0], &given[1]].map(|bytes| machine.buffer(bytes));
+        let [out, b, sizes] = [&[0; 4736][..], &given[0], &given[1]].map(|bytes| machine.buffer(bytes));
         let pipeline = machine.pipeline(&wgsl, !trusted).unwrap();
         machine.launch(&pipeline, &[&out, &b, &sizes], [1, 1, 1]);
-        floats(&machine.read(&out))[..32].to_vec()
+        floats(&machine.read(&out))[32..64].to_vec()
     };
     assert_eq!(copies(false), [0.0; 32]);
     // On other CPUs the text is what runs.
@@ -181,11 +181,11 @@ const B_BORDERS: u32 = 2u;
 const B_LIMIT_0: u32 = 28u;
 const B_LIMIT_1: u32 = 28u;
 const B_FILL: f32 = -3.5;
-var<workgroup> panel: array<vec4<f32>, 288>;
+var<workgroup> panel: array<vec4<f32>, 296>;
 var<workgroup> b_lines: array<vec4<u32>, 24>;
 var<workgroup> b_steps: array<u32, 108>;
 fn b_number(i: u32) -> f32 { return b[i]; }
-fn unisono_view_panel(count: u32) {
+fn unisono_view_panel(count: u32, to: u32) {
     COPY
 }
 @compute @workgroup_size(1) fn main() {
@@ -203,8 +203,8 @@ fn unisono_view_panel(count: u32) {
         b_steps[36u + p] = p % 9u / 3u;
         b_steps[72u + p] = p % 3u;
     }
-    unisono_view_panel(sizes[2]);
-    for (var e = 0u; e < 288u; e++) { out[e] = panel[e]; }
+    unisono_view_panel(sizes[2], 1u);
+    for (var e = 0u; e < 296u; e++) { out[e] = panel[e]; }
 }";
 const WINDOW: &str = "
     for (var p = 0u; p < count; p++) {
@@ -213,7 +213,7 @@ const WINDOW: &str = "
                 & (b_lines[16u + h] + b_steps[72u + p] < vec4<u32>(28u));
             let at = select(vec4<u32>(), b_lines[h] + b_steps[p], inside);
             let all = vec4<f32>(b_number(at.x), b_number(at.y), b_number(at.z), b_number(at.w));
-            panel[8u * p + h] = select(vec4<f32>(-3.5), all, inside);
+            panel[8u * (to + p) + h] = select(vec4<f32>(-3.5), all, inside);
         }
     }";
 
@@ -224,10 +224,11 @@ fn native_copies_of_views_are_those_of_their_wgsl() {
     for sizes in [[0, 1, 36], [20, 1, 36], [752, 1, 17], [0, 2, 36], [164, 2, 1], [300, 1, 0]] {
         let run = |body: &str| {
             let given = [&bytes_of(&image)[..], &bytes_of_words(&sizes)];
-            floats(&Machine::new(1).run(&WINDOWS.replace("COPY", body), 4608, &given, [1, 1, 1]))
+            floats(&Machine::new(1).run(&WINDOWS.replace("COPY", body), 4736, &given, [1, 1, 1]))
         };
         let found = run(WINDOW);
-        for (place, found) in found.iter().enumerate() {
+        assert_eq!(found[..32], [0.0; 32], "the copy begins at step 1 of the memory");
+        for (place, found) in found[32..].iter().enumerate() {
             let (p, window) = (place / 32, sizes[0] as usize + place % 32);
             let across = 28 / sizes[1] as usize;
             let y = (window / across * sizes[1] as usize + p % 9 / 3).wrapping_sub(1);

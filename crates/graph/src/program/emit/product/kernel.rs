@@ -130,6 +130,8 @@ pub(super) struct ProductKernel<'a> {
     pub(super) join: bool,
     /// Whether these are chunks, and not shards.
     pub(super) sums: bool,
+    /// The panels of 32 columns that an invocation of [`Family::Panels`] computes.
+    pub(super) panels: usize,
     /// The levels of the tree over chunks, or over shards, where a workgroup computes several in turn;
     /// otherwise 0.
     pub(super) levels: usize,
@@ -165,8 +167,10 @@ impl ProductKernel<'_> {
                 let steps = PRODUCT_CHUNK + 4;
                 let stripe = if is_copied { 2 * steps } else { 1 };
                 let sizes = format!(
-                    "const ROWS: u32 = {rows}u;\nconst SHARDS: u32 = {shards}u;\nconst CHUNKS: bool = {};\n\
-                     const STEPS: u32 = {steps}u;\nconst STRIPE: u32 = {stripe}u;\n{}{}{}",
+                    "const ROWS: u32 = {rows}u;\nconst PANELS: u32 = {}u;\nconst SHARDS: u32 = {shards}u;\n\
+                     const CHUNKS: bool = {};\nconst STEPS: u32 = {steps}u;\n\
+                     const STRIPE: u32 = {stripe}u;\n{}{}{}",
+                    self.panels,
                     self.sums,
                     self.left(),
                     self.right(),
@@ -224,7 +228,7 @@ impl ProductKernel<'_> {
     }
 
     /// Returns the functions by which `matmul_panels.wgsl` copies an operand, if it is a view of f32.
-    fn panels<'b>(&self, side: &Side<'b>) -> Option<&'b str> {
+    fn copies<'b>(&self, side: &Side<'b>) -> Option<&'b str> {
         match side {
             Side::Implicit(implicit) if matches!(self.family, Family::Panels(_)) => {
                 implicit.panels.as_deref()
@@ -237,7 +241,7 @@ impl ProductKernel<'_> {
     fn left(&self) -> String {
         match self.stored_element(0) {
             Some(element) => format!("fn left(i: u32) -> f32 {{ return {element}; }}\n{LEFT_STORED}"),
-            None if self.panels(&self.sides[0]).is_some() => format!("{STRIPE}{LEFT_VIEWED}"),
+            None if self.copies(&self.sides[0]).is_some() => format!("{STRIPE}{LEFT_VIEWED}"),
             None => format!("{STRIPE}{LEFT_COPIED}"),
         }
     }
@@ -246,7 +250,7 @@ impl ProductKernel<'_> {
     fn right(&self) -> String {
         match self.stored_element(1) {
             Some(element) => format!("fn right(i: u32) -> f32 {{ return {element}; }}\n{RIGHT_STORED}"),
-            None if self.panels(&self.sides[1]).is_some() => RIGHT_VIEWED.to_owned(),
+            None if self.copies(&self.sides[1]).is_some() => RIGHT_VIEWED.to_owned(),
             None => RIGHT_COPIED.to_owned(),
         }
     }
@@ -264,7 +268,7 @@ impl ProductKernel<'_> {
         ];
         let is_copied = self.copied();
         for ((side, block), copied) in self.sides.iter().zip([A_BLOCK, B_BLOCK]).zip(is_copied) {
-            shared.extend((self.panels(side).is_none() && copied.is_none()).then_some(block));
+            shared.extend((self.copies(side).is_none() && copied.is_none()).then_some(block));
         }
         let reads = [
             (A_STORED, [[A_WORDS, A_QUADS], [A_HALF_WORDS, A_HALF_QUADS]]),
@@ -312,7 +316,7 @@ impl ProductKernel<'_> {
                     written += &implicit.bounded;
                 }
                 Side::Implicit(implicit) => {
-                    written += self.panels(side).unwrap_or(&implicit.wgsl);
+                    written += self.copies(side).unwrap_or(&implicit.wgsl);
                 }
             }
         }

@@ -111,6 +111,7 @@ impl Emitter<'_> {
         }
         let sides = self.sides(operands, c);
         let family = self.few(shape, c, &sides).unwrap_or_else(|| self.family(shape, c));
+        let panels = self.panels(family, c, &sides);
         if c.levels() > 2 {
             let bytes = 4 * (c.levels() * c.chunk) as u64;
             self.grow(Store::Temp(*root), bytes);
@@ -123,13 +124,14 @@ impl Emitter<'_> {
             result: self.outcome(operands, c),
             join: c.sums > 0 || c.shards.is_some() && c.turns == 0,
             sums: c.sums > 0,
+            panels,
             levels: c.levels(),
             shards: c.shards.is_some(),
             epilogue: *epilogue,
             unit: self.unit(shape),
         };
         let kernel = self.kernel(&kernel.build());
-        let face = self.face(family, c, *root)?;
+        let face = self.face((family, panels), c, *root)?;
         let mut starts = epilogue.map_or_else(Vec::new, |epilogue| epilogue.starts.clone());
         starts.resize(STARTS, 0);
         let [x, y] = face.groups;
@@ -200,6 +202,15 @@ impl Emitter<'_> {
         u64::from(self.target.max_workgroups) * side / across.max(1) as u64
     }
 
+    /// Returns the panels that an invocation of [`Family::Panels`] computes: two where it copies the left
+    /// operand for each of them and enough invocations are left.
+    fn panels(&self, family: Family, c: &Layers, [left, _]: &[Side<'_>; 2]) -> usize {
+        let Family::Panels(rows) = family else { return 1 };
+        let invocations = c.m.div_ceil(rows) * c.n.div_ceil(64) * c.layers;
+        let is_copied = left.element("").is_none();
+        if is_copied && c.n > 32 && invocations >= self.target.busy_workgroups as usize { 2 } else { 1 }
+    }
+
     /// Returns what all layers multiply.
     fn span(&self, shape: &Shape, c: &Layers) -> Span {
         let (chunks, _) = c.chunks_and_products(shape);
@@ -245,7 +256,7 @@ impl Emitter<'_> {
     }
 
     /// Returns the grid that covers a result with the tiles of a family.
-    fn face(&self, family: Family, c: &Layers, root: NodeId) -> Result<Face, GraphError> {
+    fn face(&self, (family, panels): (Family, usize), c: &Layers, root: NodeId) -> Result<Face, GraphError> {
         let square = |side: usize| Face {
             groups: [c.n.div_ceil(side) as u32, c.m.div_ceil(side) as u32],
             columns: 0,
@@ -258,7 +269,8 @@ impl Emitter<'_> {
                 Ok(Face { groups: [x, y], columns, width })
             }
             Family::Panels(rows) => {
-                Ok(Face { groups: [c.n.div_ceil(32) as u32, c.m.div_ceil(rows) as u32], ..square(32) })
+                let columns = c.n.div_ceil(32 * panels);
+                Ok(Face { groups: [columns as u32, c.m.div_ceil(rows) as u32], ..square(32) })
             }
             Family::Few { columns, .. } => {
                 Ok(Face { groups: [c.n.div_ceil(columns) as u32, 1], ..square(columns) })

@@ -45,41 +45,41 @@ pub(super) const LEFT_VIEWED: &str = "
 fn left_steps(own: Part, steps: u32) { a_put_steps(own, steps); }
 fn left_rows(own: Part, i: u32, steps: u32) -> Rows {
     a_put_lines(own, i);
-    unisono_view_stripe(steps);
+    unisono_view_stripe(steps, 0u);
     return Rows(array<u32, 8>(0u, 1u, 2u, 3u, 4u, 5u, 6u, 7u), 8u);
 }
 ";
 
 /// Copies a right operand that is a view.
 pub(super) const RIGHT_VIEWED: &str = "
-fn copy_panel(own: Part, j: u32, steps: u32) {
+fn copy_panel(own: Part, j: u32, steps: u32, to: u32) {
     b_put_lines(own, j);
-    b_put_steps(own, steps);
-    unisono_view_panel(steps);
+    if to == 0u { b_put_steps(own, steps); }
+    unisono_view_panel(steps, to);
 }
 ";
 
 /// Copies a right operand that is stored as f32. Columns from n on hold any values.
 pub(super) const RIGHT_STORED: &str = "
-// Copies steps of 32 columns to the panel. Element `first` of b is the first one; steps and columns lie so
-// far apart; columns behind the last one are copies of it.
-fn unisono_panel_copy(first: u32, step: u32, column: u32, steps: u32, last: u32) {
+// Copies steps of 32 columns to the panels' memory from step `to` on. Element `first` of b is the first one;
+// steps and columns lie so far apart; columns behind the last one are copies of it.
+fn unisono_panel_copy(first: u32, step: u32, column: u32, steps: u32, last: u32, to: u32) {
     for (var p = 0u; p < steps; p++) {
         for (var h = 0u; h < 8u; h++) {
             var quad: vec4<f32>;
             for (var s = 0u; s < 4u; s++) {
                 quad[s] = right(first + p * step + min(4u * h + s, last) * column);
             }
-            panel[8u * p + h] = quad;
+            panel[8u * (to + p) + h] = quad;
         }
     }
 }
-fn copy_panel(own: Part, j: u32, steps: u32) {
+fn copy_panel(own: Part, j: u32, steps: u32, to: u32) {
     let last = params.n - 1u - j;
     if TRANSPOSE_B {
-        unisono_panel_copy(own.b + j * params.b_step + own.start, 1u, params.b_step, steps, last);
+        unisono_panel_copy(own.b + j * params.b_step + own.start, 1u, params.b_step, steps, last, to);
     } else {
-        unisono_panel_copy(own.b + own.start * params.b_step + j, params.b_step, 1u, steps, last);
+        unisono_panel_copy(own.b + own.start * params.b_step + j, params.b_step, 1u, steps, last, to);
     }
 }
 ";
@@ -87,7 +87,7 @@ fn copy_panel(own: Part, j: u32, steps: u32) {
 /// Copies a right operand of f16, in blocks, sixteen columns at a time: eight blocks in one
 /// loop would take twice as long to compile. Nobody reads what the columns behind the last one become.
 pub(super) const RIGHT_COPIED: &str = "
-fn copy_panel(own: Part, j: u32, steps: u32) {
+fn copy_panel(own: Part, j: u32, steps: u32, to: u32) {
     let quads = min(8u, (params.n - j + 3u) / 4u);
     for (var first = 0u; first < quads; first += 4u) {
         var columns: array<BColumns, 4>;
@@ -95,7 +95,7 @@ fn copy_panel(own: Part, j: u32, steps: u32) {
         for (var p = 0u; p < steps; p += 4u) {
             for (var h = 0u; h < 4u; h++) {
                 let block = b_block(own, own.start + p, columns[h]);
-                for (var d = 0u; d < 4u; d++) { panel[8u * (p + d) + first + h] = block[d]; }
+                for (var d = 0u; d < 4u; d++) { panel[8u * (to + p + d) + first + h] = block[d]; }
             }
         }
     }
@@ -104,17 +104,17 @@ fn copy_panel(own: Part, j: u32, steps: u32) {
 
 /// Writes a tile that an epilogue finishes, or that is rounded.
 pub(super) const PUT_FINISHED: &str = "
-fn put_tile(own: Part, i: u32, j: u32, rows: u32) {
+fn put_tile(own: Part, i: u32, j: u32, rows: u32, first: u32) {
     let quads = min(8u, (params.n - j + 3u) / 4u);
     for (var r = 0u; r < rows; r++) {
-        for (var h = 0u; h < quads; h++) { put_row(own, i + r, j + 4u * h, tile[8u * r + h]); }
+        for (var h = 0u; h < quads; h++) { put_row(own, i + r, j + 4u * h, tile[8u * (first + r) + h]); }
     }
 }
 ";
 
 /// Writes a tile as it is.
 pub(super) const PUT_STORED: &str = "
-// Writes columns of the tile from `first` on, a multiple of four, to c[at]. Rows lie `step` apart there.
+// Writes rows of the tile from element `first` on, a multiple of four, to c[at]. Rows lie `step` apart there.
 fn unisono_panel_put(at: u32, step: u32, rows: u32, first: u32, columns: u32) {
     for (var r = 0u; r < rows; r++) {
         for (var e = 0u; e < columns; e += 4u) {
@@ -122,10 +122,10 @@ fn unisono_panel_put(at: u32, step: u32, rows: u32, first: u32, columns: u32) {
         }
     }
 }
-fn put_tile(own: Part, i: u32, j: u32, rows: u32) {
+fn put_tile(own: Part, i: u32, j: u32, rows: u32, first: u32) {
     let end = min(j + 32u, params.n);
     if ACROSS == 0u {
-        unisono_panel_put(own.c + i * params.n + j, params.n, rows, 0u, end - j);
+        unisono_panel_put(own.c + i * params.n + j, params.n, rows, 32u * first, end - j);
         return;
     }
     // The columns of one sample lie side by side.
@@ -134,7 +134,7 @@ fn put_tile(own: Part, i: u32, j: u32, rows: u32) {
     for (var next = j; next < end; next += columns) {
         columns = min(width - next % width, end - next);
         let row = i + next / width * params.m;
-        unisono_panel_put(own.c + row * width + next % width, width, rows, next - j, columns);
+        unisono_panel_put(own.c + row * width + next % width, width, rows, 32u * first + next - j, columns);
     }
 }
 ";
