@@ -5,14 +5,14 @@
 // `unisono_panel_product` is what takes the time, and then `unisono_panel_copy`, the copies of views,
 // `unisono_view_stripe` and `unisono_view_panel`, and `unisono_panel_put`, which writes the result where
 // there is no epilogue. unisono-cpu has code of its own for them.
-// Grid: x: 32 * PANELS columns each; y: ROWS rows each; z: batch * chunks, or groups of joined shards, or batch where
-// the chunks of a product are joined.
-// Constants: ROWS, a multiple of eight; PANELS, more than one if copies of a take long; CHUNKS, whether JOIN is for chunks; SHARDS, the sums of shards or
-// chunks that may wait; STEPS: the steps for which there is memory; STRIPE: the vectors that a copy of a
-// takes; those of product.wgsl. Functions generated for the product: left, which returns an element of a or
-// of its copy; left_steps, which prepares the copies of all rows; left_rows, which makes a copy, and returns
-// where the eight rows begin and how far apart two steps are; copy_panel, which copies what is needed of b;
-// and put_tile, which writes a panel's part of the result.
+// Grid: x: 32 * PANELS columns each; y: ROWS rows each; z: batch * chunks, or groups of joined shards, or
+// batch where the chunks of a product are joined.
+// Constants: ROWS, a multiple of eight; PANELS, more than one if copies of a take long; CHUNKS, whether JOIN
+// is for chunks; SHARDS, the sums of shards or chunks that may wait; STEPS: the steps for which there is
+// memory; STRIPE: the vectors that a copy of a takes; those of product.wgsl. Functions generated for the
+// product: left, which returns an element of a or of its copy; left_steps, which prepares the copies of all
+// rows; left_rows, which makes a copy, and returns where the eight rows begin and how far apart two steps
+// are; copy_panel, which copies what is needed of b; and put_tile, which writes a panel's part of the result.
 
 // panel[8 * (q * STEPS + p) + h]: step p of the columns 4 * h to 4 * h + 3 of panel q.
 var<workgroup> panel: array<vec4<f32>, 8u * STEPS * PANELS>;

@@ -241,8 +241,8 @@ mod x86 {
         }
     }
 
-    /// Computes `ROWS` rows from row `row` on, at most three. The sums of steps before `first` are in the tile.
-    /// This is not inlined, because the compiler would move sums to memory.
+    /// Computes `ROWS` rows from row `row` on, at most three. The sums of steps before `first` are in the
+    /// tile. This is not inlined, because the compiler would move sums to memory.
     ///
     /// # Safety
     /// As for [`fused_avx2`], and `first <= end <= task.steps`.
