@@ -87,7 +87,8 @@ impl Writer<'_, '_> {
 
     fn panel_product(&mut self, arguments: &[Val]) -> Option<()> {
         let [Val::Many(rows), words @ ..] = arguments else { return None };
-        let [Val::One(steps), Val::One(first), Val::One(to), Val::One(levels), Val::One(waits)] = words else {
+        let [Val::One(steps), Val::One(first), Val::One(to), Val::One(levels), Val::One(waits)] = words
+        else {
             return None;
         };
         let [Val::Many(at), Val::One(step)] = &rows[..] else { return None };

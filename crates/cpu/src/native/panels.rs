@@ -215,8 +215,8 @@ mod x86 {
     /// first cache.
     const STEPS: usize = 64;
 
-    /// Multiplies with 16 registers of eight numbers, and rounds once. Twelve registers have the sums of three
-    /// rows, so that the additions in flight are more than the two units need.
+    /// Multiplies with 16 registers of eight numbers, and rounds once. Twelve registers have the sums of
+    /// three rows, so that the additions in flight are more than the two units need.
     ///
     /// # Safety
     /// As for [`super::product`], and the CPU has AVX2 and FMA3.
