@@ -129,7 +129,6 @@ mod x86 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::vectors;
 
     /// Each version of the code that this CPU can run gives the result of a plain loop.
     #[test]
@@ -142,8 +141,7 @@ mod tests {
             for (at, place) in expected.iter_mut().enumerate().take(32 * steps) {
                 *place = from[at / 32 * step + (at % 32).min(last) * column];
             }
-            let known = [Vectors::Plain, Vectors::Avx2, Vectors::Avx512].into_iter();
-            for own in known.filter(|own| *own <= vectors()) {
+            for own in Vectors::of_this_cpu() {
                 let mut panel = vec![f32::NAN; 32 * 50];
                 let task = PanelCopy {
                     from: from.as_ptr(),

@@ -334,7 +334,6 @@ mod x86 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::vectors;
 
     fn number(i: usize) -> f32 {
         // Some are zeros and subnormal numbers.
@@ -348,9 +347,7 @@ mod tests {
         const WIDTH: usize = 32;
         let left: Vec<f32> = (0..16 * 150).map(number).collect();
         let right: Vec<f32> = (3..3 + 160 * 160).map(number).collect();
-        let known =
-            [Vectors::Plain, Vectors::Avx2, Vectors::Avx512].into_iter().filter(|own| *own <= vectors());
-        for own in known {
+        for own in Vectors::of_this_cpu() {
             for rounding in [Rounding::Split, Rounding::Fused] {
                 for (rows, steps, last) in
                     [(1, 0, 31), (1, 128, 40), (3, 70, 31), (16, 13, 18), (10, 5, 0), (2, 8, 7)]

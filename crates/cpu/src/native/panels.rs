@@ -62,6 +62,12 @@ pub fn has_fma() -> bool {
 }
 
 impl Vectors {
+    /// Returns all vectors of this CPU, for tests that run each version of a code.
+    #[cfg(test)]
+    pub fn of_this_cpu() -> impl Iterator<Item = Self> {
+        [Self::Plain, Self::Avx2, Self::Avx512].into_iter().filter(|own| *own <= vectors())
+    }
+
     /// Returns the product's code, which needs a CPU that has these vectors.
     pub fn panel_product(self, rounding: Rounding) -> Run<PanelProduct> {
         match (self, rounding) {
@@ -307,11 +313,6 @@ mod x86 {
 mod tests {
     use super::*;
 
-    /// Returns the vectors that this CPU has.
-    fn known() -> impl Iterator<Item = Vectors> {
-        [Vectors::Plain, Vectors::Avx2, Vectors::Avx512].into_iter().filter(|own| *own <= vectors())
-    }
-
     fn number(i: usize) -> f32 {
         // Some are zeros and subnormal numbers.
         let small = [0.0, -0.0, 1e-40, -1e-40, f32::MIN_POSITIVE][i % 5];
@@ -350,7 +351,7 @@ mod tests {
                     false => expected[at] = sum,
                 }
             }
-            for own in known() {
+            for own in Vectors::of_this_cpu() {
                 let (mut tile, mut waiting) = (vec![f32::NAN; 256], start.clone());
                 let task = PanelProduct {
                     left: left.as_ptr(),

@@ -111,15 +111,13 @@ unsafe fn some<const COUNT: usize>(from: *const f32, to: *mut f32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::vectors;
 
     #[test]
     fn tiles_have_the_same_bits_on_all_cpus() {
         let small = [1e-40, -1e-40, -0.0, f32::MIN_POSITIVE, -f32::MIN_POSITIVE, f32::NAN, f32::INFINITY];
         let tile: Vec<f32> =
             (0..32 * 9).map(|i| if i % 5 == 0 { small[i / 5 % 7] } else { i as f32 - 90.5 }).collect();
-        let known = [Vectors::Plain, Vectors::Avx2, Vectors::Avx512].into_iter();
-        for own in known.filter(|own| *own <= vectors()) {
+        for own in Vectors::of_this_cpu() {
             for (rows, columns, step) in
                 [(9, 32, 32), (8, 31, 40), (3, 4, 4), (1, 1, 7), (9, 20, 51), (0, 8, 8)]
             {

@@ -115,8 +115,7 @@ fn compiled(source: &Source, rounding: Rounding, (n, groups): (u32, [u32; 3])) -
 
 /// Returns the vectors of this CPU that there is code for.
 fn known(rounding: Rounding) -> Vec<Vectors> {
-    let all = [Vectors::Avx2, Vectors::Avx512];
-    all.into_iter().filter(|own| *own <= vectors() && run::code(*own, rounding).is_some()).collect()
+    Vectors::of_this_cpu().filter(|own| run::code(*own, rounding).is_some()).collect()
 }
 
 #[test]

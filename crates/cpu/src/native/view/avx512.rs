@@ -88,7 +88,7 @@ unsafe fn all<const BORDERS: usize>(task: &ViewCopy) {
 #[expect(unsafe_code, reason = "memory of kernels")]
 #[target_feature(enable = "avx512f")]
 unsafe fn sixteen<const BORDERS: usize>(from: *const u32, apart: usize, most: usize) -> Sixteen {
-    let lanes = mask(0, most);
+    let lanes = mask(most);
     // SAFETY: what the caller promises.
     let of = |array: usize| unsafe { _mm512_maskz_loadu_epi32(lanes, from.add(array * apart).cast()) };
     let mut coordinates = [_mm512_setzero_si512(); MOST_BORDERS];
@@ -99,14 +99,14 @@ unsafe fn sixteen<const BORDERS: usize>(from: *const u32, apart: usize, most: us
     Sixteen { lanes, at, coordinates, places: places(at, most) }
 }
 
-/// Returns the lanes of a range.
-fn mask(first: usize, end: usize) -> __mmask16 {
-    ((1_u32 << end) - (1_u32 << first)) as __mmask16
+/// Returns the first `count` lanes.
+fn mask(count: usize) -> __mmask16 {
+    ((1_u32 << count) - 1) as __mmask16
 }
 
 #[target_feature(enable = "avx512f")]
 fn places(at: __m512i, most: usize) -> Places {
-    let lanes = mask(0, most);
+    let lanes = mask(most);
     let numbers = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     // Places of a run have the same distance from the numbers of their lanes.
     let bases = _mm512_sub_epi32(at, numbers);
@@ -214,7 +214,7 @@ unsafe fn by_lines<const BORDERS: usize>(
     unsafe {
         // These are loops because closures with AVX-512 were not inlined into `array::from_fn`.
         let mut rows = [_mm512_setzero_ps(); 16];
-        let some = if lines == mask(0, 16) { 16 } else { 8 };
+        let some = if lines == mask(16) { 16 } else { 8 };
         for (lane, row) in rows.iter_mut().enumerate().take(some) {
             let line = first + lane;
             let inside = inside::<BORDERS>(task, steps, |i| *task.lines.add((1 + i) * width + line));

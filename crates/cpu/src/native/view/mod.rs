@@ -47,7 +47,6 @@ impl Vectors {
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
-    use crate::native::vectors;
 
     /// Lines and steps as kernels have them: side by side, in rows of an image with and without a border,
     /// with gaps, and in no order.
@@ -104,8 +103,7 @@ mod tests {
                     fill: -7.5,
                 };
                 let bits = |all: &[f32]| all.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-                let known = [Vectors::Avx2, Vectors::Avx512].into_iter().filter(|own| *own <= vectors());
-                for (own, code) in known.filter_map(|own| Some((own, own.view_copy()?))) {
+                for (own, code) in Vectors::of_this_cpu().filter_map(|own| Some((own, own.view_copy()?))) {
                     to.fill(f32::NAN);
                     let task = ViewCopy { to: to.as_mut_ptr(), ..task };
                     // SAFETY: the plain loop above read and wrote the same places.
