@@ -38,11 +38,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use unisono_shaders::snippets;
 
-use crate::ops::MatMul;
 use crate::passes::Parts;
 use crate::trace::{Graph, Lowering, NodeId, View};
 use crate::values::Lead;
-use crate::values::tree::PRODUCT_CHUNK;
 
 /// The most storage buffers of one kernel: as many as every adapter has.
 pub const MAX_BINDINGS: usize = 8;
@@ -273,37 +271,6 @@ impl Fuser<'_> {
         large.len() <= 1 && (functions == 0 || functions <= MOST_FUNCTIONS && ty.count() >= MANY)
     }
 
-    /// Returns whether a node is what a map without functions makes of a product that nothing else reads.
-    /// Storing it costs nothing: the product's kernel, which has one chunk, stores it in the product's place.
-    fn is_behind_product(&self, id: NodeId, users: &BTreeMap<NodeId, BTreeSet<NodeId>>) -> bool {
-        let ty = &self.graph.nodes[id].ty;
-        let mut pending = vec![id];
-        while let Some(at) = pending.pop() {
-            let Lowering::Pointwise(e) = &self.lowering[at] else { return false };
-            if e.snippets.iter().any(|snippet| *snippet != snippets::ROUND_HALF) {
-                return false;
-            }
-            for &input in &self.graph.nodes[at].inputs {
-                let source = self.source(input);
-                let own = &self.graph.nodes[source].ty;
-                let is_inside = (own.lead, own.count()) == (ty.lead, ty.count())
-                    && users.get(&source).is_some_and(|users| users.len() == 1);
-                match self.lowering[source] {
-                    Lowering::MatMul { transpose_a, transpose_b, rounds: false } if is_inside => {
-                        let left = self.graph.nodes[source].inputs[0];
-                        let inner = MatMul { transpose_a, transpose_b }.inner(&self.graph.nodes[left].ty);
-                        return inner <= PRODUCT_CHUNK;
-                    }
-                    Lowering::Pointwise(_) if is_inside && !self.stored.contains(&source) => {
-                        pending.push(source);
-                    }
-                    _ => {}
-                }
-            }
-        }
-        false
-    }
-
     /// Returns whether a node is a lookup at a place that arithmetic gives. Such a lookup costs its users no
     /// more than reading a copy of it would.
     fn is_moved(&self, id: NodeId) -> bool {
@@ -336,7 +303,7 @@ impl Fuser<'_> {
         }
         let roots: Vec<NodeId> = self.graph.roots().collect();
         roots.into_iter().for_each(|id| self.store_in_order(id));
-        let mut all_users: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
+        let mut users: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
         for (id, node) in self.graph.nodes.iter().enumerate() {
             // A view is part of its users, unless it is stored: then they read that.
             let is_inside = matches!(self.lowering[id], Lowering::View(_)) && !self.stored.contains(&id);
@@ -345,7 +312,7 @@ impl Fuser<'_> {
             }
             for &i in &node.inputs {
                 let base = self.source(i);
-                all_users.entry(base).or_default().insert(id);
+                users.entry(base).or_default().insert(id);
                 let repeats = self.graph.nodes[i].ty.count() > self.graph.nodes[base].ty.count()
                     || self.graph.nodes[i].ty.lead != self.graph.nodes[base].ty.lead;
                 if repeats && self.is_pointwise(base) && !self.is_cheap(base) {
@@ -354,11 +321,11 @@ impl Fuser<'_> {
             }
         }
         // Operands come first: whether they are in memory is known by then.
-        for (&id, users) in all_users.iter().filter(|(_, users)| users.len() > 1) {
+        for (&id, users) in users.iter().filter(|(_, users)| users.len() > 1) {
             let again = self.is_cheap(id)
                 || self.is_moved(id)
                 || users.len() == 2 && self.is_light(id)
-                || self.is_recomputed(id) && !self.is_behind_product(id, &all_users);
+                || self.is_recomputed(id);
             if self.is_pointwise(id) && !again {
                 self.stored.insert(id);
             }

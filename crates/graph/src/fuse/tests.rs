@@ -92,15 +92,6 @@ fn a_map_behind_a_product_is_part_of_its_kernel_unless_others_need_the_product()
         |t| t.output("z", &dense(t).softmax().sum(&[-1])),
         &["matmul", "fused[add, relu]", "max", "fused[sub, exp]", "sum", "sum[div]"],
     );
-    // What the map makes is stored for several users, though each could compute it from the product.
-    let shared = |t: &Tape, inner: usize| {
-        let (x, w) = (t.input("x", Type::sample(&[inner])), t.input("w", Type::global(&[inner, 6])));
-        let y = (&x.matmul(&w) + &t.input("b", Type::global(&[6]))).relu();
-        t.output("sum", &y.sum(&[-1]));
-        t.output("max", &y.max(&[-1]));
-    };
-    check(|t| shared(t, 8), &["matmul[add, relu]", "sum", "max"]);
-    check(|t| shared(t, 2000), &["matmul", "sum[add, relu]", "max[add, relu]"]);
     // A long product is followed by a tree, and exp takes long to compile: neither gets an epilogue.
     let long = |t: &Tape| {
         let (x, w) = (t.input("x", Type::sample(&[2000])), t.input("w", Type::global(&[2000, 6])));
