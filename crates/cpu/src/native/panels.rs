@@ -260,26 +260,27 @@ mod x86 {
         unsafe {
             let tile = task.tile.add(32 * row);
             let step = task.step as usize;
-            let mut sums = [[_mm256_setzero_ps(); 4]; ROWS];
+            // sums[h][r]: columns 8 * h to 8 * h + 7 of row r.
+            let mut sums = [[_mm256_setzero_ps(); ROWS]; 4];
             if first > 0 {
-                sums = from_fn(|r| from_fn(|h| _mm256_loadu_ps(tile.add(32 * r + 8 * h))));
+                sums = from_fn(|h| from_fn(|r| _mm256_loadu_ps(tile.add(32 * r + 8 * h))));
             }
             let mut left: [*const f32; ROWS] =
                 from_fn(|r| task.left.add(task.rows[row + r] as usize + first * step));
             let mut panel = task.panel.add(32 * first);
             for _ in first..end {
                 let x: [__m256; ROWS] = from_fn(|r| _mm256_broadcast_ss(&*left[r]));
-                for h in 0..4 {
+                for (h, sums) in sums.iter_mut().enumerate() {
                     let y = _mm256_loadu_ps(panel.add(8 * h));
-                    for r in 0..ROWS {
-                        sums[r][h] = _mm256_fmadd_ps(x[r], y, sums[r][h]);
+                    for (sum, x) in sums.iter_mut().zip(x) {
+                        *sum = _mm256_fmadd_ps(x, y, *sum);
                     }
                 }
                 panel = panel.add(32);
                 left = left.map(|at| at.wrapping_add(step));
             }
-            for (r, sums) in sums.into_iter().enumerate() {
-                for (h, sum) in sums.into_iter().enumerate() {
+            for (h, sums) in sums.into_iter().enumerate() {
+                for (r, sum) in sums.into_iter().enumerate() {
                     _mm256_storeu_ps(tile.add(32 * r + 8 * h), sum);
                 }
             }
