@@ -23,9 +23,9 @@ var<workgroup> waiting: array<vec4<f32>, 8u * ROWS * PANELS * SHARDS>;
 
 struct Rows { at: array<u32, 8>, step: u32 }
 
-// Computes eight rows from row `to` of the tile on: the sums over `steps` steps of a panel, whose first one
-// is step `first` of the memory, to which the sums that wait at the first `levels` levels of the tree are
-// added. They go to the tile, or wait at the next level.
+// Computes eight rows: the sums over `steps` steps of a panel, which begins at step `first` of `panel`. Adds
+// the sums that wait at the first `levels` levels of the tree. The results go to the tile from row `to` on,
+// or wait at the next level.
 fn unisono_panel_product(rows: Rows, steps: u32, first: u32, to: u32, levels: u32, waits: bool) {
     var at = rows.at;
     for (var r = 0u; r < 8u; r++) {

@@ -354,7 +354,7 @@ impl Writer<'_, '_> {
         self.start_of_row(floats, 1, first)
     }
 
-    /// Returns the address of a row of so many floats by its number.
+    /// Returns the address of row number `row` in an array whose rows have `width` floats each.
     fn start_of_row(&mut self, floats: Words, width: u32, row: ir::Value) -> ir::Value {
         let start = self.start(floats);
         let row = self.b.ins().uextend(types::I64, row);

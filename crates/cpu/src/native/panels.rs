@@ -217,12 +217,12 @@ mod x86 {
         unsafe { blocks::<4, 16>(task, split) }
     }
 
-    /// The steps after which [`fused_avx2`] goes on with the next rows. Their part of the panel stays in the
-    /// first cache.
+    /// How many steps [`fused_avx2`] adds up for all eight rows before it goes on with the next steps. This
+    /// part of the panel then stays in the L1 cache.
     const STEPS: usize = 64;
 
-    /// Multiplies with 16 registers of eight numbers, and rounds once. Twelve registers have the sums of
-    /// three rows, so that the additions in flight are more than the two units need.
+    /// Multiplies with 16 registers of eight numbers, and rounds once. Twelve registers hold the sums of
+    /// three rows. So many additions at a time keep both units of the CPU busy.
     ///
     /// # Safety
     /// As for [`super::product`], and the CPU has AVX2 and FMA3.
@@ -233,6 +233,7 @@ mod x86 {
         unsafe {
             let task = &*task;
             let mut first = 0;
+            // This runs once even without steps: then all sums are zero.
             loop {
                 let end = (first + STEPS).min(task.steps as usize);
                 three_rows::<3>(task, 0, (first, end));
@@ -247,8 +248,9 @@ mod x86 {
         }
     }
 
-    /// Computes `ROWS` rows from row `row` on, at most three. The sums of steps before `first` are in the
-    /// tile. This is not inlined, because the compiler would move sums to memory.
+    /// Adds the steps from `first` to `end` to the sums of `ROWS` rows (at most three) from row `row` on. The
+    /// tile holds the sums of the steps before. This is not inlined: the compiler would then keep sums in
+    /// memory.
     ///
     /// # Safety
     /// As for [`fused_avx2`], and `first <= end <= task.steps`.

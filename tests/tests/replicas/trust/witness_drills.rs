@@ -94,7 +94,7 @@ impl Found {
     }
 
     /// Checks that the witness was given a wrong step in time. On a busy machine it may miss an audit: it is
-    /// not done with an earlier step. Few drills may all run while the machine is busy.
+    /// not done with an earlier step. A short run has so few drills that this can happen in most of them.
     fn check(&self, device: &str, what: &str) {
         println!("{device}, {what}: {self:?}, stated {WITHIN} steps and the time of two");
         let least = if is_long() { self.drills - self.drills / 10 - 1 } else { 1 };
