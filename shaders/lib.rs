@@ -9,7 +9,7 @@ use std::borrow::Cow;
 pub use packed::{Part, params_side_by_side, side_by_side};
 pub use params::{
     AttentionParams, FiniteParams, MapParams, Params, ProductParams, ReduceParams, ReplaceParams,
-    RowSumsParams, STARTS, SortParams, TreeParams, TreesParams, VerdictParams, start,
+    RowSumsParams, STARTS, SortParams, TreeParams, TreesParams, TurnedWeightsParams, VerdictParams, start,
 };
 pub use workgroup::Workgroup;
 
@@ -179,6 +179,9 @@ pub const VERDICT: &str = include_str!("verdict.wgsl");
 
 /// Copies new values to a state, if the step commits.
 pub const REPLACE: &str = include_str!("replace.wgsl");
+
+/// Turns a convolution's weights for its gradient by the image.
+pub const TURNED_WEIGHTS: &str = include_str!("turned_weights.wgsl");
 
 /// Attention, forward and backward: what its kernels are put together from. `ROWS`, `OWN`, `OUT` and `WIDTH`
 /// stand for the names of memories and the constant that is the length of their rows.

@@ -8,9 +8,10 @@
 // Grid: x: 32 * PANELS columns each; y: ROWS rows each; z: batch * chunks, or groups of joined shards, or
 // batch where the chunks of a product are joined.
 // Constants: ROWS, a multiple of eight; PANELS, more than one if copies of a take long; CHUNKS, whether JOIN
-// is for chunks; SHARDS, the sums of shards or chunks that may wait; STEPS: the steps for which there is
-// memory; STRIPE: the vectors that a copy of a takes; those of product.wgsl. Functions generated for the
-// product: left, which returns an element of a or of its copy; left_steps, which prepares the copies of all
+// is for chunks; SEGMENT: 0, or the steps of a segment, and JOIN is for segments: their sums are added one
+// after the other from the last segment to the first, not by the tree; SHARDS, the sums of shards, chunks or
+// segments that may wait; STEPS: the steps for which there is memory; STRIPE: the vectors that a copy of a
+// takes; those of product.wgsl. Functions generated for the product: left, which returns an element of a or of its copy; left_steps, which prepares the copies of all
 // rows; left_rows, which makes a copy, and returns where the eight rows begin and how far apart two steps
 // are; copy_panel, which copies what is needed of b; and put_tile, which writes a panel's part of the result.
 
@@ -18,15 +19,19 @@
 var<workgroup> panel: array<vec4<f32>, 8u * STEPS * PANELS>;
 // tile[8 * (q * ROWS + i) + h]: row i of the columns 4 * h to 4 * h + 3 of panel q.
 var<workgroup> tile: array<vec4<f32>, 8u * ROWS * PANELS>;
-// Sums of 2^l shards or chunks at level l, at most one a level, each with the rows of a tile.
+// Sums of 2^l shards or chunks at level l, at most one a level, each with the rows of a tile. Sums of
+// segments wait at level 0.
 var<workgroup> waiting: array<vec4<f32>, 8u * ROWS * PANELS * SHARDS>;
+
+// In the place of a level: the sum is complete, and waits for no other.
+const COMPLETE: u32 = 0xffffffffu;
 
 struct Rows { at: array<u32, 8>, step: u32 }
 
 // Computes eight rows: the sums over `steps` steps of a panel, which begins at step `first` of `panel`. Adds
-// the sums that wait at the first `levels` levels of the tree. The results go to the tile from row `to` on,
-// or wait at the next level.
-fn unisono_panel_product(rows: Rows, steps: u32, first: u32, to: u32, levels: u32, waits: bool) {
+// the sums that wait at the first `levels` levels. The results wait at level `waits_at`, or go to the tile
+// from row `to` on if they are COMPLETE.
+fn unisono_panel_product(rows: Rows, steps: u32, first: u32, to: u32, levels: u32, waits_at: u32) {
     var at = rows.at;
     for (var r = 0u; r < 8u; r++) {
         for (var h = 0u; h < 8u; h++) {
@@ -38,35 +43,41 @@ fn unisono_panel_product(rows: Rows, steps: u32, first: u32, to: u32, levels: u3
             for (var level = 0u; level < levels; level++) {
                 sum = kept(waiting[8u * ROWS * PANELS * level + e]) + canonical(sum);
             }
-            if waits {
-                waiting[8u * ROWS * PANELS * levels + e] = canonical(sum);
-            } else {
+            if waits_at == COMPLETE {
                 tile[e] = sum;
+            } else {
+                waiting[8u * ROWS * PANELS * waits_at + e] = canonical(sum);
             }
         }
     }
 }
 
-// Returns the product of the layer's shard or chunk number s. Behind the last one its inner range is empty.
+// Returns the product of the layer's shard, chunk or segment number s. Behind the last one its inner range is
+// empty.
 fn joined_part(layer: u32, s: u32) -> Part {
-    if !CHUNKS { return shard_part(layer, s); }
+    if !CHUNKS && SEGMENT == 0u { return shard_part(layer, s); }
     var own = part(layer);
+    if SEGMENT > 0u {
+        own.start += (params.join - 1u - s) * SEGMENT;
+        own.end = own.start + SEGMENT;
+        return own;
+    }
     let end = inner_range(params.first_z + layer).y;
     own.start = min(own.start + s * CHUNK, end);
     own.end = min(own.start + CHUNK, end);
     return own;
 }
 
-// Multiplies a part of a layer, and adds what waits at the first levels.
-fn multiply(own: Part, i0: u32, j0: u32, rows: u32, levels: u32, waits: bool) {
+// Multiplies part number s of a layer, and adds what waits at the first levels.
+fn multiply(own: Part, s: u32, i0: u32, j0: u32, rows: u32, levels: u32, waits_at: u32) {
     let steps = max(own.end, own.start) - own.start;
     let panels = min(PANELS, (params.n - j0 + 31u) / 32u);
-    for (var q = 0u; q < panels; q++) { copy_panel(own, j0 + 32u * q, steps, q * STEPS); }
+    for (var q = 0u; q < panels; q++) { copy_panel(own, s, j0 + 32u * q, steps, q * STEPS); }
     left_steps(own, steps);
     for (var i = 0u; i < rows; i += 8u) {
         let left = left_rows(own, i0 + i, steps);
         for (var q = 0u; q < panels; q++) {
-            unisono_panel_product(left, steps, q * STEPS, q * ROWS + i, levels, waits);
+            unisono_panel_product(left, steps, q * STEPS, q * ROWS + i, levels, waits_at);
         }
     }
 }
@@ -82,10 +93,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>) {
         for (var s = 0u; s < params.join; s++) {
             var levels = 0u;
             for (var rest = s; rest % 2u == 1u; rest /= 2u) { levels++; }
-            multiply(joined_part(group.z, s), i0, j0, rows, levels, s + 1u < params.join);
+            var next = levels;
+            if SEGMENT > 0u {
+                levels = min(s, 1u);
+                next = 0u;
+            }
+            let waits_at = select(COMPLETE, next, s + 1u < params.join);
+            multiply(joined_part(group.z, s), s, i0, j0, rows, levels, waits_at);
         }
     } else {
-        multiply(part(group.z), i0, j0, rows, 0u, false);
+        multiply(part(group.z), 0u, i0, j0, rows, 0u, COMPLETE);
     }
     var own: Part;
     if JOIN { own = joined_part(group.z, 0u); } else { own = part(group.z); }

@@ -229,6 +229,20 @@ params! {
         target_first,
     }
 
+    /// The params of `turned_weights.wgsl`.
+    TurnedWeightsParams {
+        /// The number of invocations: the channels times the places.
+        n,
+        /// The invocations in a row of the grid.
+        width,
+        /// The places in a window.
+        places,
+        /// The outputs of the convolution.
+        outputs,
+        /// The first element of the weights.
+        first,
+    }
+
     /// The params of a generated map.
     MapParams {
         /// The number of invocations.

@@ -87,7 +87,7 @@ impl Writer<'_, '_> {
 
     fn panel_product(&mut self, arguments: &[Val]) -> Option<()> {
         let [Val::Many(rows), words @ ..] = arguments else { return None };
-        let [Val::One(steps), Val::One(first), Val::One(to), Val::One(levels), Val::One(waits)] = words
+        let [Val::One(steps), Val::One(first), Val::One(to), Val::One(levels), Val::One(waits_at)] = words
         else {
             return None;
         };
@@ -98,9 +98,9 @@ impl Writer<'_, '_> {
             fields.push((offset_of!(PanelProduct, rows) + 4 * row, *value));
         }
         let is_word = |value: &ir::Value| self.ty(*value) == types::I32;
-        let words = [*step, *steps, *first, *to, *levels];
+        let words = [*step, *steps, *first, *to, *levels, *waits_at];
         let are_words = fields.iter().map(|(_, value)| value).chain(&words).all(is_word);
-        if fields.len() != 8 || !are_words || self.ty(*waits) != types::I8 {
+        if fields.len() != 8 || !are_words {
             return None;
         }
         let left = self.group_floats("stripe").or_else(|| self.buffer_floats("a"))?;
@@ -110,7 +110,6 @@ impl Writer<'_, '_> {
         let left = self.start(left);
         let panel = self.start_of_row(panel, 32, *first);
         let [tile, waiting] = [tile, waiting].map(|floats| self.start_of_row(floats, 32, *to));
-        let waits = self.b.ins().uextend(types::I32, *waits);
         let level = self.b.ins().iconst(types::I32, i64::from(count));
         fields.extend([
             (offset_of!(PanelProduct, left), left),
@@ -120,7 +119,7 @@ impl Writer<'_, '_> {
             (offset_of!(PanelProduct, step), *step),
             (offset_of!(PanelProduct, steps), *steps),
             (offset_of!(PanelProduct, levels), *levels),
-            (offset_of!(PanelProduct, waits), waits),
+            (offset_of!(PanelProduct, waits_at), *waits_at),
             (offset_of!(PanelProduct, level), level),
         ]);
         self.run(self.plan.vectors.panel_product(self.plan.mode.rounding), &fields);

@@ -6,8 +6,8 @@ use super::{Rounding, fused};
 /// What [`Vectors::panel_product`]'s code computes: eight rows of 32 numbers. Row r is the sum over p, in
 /// order from +0, of `left[rows[r] + p * step] * panel[32 * p..][..32]`, where each product and each sum is
 /// rounded, or with [`Rounding::Fused`] both at once. What waits at the first `levels` levels is added to it,
-/// level by level, as `waiting + canonical(row)`. The row goes to `tile`, or, canonical, to the next level of
-/// `waiting` if it waits itself.
+/// level by level, as `waiting + canonical(row)`. The row goes to `tile`, or, canonical, to level `waits_at`
+/// of `waiting`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PanelProduct {
@@ -21,10 +21,14 @@ pub(crate) struct PanelProduct {
     pub step: u32,
     pub steps: u32,
     pub levels: u32,
-    pub waits: u32,
+    /// The level at which the rows wait, or [`COMPLETE`].
+    pub waits_at: u32,
     /// How far apart two levels are.
     pub level: u32,
 }
+
+/// Says of sums that they do not wait for others.
+pub(crate) const COMPLETE: u32 = u32::MAX;
 
 /// Code that does what a task says.
 pub(crate) type Run<Task> = unsafe extern "C" fn(*const Task);
@@ -140,8 +144,8 @@ unsafe fn join(task: &PanelProduct) {
                 *sum = waiting + canonical(*sum);
             }
         }
-        if task.waits != 0 {
-            let waiting = std::slice::from_raw_parts_mut(level(task.levels), 256);
+        if task.waits_at != COMPLETE {
+            let waiting = std::slice::from_raw_parts_mut(level(task.waits_at), 256);
             for (place, sum) in waiting.iter_mut().zip(tile) {
                 *place = canonical(*sum);
             }
@@ -332,10 +336,16 @@ mod tests {
         let left: Vec<f32> = (0..2000).map(number).collect();
         let panel: Vec<f32> = (7..7 + 32 * 70).map(number).collect();
         let start: Vec<f32> = (11..11 + 4 * 300).map(number).map(canonical).collect();
-        let cases =
-            [(0, 1, 0, false), (1, 3, 0, true), (70, 1, 1, false), (65, 19, 3, false), (16, 1, 2, true)];
+        let cases = [
+            (0, 1, 0, COMPLETE),
+            (1, 3, 0, 0),
+            (70, 1, 1, COMPLETE),
+            (65, 19, 3, COMPLETE),
+            (16, 1, 2, 2),
+            (16, 2, 1, 0),
+        ];
         let both = [Rounding::Split, Rounding::Fused];
-        for ((steps, step, levels, waits), rounding) in
+        for ((steps, step, levels, waits_at), rounding) in
             cases.into_iter().flat_map(|case| both.map(|rounding| (case, rounding)))
         {
             let rows: [u32; 8] = std::array::from_fn(|r| (r * 91 % 500) as u32);
@@ -349,9 +359,9 @@ mod tests {
                 for level in 0..levels {
                     sum = start[300 * level + at] + canonical(sum);
                 }
-                match waits {
-                    true => expected_waiting[300 * levels + at] = canonical(sum),
-                    false => expected[at] = sum,
+                match waits_at {
+                    COMPLETE => expected[at] = sum,
+                    level => expected_waiting[300 * level as usize + at] = canonical(sum),
                 }
             }
             for own in Vectors::of_this_cpu() {
@@ -365,7 +375,7 @@ mod tests {
                     step: step as u32,
                     steps: steps as u32,
                     levels: levels as u32,
-                    waits: waits.into(),
+                    waits_at,
                     level: 300,
                 };
                 // SAFETY: the last element that is read is 499 + 64 * 19 of `left` and 32 * 70 of `panel`;
@@ -375,11 +385,11 @@ mod tests {
                     own.panel_product(rounding)(&task);
                 }
                 let case = format!(
-                    "{own:?}, {rounding:?}, {steps} steps {step} apart, {levels} levels, waits: {waits}"
+                    "{own:?}, {rounding:?}, {steps} steps {step} apart, {levels} levels, waits at {waits_at}"
                 );
                 assert!(bits(&waiting) == bits(&expected_waiting), "{case}");
                 // The tile of a sum that waits is any.
-                assert!(waits || bits(&tile) == bits(&expected), "{case}");
+                assert!(waits_at != COMPLETE || bits(&tile) == bits(&expected), "{case}");
             }
         }
     }

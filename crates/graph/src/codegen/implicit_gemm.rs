@@ -44,19 +44,30 @@ pub fn operand(
         return None;
     }
     let spot = Spot::find(graph, fusion, product, side, None)?;
-    let ty = &graph.nodes[spot.source].ty;
-    let place = stores.place(spot.source);
-    let halves = stores.is_half(place.store);
     // Chunks begin at multiples of four steps, and shards do where a sample has a multiple of four rows.
     let operand = &graph.nodes[graph.nodes[product].inputs[0]].ty;
     let rows = operand.count() / operand.dims.last().map_or(1, |&last| last.max(1));
     let aligned = !matches!(fusion.lowering[product], Lowering::Contract) || rows.is_multiple_of(4);
+    Some(operand_at(graph, stores, (side, &spot), aligned))
+}
+
+/// Returns operand `side` of a product as functions that find its elements there. `aligned` says whether all
+/// inner ranges begin at multiples of four.
+pub fn operand_at(
+    graph: &Graph,
+    stores: &Stores,
+    (side, spot): (usize, &Spot),
+    aligned: bool,
+) -> ImplicitOperand {
+    let ty = &graph.nodes[spot.source].ty;
+    let place = stores.place(spot.source);
+    let halves = stores.is_half(place.store);
     let address = spot.address(ty, place);
-    let text = Text { side, spot: &spot, address, halves, aligned, bounds: false };
+    let text = Text { side, spot, address, halves, aligned, bounds: false };
     let store = Binding { store: place.store, row: (ty.lead == Lead::Sample).then(|| place.row(ty.count())) };
     let panels = (!halves).then(|| text.panels());
     let (wgsl, bounded) = (text.wgsl(), Text { bounds: true, ..text }.wgsl());
-    Some(ImplicitOperand { wgsl, bounded, panels, store, halves })
+    ImplicitOperand { wgsl, bounded, panels, store, halves }
 }
 
 /// The parts of the functions' text.

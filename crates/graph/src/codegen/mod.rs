@@ -23,7 +23,7 @@ use unisono_shaders::{MapParams, ReduceParams, snippets};
 use self::affine::Affine;
 pub use self::columns::{MOST_CHUNKS, column_kernel};
 pub use self::epilogue::{Epilogue, epilogue};
-pub use self::implicit_gemm::{ImplicitOperand, operand};
+pub use self::implicit_gemm::{ImplicitOperand, operand, operand_at};
 use self::index::{Index, decode};
 pub use self::machines::{MapKernels, ReduceKernels};
 pub use self::rows::{RowKernel, row_kernel, row_unit};

@@ -8,6 +8,7 @@ use crate::trace::{Graph, Lowering, NodeId, View, Window};
 use crate::values::{Lead, Type, strides};
 
 /// Where the elements of an operand are.
+#[derive(Clone, Debug)]
 pub(crate) struct Spot {
     pub(crate) source: NodeId,
     /// The coordinates in the source, with the lead first where the source has one.
@@ -64,7 +65,7 @@ impl Spot {
     }
 
     /// Follows the views from a value whose coordinates are given to a value in memory.
-    fn follow(
+    pub(super) fn follow(
         graph: &Graph,
         fusion: &Fusion,
         mut id: NodeId,
@@ -200,10 +201,24 @@ pub(super) fn viewed(view: &View, mut coords: Vec<Form>, to: &Type, from: &Type)
 }
 
 fn im2col(window: &Window, to: &Type, from: &Type, coords: &mut [Form], inside: &mut Vec<(Form, usize)>) {
-    let (n, d) = (coords.len(), to.dims.len());
+    let d = to.dims.len();
+    let sizes = |ty: &Type| [ty.dims[d - 4], ty.dims[d - 3]];
+    convolved(window, (sizes(to), sizes(from)), coords, inside);
+}
+
+/// Replaces the last four coordinates (down, across, kh, kw) of an element of windows: the first two become
+/// those of a pixel of the image. The windows and the image are so many high and wide. Adds the coordinates
+/// that may lie outside of the image, each with its size.
+pub(super) fn convolved(
+    window: &Window,
+    (windows, image): ([usize; 2], [usize; 2]),
+    coords: &mut [Form],
+    inside: &mut Vec<(Form, usize)>,
+) {
+    let n = coords.len();
     for axis in 0..2 {
         let Window { stride, dilation, padding, kernel } = window;
-        let (windows, image) = (to.dims[d - 4 + axis], from.dims[d - 4 + axis]);
+        let (windows, image) = (windows[axis], image[axis]);
         let at = coords[n - 4 + axis].scaled(stride[axis]).add(coords[n - 2 + axis].scaled(dilation[axis]));
         let at = at.shifted(-(padding[axis] as i64));
         let reach = (windows - 1) * stride[axis] + (kernel[axis] - 1) * dilation[axis];

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use super::Program;
 use super::work::UnitWork;
 use crate::codegen::{self, Bound, Epilogue, ImplicitOperand, MapKernels, ReduceKernels, RowKernel};
-use crate::fuse::{Finish, Fusion, RowGroup, Stores, Unit, UnitKind};
+use crate::fuse::{Finish, FoldedProduct, Fusion, RowGroup, Stores, Unit, UnitKind};
 use crate::plan::Target;
 use crate::trace::{Graph, Lowering};
 
@@ -32,6 +32,19 @@ pub(crate) struct FinishKernel {
     pub finish: Finish,
     pub work: UnitWork,
     epilogue: OnceLock<Option<Epilogue>>,
+}
+
+/// A product and the fold behind it, which a CPU computes together.
+#[derive(Clone, Debug)]
+pub(crate) struct FoldedKernel {
+    pub folded: FoldedProduct,
+    operand: OnceLock<ImplicitOperand>,
+}
+
+impl FoldedKernel {
+    pub fn new(folded: FoldedProduct) -> Self {
+        Self { folded, operand: OnceLock::new() }
+    }
 }
 
 impl UnitKernels {
@@ -72,6 +85,12 @@ impl Program {
     pub(super) fn finish_epilogue<'a>(&self, kernel: &'a FinishKernel) -> Option<&'a Epilogue> {
         let write = || codegen::epilogue(&self.graph, &self.fusion, &self.stores, &kernel.finish.unit);
         kernel.epilogue.get_or_init(write).as_ref()
+    }
+
+    /// Returns the right operand of a product with the fold behind it.
+    pub(super) fn folded_operand<'a>(&self, kernel: &'a FoldedKernel) -> &'a ImplicitOperand {
+        let write = || codegen::operand_at(&self.graph, &self.stores, (1, &kernel.folded.spot), true);
+        kernel.operand.get_or_init(write)
     }
 
     /// Returns the kernel of a group of rows.

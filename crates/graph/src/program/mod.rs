@@ -10,6 +10,6 @@ mod run;
 mod work;
 
 pub use groups::UpdateGroup;
-pub(crate) use kernels::{FinishKernel, UnitKernels};
+pub(crate) use kernels::{FinishKernel, FoldedKernel, UnitKernels};
 pub use program::{Layout, Program};
 pub use run::{BUCKET_BYTES, Conditions, MAX_SHARDS, OutputDecl, Run, Slot};

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use super::kernels::{FinishKernel, UnitKernels};
+use super::kernels::{FinishKernel, FoldedKernel, UnitKernels};
 use super::run::{BUCKET_BYTES, Conditions, OutputDecl, Run};
 use super::work::UnitWork;
 use crate::codegen::{self, Bound, RowKernel};
 use crate::fuse::{
-    Bucket, Fusion, RowGroup, StatePlacement, Store, Stores, Unit, alone, attention_pairs, column_groups,
+    Bucket, FoldedProduct, Fusion, RowGroup, StatePlacement, Store, Stores, Unit, alone, attention_pairs, column_groups,
     finishes, fuse, in_order, row_groups,
 };
 use crate::passes::{place_parts, round_products, simplify};
@@ -53,6 +53,8 @@ pub struct Program {
     pub(crate) columns: Vec<(Vec<usize>, OnceLock<Bound>)>,
     /// The maps that a GPU computes in the kernel of the product before them.
     pub(crate) finishes: Vec<FinishKernel>,
+    /// The products that a CPU computes together with the folds behind them.
+    pub(crate) folded: Vec<FoldedKernel>,
     /// The units that a GPU computes together as the gradients of an attention.
     pub(crate) attentions: Vec<[usize; 2]>,
     /// The sums over samples of each shard that only a sum over shards reads. The kernels in `columns` put
@@ -123,6 +125,7 @@ impl Program {
             FinishKernel::new(finish, work)
         });
         let finishes = finishes.collect();
+        let folded = FoldedProduct::all(&graph, &fusion, &stores).into_iter().map(FoldedKernel::new).collect();
         let work = fusion.units.iter().map(|u| UnitWork::of(&graph, &fusion, u, &new)).collect();
         let outputs = graph.outputs.iter().map(|Output { name, kind, node }| {
             let source = in_order(&graph, &fusion, *node);
@@ -142,6 +145,7 @@ impl Program {
             rows: rows.into_iter().map(|group| (group, OnceLock::new())).collect(),
             columns: columns.into_iter().map(|units| (units, OnceLock::new())).collect(),
             finishes,
+            folded,
             attentions,
             alone,
             work,

@@ -1,9 +1,10 @@
 //! The products of convolutions read the image itself (implicit GEMM). They give the same bytes as a plain
 //! loop over its windows.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
-use unisono_gpu::Device;
+use unisono_gpu::{Backend, Device};
 use unisono_graph::ops::Window;
 use unisono_graph::target::Machine;
 use unisono_graph::tree::{PRODUCT_CHUNK, canonical, sum};
@@ -207,6 +208,9 @@ fn cases() -> Vec<Case> {
         case(4, 6, [8, 8], [3, 2]).padding([1, 1]).groups(2),
         case(8, 8, [12, 12], [3, 3]).padding([1, 1]).groups(8),
         case(66, 68, [8, 8], [3, 3]).padding([1, 1]).groups(2),
+        case(9, 12, [10, 10], [3, 2]).dilation([2, 2]).padding([2, 1]),
+        case(40, 8, [10, 12], [3, 5]),
+        case(8, 8, [10, 12], [1, 3]).padding([1, 1]),
     ]
 }
 
@@ -218,7 +222,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 fn a_convolution_reads_its_image_and_gives_the_bytes_of_a_plain_loop() {
     for adapter in adapters() {
         let mut device = Device::open(&adapter).unwrap();
-        let (mut rounds_twice, mut rounds_once) = (true, true);
+        let (mut rounds_twice, mut rounds_once, mut folded) = (true, true, BTreeSet::new());
         for (index, case) in cases().iter().enumerate() {
             let shards = [&[4][..], &[2, 1, 1], &[1, 1, 2, 1, 1, 1, 1, 1]][index % 3];
             let values = case.values(shards.iter().sum());
@@ -240,8 +244,15 @@ fn a_convolution_reads_its_image_and_gives_the_bytes_of_a_plain_loop() {
                     products::check(module)
                         .unwrap_or_else(|problems| panic!("{}\n{module}", problems.join("\n")));
                 }
+                let is_folded = |module: &&String| {
+                    module.contains("const SEGMENT") && !module.contains("const SEGMENT: u32 = 0u")
+                };
+                folded.extend(own.1.iter().find(is_folded).map(|_| index));
             }
         }
+        // A CPU computes the gradients of these images in one kernel each.
+        let is_cpu = adapter.backend == Backend::Cpu;
+        assert_eq!(folded, if is_cpu { BTreeSet::from([2, 3, 14, 15]) } else { BTreeSet::new() });
     }
 }
 
@@ -275,6 +286,18 @@ fn planned(case: &Case, shown: bool) -> (Vec<String>, u64) {
     let plan = case.program(shown).plan(&Run::whole(&[16, 15]), &target).unwrap();
     let bytes = plan.scratch_bytes();
     (plan.kernels.into_iter().map(|kernel| kernel.name).collect(), bytes)
+}
+
+#[test]
+fn what_is_folded_is_not_in_memory() {
+    let plain = case(32, 32, [16, 16], [3, 3]).padding([1, 1]);
+    let strided = case(32, 32, [16, 16], [3, 3]).padding([1, 1]).stride([1, 2]);
+    let [folded, stored] = [plain, strided].map(|case| {
+        let (names, bytes) = planned(&case, false);
+        let columns = 4 * 31 * case.counts().iter().product::<usize>() * case.inner();
+        (names.iter().any(|name| name == "matmul_ni_folded"), bytes >= columns as u64)
+    });
+    assert_eq!((folded, stored), ((true, false), (false, true)));
 }
 
 #[test]

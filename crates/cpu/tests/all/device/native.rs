@@ -25,7 +25,7 @@ fn right(i: u32) -> f32 { return b[i / 4u][i % 4u]; }
 fn unisono_panel_copy(first: u32, step: u32, column: u32, steps: u32, last: u32, to: u32) {
     COPY
 }
-fn unisono_panel_product(rows: Rows, steps: u32, first: u32, to: u32, levels: u32, waits: bool) {
+fn unisono_panel_product(rows: Rows, steps: u32, first: u32, to: u32, levels: u32, waits_at: u32) {
     PRODUCT
 }
 @compute @workgroup_size(1) fn main() {
@@ -34,7 +34,7 @@ fn unisono_panel_product(rows: Rows, steps: u32, first: u32, to: u32, levels: u3
         for (var r = 0u; r < 8u; r++) { rows.at[r] = (r * 67u + turn) % 600u; }
         rows.step = 1u + 2u * turn;
         unisono_panel_copy(turn, sizes[1], sizes[2], sizes[0], sizes[3], 3u * turn);
-        unisono_panel_product(rows, sizes[0], 3u * turn, 8u, select(turn, 1u, turn == 2u), turn < 2u);
+        unisono_panel_product(rows, sizes[0], 3u * turn, 8u, min(turn, 1u), select(turn, 0xffffffffu, turn == 2u));
     }
     for (var e = 0u; e < 128u; e++) { out[e] = tile[e]; out[128u + e] = waiting[128u + e]; }
 }";
@@ -60,7 +60,7 @@ const PRODUCT: &str = "
             for (var level = 0u; level < levels; level++) {
                 sum = waiting[128u * level + e] + canonical(sum);
             }
-            if waits { waiting[128u * levels + e] = canonical(sum); } else { tile[e] = sum; }
+            if waits_at == 0xffffffffu { tile[e] = sum; } else { waiting[128u * waits_at + e] = canonical(sum); }
         }
     }";
 

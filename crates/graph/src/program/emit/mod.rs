@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use self::emitter::{Emitter, Part, Step};
 use crate::fuse::{Store, Unit, in_order};
 use crate::plan::{Plan, Target};
-use crate::program::{Program, Run, Slot, UnitKernels};
+use crate::program::{FoldedKernel, Program, Run, Slot, UnitKernels};
 use crate::trace::{GraphError, NodeId, OutputKind};
 use crate::values::{Lead, Type};
 
@@ -132,6 +132,12 @@ impl Emitter<'_> {
         let mut full: BTreeSet<usize> = open.iter().filter_map(is_full).collect();
         let mut joint = self.joint_maps(segment);
         let mut together = self.merge_launches();
+        let is_folded = |kernel: &&FoldedKernel| self.is_folded(&kernel.folded);
+        let folded: Vec<&FoldedKernel> = program.folded.iter().filter(is_folded).collect();
+        let mut folded_by: BTreeMap<usize, Option<&FoldedKernel>> = BTreeMap::new();
+        for kernel in folded {
+            folded_by.extend([(kernel.folded.product, Some(kernel)), (kernel.folded.fold, None)]);
+        }
         for at in program.units_of(segment) {
             let (unit, kernels) = (&program.fusion.units[at], &program.kernels[at]);
             self.unit_work = &program.work[at];
@@ -151,7 +157,10 @@ impl Emitter<'_> {
                 })?,
                 (None, None) => {
                     self.kept = self.kept_by(std::iter::once(at));
-                    self.launch_unit(unit, kernels)?;
+                    match folded_by.remove(&at) {
+                        Some(kernel) => kernel.map_or(Ok(()), |kernel| self.folded_product(kernel))?,
+                        None => self.launch_unit(unit, kernels)?,
+                    }
                 }
             }
             self.kept.clear();

@@ -130,6 +130,8 @@ pub(super) struct ProductKernel<'a> {
     pub(super) join: bool,
     /// Whether these are chunks, and not shards.
     pub(super) sums: bool,
+    /// The steps of a segment, if the products of several segments are added in memory, or 0.
+    pub(super) segment: usize,
     /// The panels of 32 columns that an invocation of [`Family::Panels`] computes.
     pub(super) panels: usize,
     /// The levels of the tree over chunks, or over shards, where a workgroup computes several in turn;
@@ -162,16 +164,17 @@ impl ProductKernel<'_> {
         match self.family {
             Family::Registers => (String::new(), unisono_shaders::MATMUL),
             Family::Panels(rows) => {
-                let shards = if self.join { 3 } else { 1 };
+                let shards = if self.join && self.segment == 0 { 3 } else { 1 };
                 let is_copied = self.stored_element(0).is_none();
                 let steps = PRODUCT_CHUNK + 4;
                 let stripe = if is_copied { 2 * steps } else { 1 };
                 let sizes = format!(
                     "const ROWS: u32 = {rows}u;\nconst PANELS: u32 = {}u;\nconst SHARDS: u32 = {shards}u;\n\
-                     const CHUNKS: bool = {};\nconst STEPS: u32 = {steps}u;\n\
+                     const CHUNKS: bool = {};\nconst SEGMENT: u32 = {}u;\nconst STEPS: u32 = {steps}u;\n\
                      const STRIPE: u32 = {stripe}u;\n{}{}{}",
                     self.panels,
                     self.sums,
+                    self.segment,
                     self.left(),
                     self.right(),
                     if self.epilogue.is_none() && !self.result.rounds { PUT_STORED } else { PUT_FINISHED }
@@ -393,8 +396,9 @@ impl ProductKernel<'_> {
             (false, 0) if !self.sums => "",
             (false, _) => "_chunks",
         };
+        let folded = if self.segment > 0 { "_folded" } else { "" };
         let behind = self.epilogue.map_or("", |epilogue| &epilogue.name);
-        format!("matmul{unit}_{letters}{half}{behind}")
+        format!("matmul{unit}_{letters}{folded}{half}{behind}")
     }
 }
 

@@ -33,6 +33,9 @@ pub(super) struct Layers {
     /// The chunks whose products an invocation for a CPU adds up in memory of its own, rounded up to a power
     /// of two, or 0 if it does not.
     pub sums: usize,
+    /// The segments of the inner range, whose products an invocation for a CPU adds up one after the other, or
+    /// 0 if it has none.
+    pub segments: usize,
     /// The shards that layers sum, if they do.
     pub shards: Option<Shards>,
 }
@@ -48,7 +51,7 @@ pub(super) struct Shards {
 impl Layers {
     /// Returns layers whose results are all at element 0.
     pub fn new(m: usize, n: usize, layers: usize) -> Self {
-        Self { m, n, layers, offset: 0, batch: 0, chunk: 0, turns: 0, sums: 0, shards: None }
+        Self { m, n, layers, offset: 0, batch: 0, chunk: 0, turns: 0, sums: 0, segments: 0, shards: None }
     }
 
     /// Returns the levels of the tree over chunks that are computed in turn, or 0 if they are not. With two
@@ -64,7 +67,7 @@ impl Layers {
     /// Returns the chunks of each product, and the number of products.
     fn chunks_and_products(&self, shape: &Shape) -> (usize, usize) {
         match self.shards {
-            _ if self.turns > 0 || self.sums > 0 => (1, self.layers),
+            _ if self.turns > 0 || self.sums > 0 || self.segments > 0 => (1, self.layers),
             Some(shards) => (1, self.layers * shards.join),
             None => (shape.chunks(), self.layers / shape.chunks()),
         }
@@ -122,8 +125,9 @@ impl Emitter<'_> {
             shape,
             sides,
             result: self.outcome(operands, c),
-            join: c.sums > 0 || c.shards.is_some() && c.turns == 0,
+            join: c.sums > 0 || c.segments > 0 || c.shards.is_some() && c.turns == 0,
             sums: c.sums > 0,
+            segment: shape.k.checked_div(c.segments).unwrap_or(0),
             panels,
             levels: c.levels(),
             shards: c.shards.is_some(),
@@ -177,7 +181,7 @@ impl Emitter<'_> {
 
     /// Returns the kernel for few rows, where it can compute these layers and is the fastest.
     fn few(&self, shape: &Shape, c: &Layers, sides: &[Side<'_>; 2]) -> Option<Family> {
-        let is_plain = c.turns == 0 && c.sums == 0 && c.shards.is_none() && !shape.contract;
+        let is_plain = c.turns == 0 && c.sums == 0 && c.segments == 0 && c.shards.is_none() && !shape.contract;
         if !is_plain || self.unit(shape).is_some() || sides.iter().any(|side| side.element("").is_none()) {
             return None;
         }
@@ -308,7 +312,7 @@ fn params(operands: &Operands<'_>, c: &Layers, face: &Face, first: usize) -> Pro
         width: face.width,
         first_shard: shards.first as u32,
         end_shard: shards.end as u32,
-        join: shards.join.max(c.sums) as u32,
+        join: shards.join.max(c.sums).max(c.segments) as u32,
         a_step: a.place.row(a_row) as u32,
         b_step: b.place.row(b_row) as u32,
         zero: 0,

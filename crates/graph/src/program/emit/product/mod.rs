@@ -1,6 +1,7 @@
 //! Matrix products: which kernel, over which sizes. No choice made here shows in a result's bits.
 
 mod few;
+mod folded;
 mod kernel;
 mod layers;
 mod panels;
