@@ -11,9 +11,10 @@
 // is for chunks; SEGMENT: 0, or the steps of a segment, and JOIN is for segments: their sums are added one
 // after the other from the last segment to the first, not by the tree; SHARDS, the sums of shards, chunks or
 // segments that may wait; STEPS: the steps for which there is memory; STRIPE: the vectors that a copy of a
-// takes; those of product.wgsl. Functions generated for the product: left, which returns an element of a or of its copy; left_steps, which prepares the copies of all
-// rows; left_rows, which makes a copy, and returns where the eight rows begin and how far apart two steps
-// are; copy_panel, which copies what is needed of b; and put_tile, which writes a panel's part of the result.
+// takes; those of product.wgsl. Functions generated for the product: left, which returns an element of a or
+// of its copy; left_steps, which prepares the copies of all rows; left_rows, which makes a copy, and returns
+// where the eight rows begin and how far apart two steps are; copy_panel, which copies what is needed of b;
+// and put_tile, which writes a panel's part of the result.
 
 // panel[8 * (q * STEPS + p) + h]: step p of the columns 4 * h to 4 * h + 3 of panel q.
 var<workgroup> panel: array<vec4<f32>, 8u * STEPS * PANELS>;

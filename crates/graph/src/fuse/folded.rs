@@ -18,8 +18,8 @@ use crate::values::{Lead, strides};
 
 /// A product and the fold behind it.
 ///
-/// Where no window holds a pixel, the kernel multiplies the weights with zeros and adds the result. With finite
-/// weights that is the zero that a fold has there.
+/// Where no window holds a pixel, the kernel multiplies the weights with zeros and adds the result. With
+/// finite weights that is the zero that a fold has there.
 #[derive(Clone, Debug)]
 pub(crate) struct FoldedProduct {
     /// The unit of the product.
@@ -87,9 +87,12 @@ impl Fold {
         let Lowering::Col2Im { window } = &fusion.lowering[moved] else { return None };
         let dims = &graph.nodes[moved].ty.dims;
         let (rest, [h, w, kh, kw]) = dims.split_last_chunk::<4>()?;
-        let last_two = [dims.len() - 2, dims.len() - 1];
-        let is_sum =
-            reduction.kind == ReduceKind::Sum && !reduction.samples && reduction.axes[..] == last_two;
+        // An axis of length 1 is summed or not.
+        let longer = |axis: &usize| dims[*axis] > 1;
+        let places = (rest.len() + 2..dims.len()).filter(longer);
+        let is_sum = reduction.kind == ReduceKind::Sum
+            && !reduction.samples
+            && places.eq(reduction.axes.iter().copied().filter(longer));
         if fusion.stored.contains(&moved) || !is_sum || window.stride != [1, 1] || kh * kw > SUM_CHUNK {
             return None;
         }
@@ -161,8 +164,7 @@ impl Fold {
             return None;
         }
         let reach = |axis: usize, size: usize| (dilation[axis] * (size - 1)).checked_sub(padding[axis]);
-        let turned =
-            Window { padding: [reach(0, *kh)?, reach(1, *kw)?], ..self.window.clone() };
+        let turned = Window { padding: [reach(0, *kh)?, reach(1, *kw)?], ..self.window.clone() };
         // Where the elements of a window are, and then which window it is.
         let windows = axes(Variable::Outer, true, &self.windows);
         let inner = axes(Variable::Inner, false, &[*kh, *kw, outputs]);
@@ -200,4 +202,106 @@ fn replaced(form: &Form, by: &[(&Form, &Form)]) -> Option<Form> {
         };
         Some(sum.add(other.scaled(*factor)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuse::{StatePlacement, fuse};
+    use crate::passes::place_parts;
+    use crate::values::Type;
+    use crate::{Tape, simplify};
+
+    /// Returns the folded products of a traced graph.
+    fn folded(build: impl Fn(&Tape)) -> Vec<FoldedProduct> {
+        let tape = Tape::new();
+        build(&tape);
+        let (graph, parts) = place_parts(&simplify(&tape.finish().unwrap()));
+        let fusion = fuse(&graph, parts);
+        let stores = Stores::assign(&graph, &fusion, 1 << 20, StatePlacement::Apart);
+        FoldedProduct::all(&graph, &fusion, &stores)
+    }
+
+    /// Traces the gradient of a convolution by its image, `[channels, h, w]`.
+    fn gradient(
+        [channels, h, w]: [usize; 3],
+        outputs: usize,
+        window: &Window,
+        groups: usize,
+    ) -> impl Fn(&Tape) {
+        let window = window.clone();
+        move |tape| {
+            let [kh, kw] = window.kernel;
+            let x = tape.input("x", Type::sample(&[channels, h, w]));
+            let weight = tape.input("w", Type::global(&[outputs, channels / groups, kh, kw]));
+            let loss = x.conv2d(&weight, &window, groups).tanh().sum_all().sum_shards();
+            tape.output("dx", &tape.gradients(&loss, std::slice::from_ref(&x))[0]);
+        }
+    }
+
+    #[test]
+    fn the_gradient_of_a_convolution_by_its_image_is_a_folded_product() {
+        let padded = Window { padding: [1, 1], ..Window::new([3, 3]) };
+        let [own] = &folded(gradient([8, 8, 6], 12, &padded, 1))[..] else { panic!("one product") };
+        assert_eq!((own.outputs, own.channels, own.places, own.pixels), (12, 8, 9, 48));
+        assert_eq!(own.spot.inside.len(), 2);
+        // Each window lies inside of what is left without padding, but not each pixel has all windows.
+        let [own] = &folded(gradient([8, 8, 6], 12, &Window::new([3, 1]), 1))[..] else { panic!() };
+        assert_eq!((own.places, own.spot.inside.len()), (3, 1));
+        let spread = Window { dilation: [2, 1], padding: [2, 1], ..Window::new([3, 3]) };
+        assert_eq!(folded(gradient([8, 8, 6], 12, &spread, 1)).len(), 1);
+    }
+
+    #[test]
+    fn other_gradients_are_computed_apart_from_their_fold() {
+        let padded = Window { padding: [1, 1], ..Window::new([3, 3]) };
+        let strided = Window { stride: [1, 2], ..padded.clone() };
+        let wide = Window { padding: [3, 1], ..padded.clone() };
+        let cases = [
+            ("a stride", gradient([8, 8, 6], 12, &strided, 1)),
+            ("more padding than a window reaches", gradient([8, 8, 6], 12, &wide, 1)),
+            ("groups", gradient([8, 8, 6], 12, &padded, 2)),
+            ("outputs that do not come in fours", gradient([8, 8, 6], 10, &padded, 1)),
+            ("pixels that do not", gradient([8, 7, 7], 12, &padded, 1)),
+            ("outputs of several chunks", gradient([8, 8, 6], PRODUCT_CHUNK + 4, &padded, 1)),
+        ];
+        for (what, case) in cases {
+            assert!(folded(case).is_empty(), "{what}");
+        }
+    }
+
+    /// A transposed convolution is a folded product too, unless something else needs what is folded.
+    #[test]
+    fn what_another_value_needs_is_stored() {
+        let window = Window { padding: [1, 1], ..Window::new([3, 3]) };
+        for shown in [false, true] {
+            let transposed = |tape: &Tape| {
+                let x = tape.input("x", Type::sample(&[12, 64]));
+                let weight = tape.input("w", Type::global(&[12, 8 * 9]));
+                let own = MatMul { transpose_a: true, transpose_b: true };
+                let columns = tape.apply(own, &[&weight, &x.permute(&[1, 0])]);
+                let windows = columns.reshape(&[8, 3, 3, 8, 8]).permute(&[0, 3, 4, 1, 2]);
+                tape.output("y", &windows.fold(&window, [8, 8]));
+                if shown {
+                    tape.output("columns", &columns);
+                }
+            };
+            assert_eq!(folded(transposed).len(), usize::from(!shown));
+        }
+    }
+
+    /// Places that lie in another order than a convolution's have no fold.
+    #[test]
+    fn rows_in_another_order_are_not_folded() {
+        let window = Window { padding: [1, 1], ..Window::new([3, 3]) };
+        let turned = folded(|tape| {
+            let x = tape.input("x", Type::sample(&[12, 64]));
+            let weight = tape.input("w", Type::global(&[12, 8 * 9]));
+            let own = MatMul { transpose_a: true, transpose_b: true };
+            let columns = tape.apply(own, &[&weight, &x.permute(&[1, 0])]);
+            let windows = columns.reshape(&[8, 3, 3, 8, 8]).permute(&[0, 3, 4, 2, 1]);
+            tape.output("y", &windows.fold(&window, [8, 8]));
+        });
+        assert!(turned.is_empty());
+    }
 }

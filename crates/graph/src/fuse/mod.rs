@@ -38,7 +38,7 @@ pub(crate) use self::store::{Extent, Place, Store, Stores, in_order};
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use unisono_shaders::snippets;
+use unisono_shaders::{Snippet, snippets};
 
 use crate::passes::Parts;
 use crate::trace::{Graph, Lowering, NodeId, View};
@@ -242,16 +242,23 @@ impl Fuser<'_> {
         let (mut steps, mut functions, mut large) = (0, 0, BTreeSet::new());
         let (mut seen, mut pending) = (BTreeSet::from([id]), vec![id]);
         while let Some(at) = pending.pop() {
-            let Lowering::Pointwise(e) = &self.lowering[at] else { return false };
             steps += 1;
             if steps > MOST_STEPS {
                 return false;
             }
-            let known = [snippets::ELEMENTARY, snippets::QUOTIENT, snippets::ROOT, snippets::ROUND_HALF];
-            if !e.snippets.iter().all(|snippet| known.contains(snippet)) || !e.whole.is_empty() {
-                return false;
+            match &self.lowering[at] {
+                Lowering::Pointwise(e) => {
+                    let known =
+                        [snippets::ELEMENTARY, snippets::QUOTIENT, snippets::ROOT, snippets::ROUND_HALF];
+                    if !e.snippets.iter().all(|snippet| known.contains(snippet)) || !e.whole.is_empty() {
+                        return false;
+                    }
+                    let is_function = |snippet: &Snippet| *snippet != snippets::ROUND_HALF;
+                    functions += usize::from(e.snippets.iter().any(is_function));
+                }
+                Lowering::Im2Col { .. } => {}
+                _ => return false,
             }
-            functions += usize::from(e.snippets.iter().any(|snippet| *snippet != snippets::ROUND_HALF));
             for &input in &self.graph.nodes[at].inputs {
                 let source = self.source(input);
                 let is_value = self.stored.contains(&source)

@@ -46,6 +46,23 @@ fn a_reduction_takes_the_expression_of_its_operand() {
     check(norm, &["sum[mul]"]);
 }
 
+/// The gradient of a pool compares the pixels of windows with their maximum, once to count the pixels that
+/// reach it and once to share the gradient among them. That takes less time than storing all windows.
+#[test]
+fn the_windows_of_a_pool_are_not_stored() {
+    let pool = |t: &Tape| {
+        let x = t.input("x", Type::sample(&[8, 8, 8]));
+        let window = Window { stride: [2, 2], padding: [1, 1], ..Window::new([3, 3]) };
+        let loss = x.max_pool2d(&window).tanh().sum_all().sum_shards();
+        t.output("dx", &t.gradients(&loss, std::slice::from_ref(&x))[0]);
+    };
+    let tape = Tape::new();
+    pool(&tape);
+    let (graph, parts) = place_parts(&simplify(&tape.finish().unwrap()));
+    let windows = 8 * 4 * 4 * 9;
+    assert!(fuse(&graph, parts).stored.iter().all(|&id| graph.nodes[id].ty.count() < windows), "{graph}");
+}
+
 /// The first of two steps is cheap to compute again, where reading what it is computed from costs as much as
 /// reading its result. Functions are computed again where there are many elements, but nothing of two values
 /// is.

@@ -9,8 +9,8 @@ use super::run::{BUCKET_BYTES, Conditions, OutputDecl, Run};
 use super::work::UnitWork;
 use crate::codegen::{self, Bound, RowKernel};
 use crate::fuse::{
-    Bucket, FoldedProduct, Fusion, RowGroup, StatePlacement, Store, Stores, Unit, alone, attention_pairs, column_groups,
-    finishes, fuse, in_order, row_groups,
+    Bucket, FoldedProduct, Fusion, RowGroup, StatePlacement, Store, Stores, Unit, alone, attention_pairs,
+    column_groups, finishes, fuse, in_order, row_groups,
 };
 use crate::passes::{place_parts, round_products, simplify};
 use crate::plan::StateLayout;
@@ -125,7 +125,8 @@ impl Program {
             FinishKernel::new(finish, work)
         });
         let finishes = finishes.collect();
-        let folded = FoldedProduct::all(&graph, &fusion, &stores).into_iter().map(FoldedKernel::new).collect();
+        let folded =
+            FoldedProduct::all(&graph, &fusion, &stores).into_iter().map(FoldedKernel::new).collect();
         let work = fusion.units.iter().map(|u| UnitWork::of(&graph, &fusion, u, &new)).collect();
         let outputs = graph.outputs.iter().map(|Output { name, kind, node }| {
             let source = in_order(&graph, &fusion, *node);

@@ -33,8 +33,8 @@ pub(super) struct Layers {
     /// The chunks whose products an invocation for a CPU adds up in memory of its own, rounded up to a power
     /// of two, or 0 if it does not.
     pub sums: usize,
-    /// The segments of the inner range, whose products an invocation for a CPU adds up one after the other, or
-    /// 0 if it has none.
+    /// The segments of the inner range, whose products an invocation for a CPU adds up one after the other,
+    /// or 0 if it has none.
     pub segments: usize,
     /// The shards that layers sum, if they do.
     pub shards: Option<Shards>,
@@ -181,7 +181,8 @@ impl Emitter<'_> {
 
     /// Returns the kernel for few rows, where it can compute these layers and is the fastest.
     fn few(&self, shape: &Shape, c: &Layers, sides: &[Side<'_>; 2]) -> Option<Family> {
-        let is_plain = c.turns == 0 && c.sums == 0 && c.segments == 0 && c.shards.is_none() && !shape.contract;
+        let is_plain =
+            c.turns == 0 && c.sums == 0 && c.segments == 0 && c.shards.is_none() && !shape.contract;
         if !is_plain || self.unit(shape).is_some() || sides.iter().any(|side| side.element("").is_none()) {
             return None;
         }
