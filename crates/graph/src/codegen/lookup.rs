@@ -142,7 +142,8 @@ impl Writer<'_> {
     }
 
     /// Returns the element that the window which holds a pixel at a given place has there, or 0 where no
-    /// window does.
+    /// window does. Windows with a stride hold a pixel at some of their places alone. If it is known, while
+    /// the kernel is written, that this place is none of them, the kernel does not look.
     pub(super) fn col2im(&mut self, id: NodeId, window: &Window, index: &Index) -> String {
         self.has_windows = true;
         let input = self.input(id, 0);
@@ -154,11 +155,17 @@ impl Writer<'_> {
             let Window { stride, dilation, padding, .. } = window;
             let pixel = coords[n - 4 + a].clone().plus(padding[a]);
             let place = coords[n - 2 + a].clone().times(dilation[a]);
-            let from = format!("({pixel} - {})", place.operand());
-            let own = if stride[a] == 1 { from.clone() } else { format!("({from} / {}u)", stride[a]) };
-            if stride[a] > 1 {
+            let [left, other] = [&pixel, &place].map(|number| number.remainder(stride[a]));
+            let own = if left.is_constant() && other.is_constant() {
+                if left != other {
+                    return "0.0".to_owned();
+                }
+                format!("({} - {})", pixel.divided(stride[a]), place.divided(stride[a]).operand())
+            } else {
+                let from = format!("({pixel} - {})", place.operand());
                 inside.push(format!("{from} % {}u == 0u", stride[a]));
-            }
+                format!("({from} / {}u)", stride[a])
+            };
             // A wrapped number is close to 2^32, and stays too large when divided by any stride below 2^16.
             inside.push(format!("{own} < {}u", windows[a]));
             coords[n - 4 + a] = Affine::at_most(&own, windows[a].saturating_sub(1));

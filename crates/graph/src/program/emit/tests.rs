@@ -6,7 +6,7 @@ use crate::fuse::MAX_BINDINGS;
 use crate::plan::target::Machine;
 use crate::plan::{Command, Plan, Role, Segment, Slice, Transfer};
 use crate::program::{Conditions, Layout};
-use crate::trace::{StateKind, Tape};
+use crate::trace::{StateKind, Tape, Window};
 use crate::values::Precision;
 
 /// Returns a step with every kind of value that has samples: an input, dropout, a product, its gradient and a
@@ -410,4 +410,21 @@ fn an_epilogue_finds_a_row_by_its_column() {
     // Both rows and the part have the column as it is, and are loaded in fours. No remainder is taken.
     assert_eq!(finish.matches("[j + ").count(), 3, "{finish}");
     assert!(!finish.contains("[i") && !finish.contains('%'), "{finish}");
+}
+
+/// Windows two pixels apart hold every second pixel at each of their places. Which pixels these are is known
+/// along rows, since four neighbouring results begin at a multiple of four. Only those are loaded.
+#[test]
+fn a_fold_with_a_stride_loads_the_places_that_hold_a_pixel() {
+    let tape = Tape::new();
+    let window = Window { stride: [1, 2], padding: [1, 1], ..Window::new([3, 3]) };
+    let y = tape.input("x", Type::sample(&[3, 8, 4, 3, 3])).fold(&window, [8, 8]);
+    tape.output("y", &y);
+    let program = Program::compile(&tape.finish().unwrap()).unwrap();
+    let target = Target { machine: Machine::Cpu, ..Target::default() };
+    let plan = program.plan(&Run::whole(&[2]), &target).unwrap();
+    let wgsl = &plan.kernels[0].wgsl;
+    let (_, main) = wgsl.split_once("fn main").unwrap();
+    // Of three places in a row, two hold each second pixel and one holds the others: 18 of 36.
+    assert_eq!((main.matches("select(").count(), main.matches("% 2u == 0u").count()), (18, 0), "{wgsl}");
 }
