@@ -9,14 +9,15 @@
 
 use super::form::{Form, Variable, axes};
 use super::spot::{Spot, convolved, viewed};
-use super::store::{Place, Stores, in_order};
+use super::store::{Place, Store, Stores, in_order};
 use super::{Fusion, Unit, UnitKind};
 use crate::ops::MatMul;
 use crate::trace::{Graph, Lowering, NodeId, ReduceKind, Window};
 use crate::values::tree::{PRODUCT_CHUNK, SUM_CHUNK};
 use crate::values::{Lead, strides};
 
-/// A product and the fold behind it.
+/// A product and the fold behind it. Both are computed when the product's turn comes, so the result has a
+/// memory of its own, in which nothing else is until the fold's turn.
 ///
 /// Where no window holds a pixel, the kernel multiplies the weights with zeros and adds the result. With
 /// finite weights that is the zero that a fold has there.
@@ -155,7 +156,7 @@ impl Fold {
             && rows == self.channels * places
             && is_stored(weights)
             && stored.runs.is_none()
-            && result.runs.is_none()
+            && result == Place { store: Store::Value(root), inside: 0, runs: None }
             && ![stored.store, result.store].iter().any(|&store| stores.is_half(store))
             && outputs.is_multiple_of(4)
             && pixels.is_multiple_of(4)
