@@ -13,7 +13,7 @@ use crate::fuse::{
     column_groups, finishes, fuse, in_order, row_groups,
 };
 use crate::passes::{place_parts, round_products, simplify};
-use crate::plan::StateLayout;
+use crate::plan::{StateLayout, Target};
 use crate::trace::{
     Graph, GraphError, Input, InputDecl, InputKind, Lowering, NodeId, Output, OutputKind, StateDecl,
 };
@@ -315,9 +315,9 @@ impl Program {
         !self.stores.halves.is_empty()
     }
 
-    /// Returns the `count` largest tensors that a run keeps in memory with their bytes, the largest first.
-    /// Tensors of the state are described by name, others by layer, op and shape.
-    pub fn largest_tensors(&self, run: &Run, count: usize) -> Vec<(String, u64)> {
+    /// Returns the `count` largest tensors that a run keeps in memory on a target with their bytes, the
+    /// largest first. Tensors of the state are described by name, others by layer, op and shape.
+    pub fn largest_tensors(&self, run: &Run, target: &Target, count: usize) -> Vec<(String, u64)> {
         let extent = run.extent();
         let bytes = |id: NodeId| {
             let ty = &self.graph.nodes[id].ty;
@@ -325,7 +325,9 @@ impl Program {
             let count = if is_joined { extent.blocks * ty.count() } else { extent.count(ty) };
             (self.element_bytes(id) * count) as u64
         };
+        let folded = self.folded_values(run, target);
         let computed = self.fusion.units.iter().flat_map(|unit| unit.roots.iter().copied());
+        let computed = computed.filter(|id| !folded.contains(id));
         let inputs = (0..self.graph.nodes.len()).filter(|&id| self.graph.nodes[id].op.is::<Input>());
         let values = computed.chain(inputs).map(|id| (self.graph.describe(id), bytes(id)));
         let states =

@@ -170,7 +170,7 @@ impl Budget {
                         state,
                         scratch,
                         audits: self.audits,
-                        largest: self.largest_tensors(&sizes, at_once),
+                        largest: self.largest_tensors(adapter, &sizes, at_once),
                         shards: share,
                         shards_at_once: at_once,
                         limited_by: (at_once < share).then_some(why),
@@ -206,8 +206,9 @@ impl Budget {
     }
 
     /// Returns the largest tensors of all programs with their bytes, for the first shards of a batch.
-    fn largest_tensors(&self, sizes: &[usize], shards: usize) -> Vec<(String, u64)> {
-        let each = self.programs.iter().map(|program| program.largest_tensors(&run(sizes, shards), NAMED));
+    fn largest_tensors(&self, adapter: &Adapter, sizes: &[usize], shards: usize) -> Vec<(String, u64)> {
+        let (run, target) = (run(sizes, shards), adapter.target());
+        let each = self.programs.iter().map(|program| program.largest_tensors(&run, &target, NAMED));
         let mut largest: Vec<(String, u64)> = each.flatten().collect();
         largest.sort_by_key(|(_, bytes)| Reverse(*bytes));
         let mut named = BTreeSet::new();
@@ -253,7 +254,7 @@ impl Budget {
         }
         let sizes = shards::sizes(global_batch, self.shards, global_batch);
         let least = if can_run_few_at_once(program) { 1 } else { self.share(sizes.len()) };
-        let largest = named(&self.largest_tensors(&sizes, least));
+        let largest = named(&self.largest_tensors(adapter, &sizes, least));
         let advice = match fits {
             0 => "no global batch would fit".to_owned(),
             _ => format!("a global batch of {fits} would fit"),

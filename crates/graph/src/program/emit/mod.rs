@@ -48,6 +48,13 @@ impl Program {
         emitter.schedule();
         emitter.finish()
     }
+
+    /// Returns the products of which a plan stores only what a fold makes of them.
+    pub(super) fn folded_values(&self, run: &Run, target: &Target) -> BTreeSet<NodeId> {
+        let emitter = Emitter::new(self, run, target);
+        let folded = self.folded.iter().filter(|kernel| emitter.is_folded(&kernel.folded));
+        folded.map(|kernel| self.fusion.units[kernel.folded.product].roots[0]).collect()
+    }
 }
 
 impl Emitter<'_> {
