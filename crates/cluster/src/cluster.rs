@@ -131,7 +131,7 @@ impl Cluster {
         self.read(|session| session.waited_in_steps)
     }
 
-    /// Returns the number of messages that each answered the one before: four a step, and those around steps.
+    /// Returns the number of messages that each answered the one before: four a step, and some around steps.
     pub fn messages_in_a_row(&self) -> u64 {
         self.read(|session| session.in_a_row)
     }
@@ -147,7 +147,7 @@ impl Cluster {
         self.read(|session| session.deadline = deadline);
     }
 
-    /// Begins a step: losses that are known by now need not end it.
+    /// Begins a step. Losses known already do not end it with [`ClusterError::Changed`].
     ///
     /// # Errors
     /// Errors end the run.

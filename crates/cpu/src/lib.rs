@@ -15,8 +15,9 @@ pub use kernels::Kernels;
 pub use native::{Rounding, has_fma};
 pub use options::Options;
 
-/// Whether this crate is compiled with optimization. Without it kernels are the same but for those of
-/// products, which are then Cranelift's code alone, and compiling them takes many times as long.
+/// Whether this crate is compiled with optimization. If not, the crate's native code for matrix products,
+/// attention and kernels without loops is not used: Cranelift compiles the WGSL of these kernels instead.
+/// Compiling kernels then takes many times as long.
 pub const IS_OPTIMIZED: bool = !cfg!(unoptimized);
 
 /// Returns whether this CPU is one for which kernels can be compiled: x86-64, AArch64, or another one

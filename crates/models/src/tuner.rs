@@ -109,8 +109,10 @@ impl<M: Architecture> TunerBuilder<M> {
         self.settings(|builder| builder.seed(seed))
     }
 
-    /// Sets anything else of the trainer: `settings(|builder| builder.shards(4).mixed(true))`. An optimizer
-    /// or phases that are set so are replaced by [`optimizer`](Self::optimizer).
+    /// Changes any other setting of the trainer: `settings(|builder| builder.shards(4).mixed(true))`. An
+    /// optimizer that is set here has no effect, because [`optimizer`](Self::optimizer) replaces it. Phases
+    /// that are set here are used instead of that optimizer. In an adapted model, nothing then freezes the
+    /// base unless the phases do ([`Lora::freezes`]).
     pub fn settings(self, set: impl FnOnce(Builder) -> Builder) -> Self {
         Self { builder: set(self.builder), ..self }
     }

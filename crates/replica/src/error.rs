@@ -151,11 +151,12 @@ pub enum ReplicaError {
         /// The replicas that had it.
         owners: String,
     },
-    /// Resident memory of some samples is not where they are computed from now on, since a replica was lost.
-    /// It has to be filled again.
+    /// The resident memory of some samples is not on the device that computes them: a replica was lost, a
+    /// replica ran a step twice, a step failed, or nothing has filled the memory. It has to be filled again.
     #[error("resident memory is lost with a replica: it has to be filled again")]
     ResidentsLost,
-    /// A machine cannot load the rows of a batch that it computes since another machine was lost.
+    /// A machine was given other rows of a batch after it had loaded its own, because another machine was
+    /// lost or the cuts between machines moved, and it cannot load these rows.
     #[error("the rest of the batch: {why}")]
     Rest {
         /// What happened.

@@ -39,11 +39,11 @@ pub(crate) struct Holding {
 }
 
 impl Owners {
-    /// Shares the optimizer's state of a training step out among replicas, such that each keeps about as many
-    /// bytes. `replicas` has the number of replicas of each rank, and each tensor has `copies` owners, on
-    /// different machines where there are several. A number of owners beyond that of the replicas is the
-    /// number of replicas. The training step is the first of the programs; what another one reads is on all
-    /// replicas.
+    /// Shards the optimizer state of a training step across replicas, so that each stores about the same
+    /// number of bytes. The training step is the first of `programs`. Optimizer state that another program
+    /// reads is stored on all replicas. `replicas` has the number of replicas of each rank. Each tensor has
+    /// `copies` owners, but at most as many as there are replicas. The owners are on different machines if
+    /// there are several machines.
     pub fn new(programs: &[Arc<Program>], replicas: &[usize], copies: usize) -> Self {
         let Some((program, others)) = programs.split_first() else { return Self::default() };
         let bytes = program.states().iter().map(|state| 4 * state.ty.count().max(1) as u64).collect();

@@ -87,7 +87,7 @@ const CLUSTER: [&str; 14] = [
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Tasks of the Unisono repository")]
 enum Task {
-    /// Make this machine ready and train the UCI digits
+    /// Train on the UCI handwritten digits, on the GPUs or the CPU of this machine
     Demo(Rest),
     /// Say within minutes whether a change is worth all tests: house rules, clippy, and the tests of the
     /// packages that differ from the last commit
@@ -98,7 +98,8 @@ enum Task {
         /// Run the long versions too (sets UNISONO_LONG=1), and the tests of what is behind features
         #[arg(long)]
         long: bool,
-        /// Install Open MPI too, and run the tests of runs on several machines, on this one
+        /// Run only the tests of runs on several machines, with all ranks on this machine. Installs Open MPI
+        /// if it is missing
         #[arg(long, alias = "world")]
         cluster: bool,
         /// Install what tests compare with, Python's packages in target/python, and fail if a test leaves out

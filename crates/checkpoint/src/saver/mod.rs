@@ -79,8 +79,11 @@ impl Saver {
         Ok(Self { thread: Thread::start(store, options.require)?, options, retention })
     }
 
-    /// Hands a checkpoint over and returns at once, except where the module's documentation says that it
-    /// waits.
+    /// Hands a checkpoint over to the writing thread. One checkpoint can wait there to be written, and a
+    /// newer one normally replaces it, so this returns at once. There are exceptions: the checkpoint that
+    /// waits is not replaced if retention will keep it (a milestone, one of the best), if it was handed over
+    /// with [`Saver::save_itself`], or with [`SaverOptions::write_every`]. Then this call waits until the
+    /// writing of that checkpoint begins.
     ///
     /// # Errors
     /// That of an earlier save, and these contents are then not taken: any error if saves are required, else

@@ -71,7 +71,8 @@ pub struct Saved {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reopened {
-    /// The directory, or another was in its place: the checkpoints before this one may be elsewhere.
+    /// The directory was gone, or another one was in its place. The checkpoints before this one may be
+    /// elsewhere.
     Directory,
     /// The file `.lock` alone, by which a second run is kept away: somebody has removed or replaced it.
     Lock,

@@ -20,9 +20,10 @@ pub struct Options {
     pub every: u64,
     /// Keeps the best as well, by the metric that they were saved with. Default: none.
     pub best: Option<Best>,
-    /// The names of the metrics that are compared. Only metrics of one name are compared with each other; a
-    /// checkpoint with one that is named earlier is better than any with a later one, and a name that is not
-    /// listed counts as no metric. Default: none, which compares metrics without a name.
+    /// The names of the metrics to compare, the most important one first. Values are compared only between
+    /// metrics of the same name. A checkpoint whose metric is listed earlier is better than every checkpoint
+    /// whose metric is listed later. A metric whose name is not listed counts as none. Default: no names,
+    /// which compares metrics without a name.
     pub metrics: Vec<String>,
 }
 

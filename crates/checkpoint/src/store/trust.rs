@@ -27,9 +27,9 @@ use crate::store::{Store, no_link};
 use crate::tensors::error::{Error, Result, Skipped, io};
 
 impl Store {
-    /// Notes that an audit has passed: each complete checkpoint of a step up to `upto` is now trusted, except
-    /// those that were there, and not complete, when a later one was found to be. Returns the newest trusted
-    /// step.
+    /// Notes that an audit has passed: every complete checkpoint of a step up to `upto` becomes trusted. Only
+    /// checkpoints later than the newest trusted one are considered. So a checkpoint that was incomplete when
+    /// a later one became trusted does not become trusted afterwards. Returns the newest trusted step.
     ///
     /// Only the manifests of the newest trusted checkpoint and of later ones are read. Complete means that
     /// the sizes of the files are those in the manifest. Nothing is written if nothing changes. Of more than

@@ -1,6 +1,7 @@
-//! Functions of kernels for which there is code that a compiler knows better to make: a call of it takes the
-//! place of theirs. They are known by their names and by the shape of what they use, and what they write in
-//! WGSL is what the code computes, to the bit.
+//! Replaces some functions of kernels with calls of native code, for which Rust's compiler generates better
+//! code than Cranelift does for the functions' WGSL. These functions are recognised by their names and by the
+//! shape of the variables that they use. The native code computes what the WGSL of the function says, to the
+//! bit.
 
 use std::mem::{offset_of, size_of};
 

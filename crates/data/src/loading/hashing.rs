@@ -86,8 +86,8 @@ impl Hashing {
         self.thread.iter().for_each(|thread| thread.thread().unpark());
     }
 
-    /// Returns the content, once, if it is known within a time. While this waits, the thread does not rest.
-    /// Where only some blocks are hashed it is never known.
+    /// Waits at most the time `most` for the content, and returns it once. Returns `None` if it is not known
+    /// by then, and always if only some blocks are hashed. While this waits, the thread does not rest.
     ///
     /// # Errors
     /// The content could not be read.

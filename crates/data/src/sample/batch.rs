@@ -16,8 +16,8 @@ pub struct Batch {
     pub epoch: u32,
     /// The position of its first sample in the epoch. The others follow one by one, except for those skipped.
     pub first: u64,
-    /// `first` divided by the batch size. It counts the batches of an epoch that was started at a whole
-    /// batch.
+    /// The number of this batch in its epoch, from 0. In an epoch that was started in the middle of a batch,
+    /// it is the number of the batch that contains position `first` when the epoch is started at position 0.
     pub index_in_epoch: u64,
     /// The index of each sample in the source.
     pub indices: Vec<u64>,

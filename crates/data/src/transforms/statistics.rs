@@ -32,7 +32,7 @@ pub enum Per {
     /// The elements at the same place on the last axis, which are the channels of an image stored channels
     /// last.
     Channel,
-    /// No elements: each element of the sample is a group of its own.
+    /// Each element of the sample is a group of its own, so no two elements share a mean and a deviation.
     Element,
 }
 

@@ -21,7 +21,8 @@ use matrix::MatrixSize;
 /// An adapter as it was listed: plain data that can be shown, compared, sent to a thread and opened there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Adapter {
-    /// The name that the driver gives it. That of the CPU is `CPU (ARCHITECTURE)`.
+    /// The name that the driver gives the adapter. The CPU is called `CPU (ARCHITECTURE)`. If its arithmetic
+    /// is not the default, the arithmetic's name follows, as in `CPU (x86_64), split`.
     pub name: String,
     /// The graphics interface through which it is reached, or none of them: [`Backend::Cpu`].
     pub backend: Backend,
@@ -134,7 +135,8 @@ pub struct Limits {
 /// The optional features of an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Features {
-    /// Shaders may `enable f16;`. It is turned on when a device is opened with [`crate::Options::f16`].
+    /// Shaders may `enable f16;`. It is turned on when a device is opened with [`crate::Options::f16`], or
+    /// with its matrix unit in use ([`Adapter::with_matrix_units`]).
     pub f16: bool,
     /// The device writes timestamps of its own clock.
     pub timestamps: bool,

@@ -44,9 +44,10 @@ use state::State;
 
 /// An adapter opened for use by one thread at a time.
 ///
-/// Each device has a driver instance of its own, so that devices share nothing, not even a software driver's
-/// threads. Closing a device waits for its work, except after [`GpuError::Timeout`]: then it is leaked, since
-/// it may never finish.
+/// Each device has a driver instance of its own, so devices do not share even a software driver's threads.
+/// The CPU has no driver, and its devices may share compiled kernels ([`Options::shared`]). Closing a device
+/// waits for its work, except after [`GpuError::Timeout`]: then the device is leaked, because its work may
+/// never finish.
 #[derive(Debug)]
 pub struct Device {
     pub(crate) adapter: Adapter,

@@ -44,10 +44,12 @@ impl InFlight {
 
 impl Device {
     /// Submits all segments of a plan as one submission and does not wait. (With
-    /// [`crate::Options::longest_submission`] a step that took longer last time, or was not timed yet, is
-    /// divided into several.) A second step of the same plan
-    /// may be submitted before the first one was collected: each has staging of its own, which is made when
-    /// `lane` 1 is first used. Nobody but the plan itself decides whether the last segment changes the state.
+    /// [`crate::Options::longest_submission`], a step that took longer the last time, or was not timed yet,
+    /// is divided into several submissions.)
+    ///
+    /// `lane`, 0 or 1, chooses the staging memory. A second step of the same plan may be submitted in the
+    /// other lane before the first one is collected. The staging memory of lane 1 is created when the lane is
+    /// first used. Only the plan itself decides whether the last segment changes the state.
     ///
     /// `upload` is called as by [`Device::submit`]. A lane that is submitted again before its last submission
     /// was collected is waited for here, and its downloads are dropped.

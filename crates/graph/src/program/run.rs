@@ -64,8 +64,8 @@ pub struct OutputDecl {
     pub sum: Option<(usize, usize)>,
 }
 
-/// What must hold of a step's outputs so that it commits, beside that all sums are finite. A device that has
-/// all shards decides by it.
+/// The conditions on a step's outputs under which the step commits. In addition, all sums must be finite. A
+/// device that has all shards decides by these conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
     /// The outputs, by their index, that must be finite.

@@ -45,8 +45,8 @@ pub enum InputKind {
     /// Nobody fills it. It is resident memory `.0` of the device, which a step before this one left there
     /// ([`OutputKind::Resident`]). Each device has that of the samples which it computes.
     Resident(usize),
-    /// The scheduler fills it with the words of [`crate::RandomKey`], which follow the position of the run's
-    /// first sample.
+    /// Whoever runs the plan fills it with the words of [`crate::RandomKey`]. The position in the key is that
+    /// of the first sample of the run of shards.
     Random,
 }
 

@@ -134,7 +134,7 @@ impl Lowering {
 pub enum AttentionResult {
     /// The weighted means of the values.
     Values,
-    /// The logarithms of the sums of the weights.
+    /// For each query, the logarithm of the sum of e^score over the keys that the query sees.
     LogSums,
     /// The gradient by the queries.
     Query,

@@ -55,8 +55,9 @@ pub trait Pointwise: Identity + Debug + Send + Sync {
     const ADDS: bool = true;
     /// Whether the result is a number that f16 holds. Default: [`Halves::Never`].
     const HALVES: Halves = Halves::Never;
-    /// Whether the result is canonical wherever all operands are ([`crate::tree::canonical`]): never -0, and
-    /// never subnormal. Default: `false`, which is always safe, because kernels then make it so.
+    /// Whether the result is canonical wherever all operands are ([`crate::tree::canonical`]): never -0,
+    /// never subnormal, and never 2^-126 or -2^-126. Default: `false`, which is always safe, because kernels
+    /// then make the result canonical.
     const CANONICAL: bool = false;
     /// The element type of the result. Default: `None`, which stands for that of the operands.
     const RESULT: Option<DType> = None;

@@ -340,8 +340,8 @@ impl Tape {
         }
     }
 
-    /// Replaces `state` by `value` when the step commits. All values of a step are of the state before it, so
-    /// a state may become what another one was.
+    /// Replaces `state` by `value` when the step commits. Within the step, all states have their values from
+    /// before the step, so a state may take over the value that another state had.
     pub fn update(&self, state: &Var, value: &Var) {
         if !self.owns("update", &[state, value]) {
             return;

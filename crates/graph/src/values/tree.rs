@@ -16,8 +16,8 @@
 //!
 //! Two facts follow, on which everything else relies. The tree of n leaves is what pairing neighbours level
 //! by level gives, so every aligned block of 2^j leaves is a subtree: any device or host may sum a
-//! block. And leaves of +0 at the end change nothing, because sums turn -0 and subnormals into +0 ([`add`]):
-//! a missing shard and a shard of zeros are the same.
+//! block. And leaves of +0 at the end change nothing, because sums turn -0 and all other numbers of magnitude
+//! 2^-126 or less into +0 ([`add`]): a missing shard and a shard of zeros are the same.
 
 use std::collections::TryReserveError;
 use std::ops::Range;

@@ -13,7 +13,8 @@ pub trait Decoder: Architecture {
     /// Returns the sizes of the keys and values that the model computes for each token.
     fn sizes(&self) -> DecoderSizes;
 
-    /// Returns the logits of the tokens for which the reader wants them, see `Reader::wanted`.
+    /// Returns the logits of the tokens `x`: of the last token of each prompt if the reader was made by
+    /// [`Reader::prompt`], otherwise of all tokens that it reads.
     fn decode(&self, cx: &mut Context, x: &Var, reader: &mut Reader) -> Var;
 }
 
@@ -63,7 +64,7 @@ impl Reader {
     }
 
     /// Reads one token of each sequence, `[B, 1]`, at its `position`, `[B]` of i32. `before` holds each
-    /// layer's keys and values, `[B, heads, T, width]`, whatever they are from the position on.
+    /// layer's keys and values, `[B, heads, T, width]`, of which only those before `position` are used.
     pub fn next(position: &Var, before: Vec<[Var; 2]>) -> Self {
         Self::new(Read::Next { position: position.clone(), before })
     }

@@ -90,8 +90,8 @@ impl Generate {
         Self { beams, ..self }
     }
 
-    /// Sets the maximum number of prompts that are computed together, over all replicas, with
-    /// [`beams`](Generate::beams) of texts. Default: 32.
+    /// Sets the maximum number of prompts that are computed together, over all replicas. With
+    /// [`beams`](Generate::beams), each beam of a prompt counts as one. Default: 32.
     pub fn batch(self, prompts: usize) -> Self {
         Self { batch: prompts, ..self }
     }

@@ -55,13 +55,13 @@ const FIRST: &str = "first";
 
 impl<M: EncoderDecoder> Pretrained<M> {
     /// Returns a writer with the weights of the directory. It uses the same adapters as a predictor by
-    /// default. It stops at the tokens that `generation_config.json` or `config.json` call `eos_token_id`,
-    /// unless [`Generate::stop`] sets others, and never writes those of `suppress_tokens`, nor at first those
-    /// of `begin_suppress_tokens`.
+    /// default. It reads three settings from `generation_config.json` or `config.json`: a text ends at the
+    /// tokens `eos_token_id`, unless [`Generate::stop`] sets others; the tokens `suppress_tokens` are never
+    /// written; and the tokens `begin_suppress_tokens` are not written first.
     ///
     /// # Errors
-    /// A setting is out of range: there are no beams, and keys and values are always cached. There is no
-    /// adapter.
+    /// A setting is out of range. [`Generate::beams`] is above 1, or [`Generate::cached`] is false: a writer
+    /// supports neither. There is no adapter.
     pub fn writer(&self, settings: Generate) -> Result<Writer<M>, Error> {
         self.writer_with(Predictor::builder(), settings)
     }

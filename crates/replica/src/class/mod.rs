@@ -95,10 +95,10 @@ impl fmt::Display for Class {
     }
 }
 
-/// Returns the backend, device and driver of an adapter as text. Adapters whose machines are equal are of one
-/// class. Those whose machines differ may be, which a probe tells. A machine whose compiler nothing keeps
-/// from changing float operations ([`unisono_gpu::is_unprotected`]) is another one, and so is one with its
-/// matrix unit in use.
+/// Returns the backend, device and driver of an adapter as text. Adapters with equal texts are of one class.
+/// Adapters with different texts may also be of one class: [`probe`] tells. The text also says whether the
+/// matrix unit is in use, and whether nothing keeps the compiler from changing float operations
+/// ([`unisono_gpu::is_unprotected`]), so these cases count as other machines.
 pub fn machine(adapter: &Adapter) -> String {
     let Adapter { backend, name, driver, driver_info, .. } = adapter;
     let protection = if is_unprotected() { " unprotected" } else { "" };

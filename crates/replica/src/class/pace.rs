@@ -30,12 +30,13 @@ const SIZES: [usize; 2] = [1024, 256];
 const RUNS: usize = 3;
 
 impl UnitPace {
-    /// Returns how many times as fast as without it the unit is.
+    /// Returns the speedup by the matrix unit: the time without it divided by the time with it.
     pub fn times(self) -> f64 {
         self.without.as_secs_f64() / self.by_unit.as_secs_f64().max(1e-9)
     }
 
-    /// Returns what a user of a unit should know who has asked for it to be fast: a note, if it is slower.
+    /// Returns a note for users who asked for the matrix unit, if the product is slower with it than without
+    /// it. Otherwise returns `None`.
     pub fn note(self, adapter: &Adapter) -> Option<String> {
         (self.by_unit > self.without).then(|| {
             format!(

@@ -30,7 +30,7 @@ impl Replicas {
     /// caller finishes the steps in flight and calls [`Replicas::step`].
     ///
     /// A step is submitted if all of these hold:
-    /// - One replica, which is ready for the step, has all of its shards.
+    /// - The run has a single machine, and one replica has all shards of the step and its plan loaded.
     /// - Its device can decide whether the step commits, by the program's conditions
     ///   ([`unisono_graph::Program::with_conditions`]).
     /// - No audit is due.

@@ -31,7 +31,8 @@ pub struct Outcome {
     /// The replicas that left since the last step's outcome, this step included. The bits are as if they had
     /// never been there.
     pub left: Vec<Left>,
-    /// What an audit of the step found, if there was one; it found nothing wrong.
+    /// The audit of this step, if there was one and it passed. If an audit finds something wrong, the step is
+    /// an error instead.
     pub audit: Option<Audited>,
 }
 
@@ -49,8 +50,8 @@ pub struct Audited {
     pub(crate) sums: BTreeMap<usize, Digest>,
     /// The replica that ran each shard.
     pub(crate) ran: BTreeMap<usize, usize>,
-    /// The number by which [`Replicas::hear_witness`] tells that a witness has made the step as well, if it
-    /// was handed one over.
+    /// The number of the step, if it was handed over to a witness. [`Replicas::hear_witness`] returns this
+    /// number once the witness has computed the same bytes.
     pub witnessed: Option<u64>,
 }
 

@@ -147,13 +147,15 @@ impl Replicas {
         self.witness.as_ref().is_some_and(|witness| witness.orders.is_some())
     }
 
-    /// Returns the number of a step that the witness made as the run did, if it has ended one since the last
-    /// call. Steps are numbered by [`crate::Audited::witnessed`]. `wait`: for the step that it makes.
+    /// Returns the number of the step ([`crate::Audited::witnessed`]) that the witness has confirmed since
+    /// the last call by computing the same bytes as the run, or `None` if there is none. With `wait`, it
+    /// first waits for the step that the witness is recomputing, if there is one.
     ///
     /// # Errors
-    /// [`ReplicaError::Audit`] where it gave other bytes, and stays with them; what else the replicas fail by
-    /// when they make the step again. The replicas have another state then: the caller goes back to one that
-    /// it trusts.
+    /// [`ReplicaError::Audit`] if the witness computed other bytes, and the same ones when it repeated the
+    /// step. Other errors that occur when the replicas then repeat the step. After these errors the replicas
+    /// have another state, so go back to a state that you trust. [`ReplicaError::InFlight`] if steps are in
+    /// flight.
     pub fn hear_witness(&mut self, wait: bool) -> Result<Option<u64>, ReplicaError> {
         self.none_in_flight()?;
         let Some(witness) = &mut self.witness else { return Ok(None) };

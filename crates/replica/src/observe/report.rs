@@ -25,7 +25,8 @@ pub struct ReplicaReport {
     pub overlapped: u64,
     /// The bytes of sums over all shards that its device was given.
     pub received: u64,
-    /// Those of them that the host wrote where the device reads them while devices still computed.
+    /// The part of [`ReplicaReport::received`] that the host wrote directly to where the device reads it,
+    /// while devices were still computing.
     pub received_early: u64,
     /// The number of submissions to its device, loading included.
     pub submissions: u64,
@@ -37,7 +38,7 @@ pub struct ReplicaReport {
     pub kernels: u64,
     /// The bytes that it uploaded to its device for steps.
     pub uploaded: u64,
-    /// The bytes that it downloaded from its device in steps that were not in flight.
+    /// The bytes that the replica downloaded from its device for steps, including steps in flight.
     pub downloaded: u64,
     /// The bytes of resident memory on its device now.
     pub resident: u64,

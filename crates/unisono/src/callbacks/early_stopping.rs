@@ -53,8 +53,8 @@ impl EarlyStopping {
         Self { highest: true, ..Self::lowest(watched) }
     }
 
-    /// Sets how many epochs in a row may pass without improvement before the run ends. Default: 0, which is
-    /// the same as 1.
+    /// Sets the number of epochs in a row without improvement after which the run ends: with 3, it ends
+    /// after the third of them. Default: 0, which means the same as 1.
     pub fn patience(self, epochs: u32) -> Self {
         Self { patience: epochs, ..self }
     }

@@ -13,9 +13,9 @@ use crate::{Epoch, Evaluation, OptimizerSettings, RunSettings, Summary};
 /// [`TensorBoard`](crate::TensorBoard), [`CsvLog`](crate::CsvLog), [`JsonLines`](crate::JsonLines) and
 /// [`Plot`](crate::Plot).
 ///
-/// An observer that panics is called no more. The panic ends the fit after the step, which is saved: an error
-/// that names the observer ([`Error::Panic`](crate::Error::Panic)). In a loop of your own, the next step
-/// returns it.
+/// An observer that panics is not called again. The fit ends after the current step, saves it, and returns
+/// [`Error::Panic`](crate::Error::Panic), which names the observer. In a loop of your own, the next step
+/// returns this error.
 ///
 /// On several machines only the first rank calls its observers. If that rank is lost, the next one calls its
 /// own from then on. They are told of a start, with the epochs so far.

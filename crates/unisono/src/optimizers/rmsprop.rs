@@ -3,8 +3,9 @@ use unisono_graph::Var;
 use super::settings::{kept_share, momentum, not_negative};
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
 
-/// RMSprop (Tieleman and Hinton 2012; PyTorch's `RMSprop`). Keras's adds epsilon
-/// [under the root](Self::epsilon_under_root), and the learning rate is in its momentum.
+/// RMSprop (Tieleman and Hinton 2012; PyTorch's `RMSprop`). Keras's `RMSprop` differs in two ways: it adds
+/// epsilon [under the root](Self::epsilon_under_root), and its momentum sums steps that are already
+/// multiplied by the learning rate.
 ///
 /// ```text
 /// g += decay w

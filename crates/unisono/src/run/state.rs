@@ -134,9 +134,9 @@ run_state! {
     /// an error unless forced.
     loader: Order,
     /// The epochs done: for each its number, the steps until then, and loss and metrics in training and on
-    /// the samples held out. Numbers that are not finite are `"NaN"`, `"inf"` or `"-inf"`. More than 65,536
-    /// numbers are tensors in `carries.safetensors`, `history/counts` and `history/numbers`; then the section
-    /// has the names of the metrics, and its version is 2.
+    /// the validation data. Numbers that are not finite are `"NaN"`, `"inf"` or `"-inf"`. If the history has
+    /// more than 4,096 numbers, they are stored as the tensors `history/counts` and `history/numbers` in
+    /// `carries.safetensors`. The section then contains only the names of the metrics, and its version is 2.
     history: History,
     /// The sums of the epoch that is not done: loss, weights, samples, penalties and steps, and for each
     /// metric its `sums` and, as hexadecimal digits, the f32 values that it has `kept` of all samples. Those

@@ -139,12 +139,13 @@ impl Builder {
         self
     }
 
-    /// Minimises a value that the model computes, multiplied by `weight`, without a target. The value is an
-    /// output, or a loss of [`Context::loss`](crate::Context::loss), whose own weight this one replaces. Of
-    /// an output, the mean over the elements of each sample counts.
+    /// Minimises a value that the model computes itself, multiplied by `weight`. There is no target. The
+    /// value is either an output, of which the mean over each sample's elements is minimised, or a loss that
+    /// the model adds with [`Context::loss`](crate::Context::loss). In the second case, `weight` replaces
+    /// the loss's own weight.
     ///
-    /// Errors, when the trainer is built: the model has no such value, it is not of f32, or the weight is
-    /// negative or not finite.
+    /// Building the trainer is an error if the model has no value of this name, if the value is not f32, or
+    /// if the weight is negative or not finite.
     pub fn minimize(mut self, name: &str, weight: f32) -> Self {
         self.add_loss(LossOn::itself(name, weight));
         self
@@ -334,10 +335,10 @@ impl Builder {
         self
     }
 
-    /// Sets the maximum number of steps in flight. With 2, a single replica submits a step while its device
-    /// still computes the previous one; this takes staging memory for a second batch. With 1, each step ends
-    /// before the next one begins. Several replicas always work like this. Never changes the result. Default:
-    /// 2 on a GPU, 1 on a CPU adapter, whose kernels share the cores with the host.
+    /// Sets the maximum number of steps in flight: 1 or 2. With 1, each step ends before the next one begins.
+    /// With 2, a step is submitted while the device still computes the previous one, which takes staging
+    /// memory for a second batch. A run on several replicas always has one step in flight. Never changes the
+    /// result. Default: 2 on a GPU, and 1 on a CPU adapter, whose kernels share the cores with the host.
     pub fn steps_in_flight(mut self, steps: usize) -> Self {
         self.options.steps_in_flight = Some(steps);
         self
@@ -375,8 +376,8 @@ impl Builder {
         self
     }
 
-    /// Sets the size in bytes of a gradient bucket: sums that are sent together. Never changes the result.
-    /// Default: 25 MB.
+    /// Sets the size in bytes of a gradient bucket, that is, of the gradient sums that a replica sends
+    /// together. Never changes the result. Default: 25 MiB.
     pub fn bucket_bytes(mut self, bytes: usize) -> Self {
         self.layout.bucket_bytes = bytes;
         self

@@ -121,10 +121,11 @@ pub trait Callback: Send {
 pub enum Influence {
     /// The callback changes nothing that the answer depends on: it predicts, evaluates, saves or reports.
     None,
-    /// The callback's decisions depend on these settings, and on what the run gives it. A text of your own
-    /// has a version, which changes with the code.
+    /// The callback's decisions depend only on the settings in this text, and on what the run gives it. Put
+    /// a version number into the text, and change it whenever you change the callback's code.
     By(String),
-    /// The callback may change the answer, and nothing stands for how it decides. The run's identity says so.
+    /// The callback may change the result, and there is no text of its settings. A resume therefore cannot
+    /// compare them, and the run's identity says so.
     NotCovered,
 }
 

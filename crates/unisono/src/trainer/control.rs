@@ -171,8 +171,8 @@ impl Control<'_> {
         self.trainer.callbacks.pause.get_or_insert_with(|| format!("by {by}: {reason}"));
     }
 
-    /// Saves the run, if it has a checkpoint directory, after all callbacks were called. Even if the disk is
-    /// slow, no later step replaces this one.
+    /// Saves the run after all callbacks were called, if it has a checkpoint directory. This very step is
+    /// saved: even if the disk is slow, no later step is saved in its place.
     pub fn save(&mut self) {
         self.trainer.callbacks.save = true;
     }
@@ -253,10 +253,11 @@ impl Control<'_> {
     }
 
     /// Sets parameters and statistics to those that this callback kept. The optimizer state stays as it is.
-    /// Returns whether there were any.
+    /// Returns false, and changes nothing, if the callback has kept none.
     ///
     /// # Errors
-    /// Of the replicas; those that were kept, by another program, do not fit the model.
+    /// The replicas fail. The kept parameters and statistics come from another program, and do not fit the
+    /// model.
     pub fn restore_weights(&mut self) -> Result<bool, Error> {
         self.awaited()?;
         self.trainer.put_back_kept(&self.name)

@@ -172,11 +172,12 @@ impl Trainer {
         self.export_onnx_as(path, WeightPrecision::F32)
     }
 
-    /// Writes the model as an ONNX file, as [`Trainer::export_onnx`] does, with its weights in a precision.
-    /// The file computes with f32 all the same. [`WeightPrecision::I8`]: each matrix and kernel is an
-    /// initializer of int8 and one of scales, and `DequantizeLinear` multiplies them (the QDQ form, of
-    /// weights alone). [`WeightPrecision::F16`]: each weight is an initializer of float16, followed by a
-    /// `Cast`. The values are those of [`Trainer::export`] in the same precision.
+    /// Writes the model as an ONNX file, as [`Trainer::export_onnx`] does, but stores its weights in a
+    /// precision of your choice. The model in the file still computes in f32. With [`WeightPrecision::I8`],
+    /// each matrix and kernel is stored as an int8 initializer and an initializer with its scales, and
+    /// `DequantizeLinear` multiplies the two (the QDQ form, for weights only). With
+    /// [`WeightPrecision::F16`], each weight is stored as a float16 initializer, followed by a `Cast`. The
+    /// weights have the same values as those that [`Trainer::export`] writes in this precision.
     ///
     /// # Errors
     /// Those of [`Trainer::export_onnx`] and of [`WeightPrecision::store`].

@@ -15,11 +15,13 @@ impl Builder {
     /// Sets the weight of each class in training, by the number of the class (Keras's `class_weight`;
     /// PyTorch's `CrossEntropyLoss(weight=...)`, without label smoothing). Default: all classes count alike.
     ///
-    /// The labels are those of the loss, such as one for each sample, `[B]` or `[B, 1]`. A loss of one logit,
-    /// or of pairs, has the classes 0 and 1, and a hinge loss -1 and 1. The loss is the mean by these
-    /// weights, times those in the field [`w`](crate::WEIGHT). Metrics and evaluations count all samples
-    /// alike, also in training. If a sample has several labels, `[B, ...]` for logits `[B, ..., classes]`,
-    /// each label has the weight of its class.
+    /// The classes are the labels of the loss: usually one for each sample, `[B]` or `[B, 1]`. A loss of one
+    /// logit, or of pairs, has the classes 0 and 1, and a hinge loss has -1 and 1. If a sample has several
+    /// labels, `[B, ...]` for logits `[B, ..., classes]`, each label has the weight of its class.
+    ///
+    /// The loss becomes a weighted mean. The weight of a sample is that of its class, times its weight in the
+    /// field [`w`](crate::WEIGHT). Class weights do not affect metrics, not even in training, and they do
+    /// not affect evaluations.
     ///
     /// If there are losses of several outputs or labels, including those of [`Phase`](crate::Phase)s,
     /// building the trainer is an error. Use [`Builder::class_weights_of`] for one output then.

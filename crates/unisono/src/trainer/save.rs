@@ -30,9 +30,10 @@ impl Trainer {
     /// the end of a fit, or if a checkpoint that must be kept is waiting and another one is due.
     ///
     /// # Errors
-    /// The directory cannot be written, or another run uses it. On several machines: the directory has no
-    /// name, such as `/`. The metric of [`Saving::keep_best`] does not exist. An adapter cannot be probed. An
-    /// observer writes the model, the lock or the checkpoints of the directory.
+    /// The directory cannot be written, or another run uses it. On several machines, the directory has no
+    /// name, as `/` has none, so the other ranks' directories cannot be named after it. The metric of
+    /// [`Saving::keep_best`] does not exist. An adapter cannot be probed. An observer would overwrite the
+    /// directory's final model, lock file or checkpoints.
     pub fn save_to(&mut self, mut saving: Saving) -> Result<(), Error> {
         let note = saving.settle(&self.plan.parts.objective().metrics)?;
         self.monitor.check_files_beside(&saving.dir)?;
@@ -75,9 +76,10 @@ impl Trainer {
     }
 
     /// Returns the SHA-256 of the run's state. It covers the names, shapes and bytes of parameters,
-    /// statistics, optimizer state and carries, the position, the samples skipped before it, the loss scale
-    /// if there is one, the turns of phases, and the learning rates and the end that callbacks set. It does
-    /// not cover settings and data; [`Trainer::identity`] does.
+    /// statistics, optimizer state and carries (state that a model passes from batch to batch). It also
+    /// covers the position in the data, the samples skipped so far, the loss scale if there is one, which
+    /// phase's turn it is, the learning rates that callbacks have set, and whether a callback has ended the
+    /// run. It does not cover settings and data; [`Trainer::identity`] does.
     ///
     /// # Errors
     /// The replicas fail.

@@ -64,13 +64,14 @@ impl Loader {
         if self.drop_last { self.samples() / batch } else { self.samples().div_ceil(batch) }
     }
 
-    /// Splits the samples at random into a loader that trains and one that validates, which share none
-    /// (Keras's `validation_split`, except that the last samples of the data are not taken, which may all be
-    /// of one class). Returns the two.
+    /// Splits the samples at random into a training loader and a validation loader that have no sample in
+    /// common, and returns both. (Keras's `validation_split` takes the last samples of the data instead,
+    /// which may all be of one class.)
     ///
-    /// The fraction, rounded to the nearest sample, is held out. Which samples these are is a function of the
-    /// loader's seed and of the number of samples. Both loaders have all transforms so far; the one that
-    /// validates does not shuffle. Augmentation is added to the first one after the split.
+    /// `fraction` is the share of the samples that goes to validation, rounded to the nearest sample. The
+    /// split depends only on the loader's seed and the number of samples. Both loaders keep the transforms
+    /// added so far, and the validation loader does not shuffle. Add augmentation to the training loader
+    /// after the split.
     ///
     /// ```
     /// use unisono_data::{Loader, Memory};

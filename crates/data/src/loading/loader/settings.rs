@@ -7,12 +7,13 @@ use crate::loading::pipeline::Stage;
 use crate::order::Kind;
 
 impl Loader {
-    /// Returns what decides, beside the source, which sample comes when and what becomes of it, each setting
-    /// by its name: the seed where something is drawn, the order, whether the last batch is dropped, and the
-    /// transforms by kind and name, in their order. Equal settings over the same source give the same samples
-    /// in the same order, as far as the names of the transforms tell.
+    /// Returns the settings that determine the order and the contents of the samples, each by its name: the
+    /// seed (if anything is drawn), the order, the limit of batches in an epoch (if there is one), whether
+    /// the last batch is dropped, and the transforms in their order, by kind, name and version. Equal
+    /// settings over the same source give the same samples in the same order, as far as the names and
+    /// versions of the transforms tell.
     ///
-    /// What decides only how fast batches come, or which samples may be refused, is left out.
+    /// Settings that only decide how fast batches come, or which samples may be refused, are left out.
     ///
     /// ```
     /// use unisono_data::{Loader, Memory};

@@ -13,7 +13,8 @@ use crate::{DataError, Memory, Values};
 /// The texts that stand for a value that is missing.
 const MISSING: [&str; 7] = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"];
 
-/// What becomes of a number that is missing: an empty text, `NA`, `N/A`, `NaN` or `null`.
+/// What to do with a missing number. In a CSV file these texts are missing numbers: the empty text, `NA`,
+/// `N/A`, `NaN`, `nan`, `null` and `NULL`. In Parquet and Arrow files, nulls and NaN are.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Missing {

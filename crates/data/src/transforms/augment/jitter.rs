@@ -48,12 +48,14 @@ impl ColorJitter {
         Self { brightness: by, ..self }
     }
 
-    /// Multiplies the distance from the picture's mean luminance by such a factor. Default: 0.
+    /// Multiplies the distance of all values from the picture's mean luminance by a factor from 1 - `by`, but
+    /// at least 0, to 1 + `by`. Default: 0.
     pub fn contrast(self, by: f32) -> Self {
         Self { contrast: by, ..self }
     }
 
-    /// Multiplies each pixel's distance from its luminance by such a factor. Default: 0.
+    /// Multiplies the distance of each pixel's values from the pixel's luminance by a factor from 1 - `by`,
+    /// but at least 0, to 1 + `by`. Default: 0.
     pub fn saturation(self, by: f32) -> Self {
         Self { saturation: by, ..self }
     }

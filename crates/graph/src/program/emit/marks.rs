@@ -1,5 +1,5 @@
-//! Marks in the files of shaders: lines that a kernel's text has something else in the place of. They are
-//! looked for line by line, because lines may end as on any system.
+//! Marks in shader files: lines, such as `//EACH` or `//IF name`, that are replaced or removed when the text
+//! of a kernel is made. The search goes line by line, so that it works with the line ends of any system.
 
 /// Returns a text with other lines in the place of the mark.
 pub(super) fn filled(text: &str, mark: &str, lines: &str) -> String {

@@ -12,8 +12,9 @@ impl Tape {
         self.declare_input(name, ty, InputKind::Carry)
     }
 
-    /// Makes `value` what `carry` holds in the next step: the output of [`OutputKind::Carry`] of its name. It
-    /// is an error where `carry` is none, is of another type, or is kept already.
+    /// Makes `value` the contents of `carry` in the next step. `value` becomes the output of
+    /// [`OutputKind::Carry`] with the name of `carry`. It is an error if `carry` does not come from
+    /// [`Tape::carry`], if the two types differ, or if `carry` already has a value for the next step.
     pub fn keep(&self, carry: &Var, value: &Var) {
         if !self.owns("keep", &[carry, value]) {
             return;

@@ -33,12 +33,12 @@ impl Context {
     /// The loss is called `path.name`, as a parameter would be, followed by a number if the layer is applied
     /// again. A model that adds a loss has no default loss. A loss that the builder sets is added to it. If
     /// there are several losses, the history contains each as the metric `path.name loss`, without its
-    /// weight. [`Builder::minimize`](crate::Builder::minimize) sets another weight, and
-    /// [`Phase::minimize`](crate::Phase::minimize) takes it for a phase, which otherwise has it with the
-    /// other losses of the trainer. Predictions leave it out.
+    /// weight. [`Builder::minimize`](crate::Builder::minimize) sets another weight.
+    /// [`Phase::minimize`](crate::Phase::minimize) makes it a loss of one phase; a phase without losses of
+    /// its own minimises it together with the trainer's other losses. Predictions do not contain it.
     ///
-    /// Errors: the value is not of f32 or is a sum of a shard, the name is that of another output or loss, or
-    /// the model adds it in training alone. The weight is negative or not finite.
+    /// Errors: the value is not f32, or is a sum over the samples of a shard. Another output or loss has the
+    /// name. The model adds the loss in training only. The weight is negative or not finite.
     ///
     /// ```
     /// use unisono::{Dense, MeanSquaredError, Model, Outputs, Trainer};

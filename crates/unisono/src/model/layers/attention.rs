@@ -27,9 +27,10 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// `out_proj.bias` `[E]`; with relative positions `relative_attention_bias.weight` `[buckets, heads]`
 /// (Default: normal with deviation 0.02).
 ///
-/// Errors: the input is not `[B, T, E]`, the heads do not divide E and have no size of their own, the heads
-/// of keys and values do not divide the heads, positions are rotations while d is odd or the base is not
-/// above 1, or the buckets of distances do not fit each other.
+/// Errors: the input is not `[B, T, E]`. The number of heads does not divide E, and no head size is set. The
+/// number of key and value heads does not divide the number of heads. With rotary positions: d is odd, or the
+/// base is not above 1. With relative positions: the number of buckets and the farthest distance do not fit
+/// each other.
 ///
 /// ```
 /// use unisono::{FromFn, MultiHeadAttention};
@@ -77,9 +78,9 @@ impl MultiHeadAttention {
         Self { bias: false, ..self }
     }
 
-    /// Sets the number of heads of keys and values, which must divide the number of heads. Each of them
-    /// serves as many heads one after the other. Default: the number of heads. With 1 it is multi-query
-    /// attention.
+    /// Sets the number of heads of keys and values, which must divide the number of (query) heads. Each of
+    /// them is shared by heads / `kv_heads` consecutive query heads. With 1, this is multi-query attention.
+    /// Default: the number of heads.
     pub fn kv_heads(self, heads: usize) -> Self {
         Self { kv_heads: Some(heads), ..self }
     }

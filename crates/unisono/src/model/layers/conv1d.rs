@@ -15,8 +15,9 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// Parameters: `weight` `[out, C / groups, kernel]` (Default: Glorot uniform), `bias` `[out]` (Default:
 /// zeros).
 ///
-/// Errors: a setting is 0, the input is not a batch of sequences with channels, no window fits into it, or
-/// `groups` does not divide both numbers of channels.
+/// Errors: the number of output channels, the kernel size, the stride, the dilation or `groups` is 0; the
+/// input is not a batch of sequences with channels; no window fits into it; or `groups` does not divide both
+/// numbers of channels.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conv1d {

@@ -20,8 +20,9 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// Parameters: `weight` `[out, C / groups, kd, kh, kw]` (Default: Glorot uniform), `bias` `[out]` (Default:
 /// zeros).
 ///
-/// Errors: a setting is 0, the input is not a batch of volumes, no window fits into it, or `groups` does not
-/// divide both numbers of channels.
+/// Errors: the number of output channels, the kernel size, the stride, the dilation or `groups` is 0; the
+/// input is not a batch of volumes; no window fits into it; or `groups` does not divide both numbers of
+/// channels.
 ///
 /// ```
 /// use unisono::{Conv3d, GlobalAvgPool3d, MaxPool3d, Relu, Sequential};

@@ -65,8 +65,9 @@ impl MixtureOfExperts {
         self
     }
 
-    /// Takes the softmax over all experts as shares, which then add up to less than 1. Default: that over the
-    /// chosen ones. With k = 1 it lets the router learn.
+    /// Takes the softmax over all experts as shares. The shares of the chosen experts then add up to less
+    /// than 1, unless all are chosen. Use it with k = 1, where the share is otherwise always 1, so that the
+    /// router cannot learn from it. Default: the softmax over the chosen experts.
     pub fn keep_probabilities(self) -> Self {
         Self { all: true, ..self }
     }

@@ -193,8 +193,9 @@ macro_rules! recurrent {
             /// (Keras's `initial_state` and `return_state=True`; PyTorch's `h_0` and `c_0`). Returns its
             /// output and its final state.
             ///
-            /// A state is values `[B, H]`: of each layer from the lowest on, and of each direction of a
-            /// bidirectional one, h, and of an LSTM c after it. Without values it is zeros.
+            /// A state is a list of values `[B, H]`. It goes through the layers from the lowest on, and in a
+            /// bidirectional layer first through the forward direction, then the backward one. Each of these
+            /// has its h, followed by its c if it is an LSTM. An empty list stands for zeros.
             ///
             /// Errors: those of the layer; the state has other values, or the layer is stateful.
             ///

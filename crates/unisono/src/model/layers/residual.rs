@@ -40,7 +40,8 @@ impl Residual {
         Self { inner: Box::new(inner), shortcut: None }
     }
 
-    /// Sets the layer around the inner one, for an inner layer that changes the shape. Default: the identity.
+    /// Sets the layer on the shortcut: y = shortcut(x) + inner(x). An inner layer that changes the shape
+    /// needs one. Default: the identity.
     pub fn shortcut(self, layer: impl Layer + 'static) -> Self {
         Self { shortcut: Some(Box::new(layer)), ..self }
     }

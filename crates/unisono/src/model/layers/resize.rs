@@ -61,8 +61,9 @@ impl Resize2d {
         Self { interpolation: Interpolation::Bicubic, ..self }
     }
 
-    /// Lets the centres of the corner pixels fall on each other (PyTorch's `align_corners=True`). Default:
-    /// the images' edges do. It does not matter to the nearest pixel.
+    /// Aligns the centres of the corner pixels of input and output (PyTorch's `align_corners=True`). It has
+    /// an effect only with [`bilinear`](Self::bilinear) or [`bicubic`](Self::bicubic). Default: the outer
+    /// edges of the images are aligned.
     pub fn align_corners(self) -> Self {
         Self { align_corners: true, ..self }
     }

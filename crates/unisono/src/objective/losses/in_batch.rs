@@ -14,9 +14,10 @@ const NEVER: f32 = -1e30;
 /// What is added to a variance, as in PyTorch's `BatchNorm1d`.
 const EPSILON: f32 = 1e-5;
 
-/// Normalised temperature-scaled cross-entropy over the global batch (Chen et al. 2020, SimCLR's NT-Xent):
-/// each of a sample's two views is to be nearer to the other one than to all views of other samples, by the
-/// cosine divided by the temperature. A sample's loss is the mean over its two views.
+/// Normalised temperature-scaled cross-entropy over the global batch (Chen et al. 2020, SimCLR's NT-Xent).
+/// Each of a sample's two views is trained to be more similar to the sample's other view than to any view of
+/// other samples. The similarity is the cosine divided by the temperature. A sample's loss is the mean over
+/// its two views.
 ///
 /// Shapes: outputs `[B, 2, E]`, two views of each sample, to `[B]`. Targets are not used: they may be of any
 /// shape. [`Var::gather_batch`] says how much time and memory it takes.
@@ -60,7 +61,8 @@ pub struct BarlowTwins {
 
 /// Triplet margin loss with the hardest triplets of the global batch (Hermans et al. 2017, batch hard): max(d
 /// to the farthest sample of the same label - d to the nearest sample of another label + margin, 0) with the
-/// Euclidean distance d. A sample that the batch has no such two others for has a loss of 0.
+/// Euclidean distance d. If the batch has no other sample of the same label, or none of another label, the
+/// sample's loss is 0.
 ///
 /// As in PyTorch's `pairwise_distance`, 1e-6 is added to each difference.
 ///

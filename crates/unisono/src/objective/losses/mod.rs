@@ -69,9 +69,9 @@ pub trait Loss: Send + Sync {
     /// Traces the loss of each sample, an f32 `[B]`. Building the trainer refuses everything else.
     fn per_sample(&self, output: &Var, target: &Var) -> Var;
 
-    /// Traces the weight of each sample, an f32 `[B]`, by which the weight that the data give it is
-    /// multiplied. Building the trainer refuses everything else. Default: `None`, which stands for 1. The
-    /// loss of a global batch is its weighted mean. Metrics do not count with it.
+    /// Traces a weight for each sample, an f32 `[B]`. It multiplies the sample's weight in the data, and the
+    /// loss of a global batch is the mean of its samples' losses with these weights. Building the trainer
+    /// refuses a value of another type. Metrics do not use this weight. Default: `None`, which means 1.
     fn weight(&self, _target: &Var) -> Option<Var> {
         None
     }

@@ -6,9 +6,9 @@ use super::averages::{Average, Count, Counted, averages};
 use super::labels::Task;
 use super::{Better, Metric, MetricState, MetricValue, Reduction, SampleValues};
 
-/// Precision: the share of the labels predicted to be of a class that are, hits / predicted (scikit-learn's
-/// `precision_score`, Keras's and torchmetrics' `Precision`). It is 0 for a class that has labels and is
-/// never predicted.
+/// Precision, hits / predicted: of all labels that are predicted to be of a class, the share that really are
+/// of that class (scikit-learn's `precision_score`, Keras's and torchmetrics' `Precision`). It is 0 for a
+/// class that has labels and is never predicted.
 ///
 /// Shapes: logits `[B, ..., classes]` with labels `[B, ...]` or probabilities `[B, ..., classes]`, of which
 /// the largest is the label; logits and targets of two classes as [`PrecisionScore::binary`] says. Each label

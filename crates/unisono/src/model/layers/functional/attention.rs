@@ -31,8 +31,9 @@ pub fn scaled_dot_product_attention(q: &Var, k: &Var, v: &Var, causal: bool) -> 
 /// Computes [`scaled_dot_product_attention`] where no query attends to a position whose `mask` is 0. The mask
 /// broadcasts to `[B, ..., T, S]`; `None` masks nothing.
 ///
-/// A query that may attend to nothing, such as padding on the left of a causal sequence, gets zeros. (With
-/// more than 256 features it gets a mean of values that it should not see, which must not be used.)
+/// If the mask leaves a query no position to attend to, as for padding on the left of a causal sequence, its
+/// result is zeros. With more than 256 features, its result is instead a mean of masked values: do not use
+/// it.
 pub fn scaled_dot_product_attention_masked(
     q: &Var,
     k: &Var,

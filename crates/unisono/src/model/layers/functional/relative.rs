@@ -11,11 +11,11 @@ use unisono_graph::{Lead, Var};
 pub struct RelativeBuckets {
     /// The number of buckets, at least 2, or 4 in both directions.
     pub buckets: usize,
-    /// The distance from which on all share the last bucket. It is more than a quarter of the buckets in both
-    /// directions, and else more than half of them.
+    /// The distance from which on all distances share the last bucket. It must be greater than `buckets` / 4
+    /// if there are buckets for both directions, otherwise greater than `buckets` / 2, and at most 2^20.
     pub farthest: usize,
-    /// Whether positions after the query have the second half of the buckets. If not, all these share bucket
-    /// 0 with the query itself, which is for causal attention.
+    /// Whether positions after the query have buckets of their own: the second half. If false, all positions
+    /// after the query share bucket 0 with the query itself, which suits causal attention.
     pub both_directions: bool,
 }
 

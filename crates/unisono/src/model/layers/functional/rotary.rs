@@ -67,7 +67,7 @@ fn places(x: &Var) -> Var {
 /// Repeats each head: `[B, heads, T, d]` to `[B, heads times, T, d]`, each head `times` times one after
 /// the other (Ainslie et al. 2023: grouped-query attention; PyTorch's `repeat_interleave`).
 ///
-/// Errors: x is not at a batch of heads.
+/// Errors: x is not a batch of heads, `[B, heads, T, d]`.
 pub fn repeat_heads(x: &Var, times: usize) -> Var {
     let &[heads, steps, width] = x.dims() else {
         x.tape().fail_here("repeat_heads", format!("{} is not a batch of heads", x.ty()));
