@@ -69,11 +69,11 @@ fn joined_part(layer: u32, s: u32) -> Part {
     return own;
 }
 
-// Multiplies part number s of a layer, and adds what waits at the first levels.
-fn multiply(own: Part, s: u32, i0: u32, j0: u32, rows: u32, levels: u32, waits_at: u32) {
+// Multiplies a part of a layer, and adds what waits at the first levels.
+fn multiply(own: Part, i0: u32, j0: u32, rows: u32, levels: u32, waits_at: u32) {
     let steps = max(own.end, own.start) - own.start;
     let panels = min(PANELS, (params.n - j0 + 31u) / 32u);
-    for (var q = 0u; q < panels; q++) { copy_panel(own, s, j0 + 32u * q, steps, q * STEPS); }
+    for (var q = 0u; q < panels; q++) { copy_panel(own, j0 + 32u * q, steps, q * STEPS); }
     left_steps(own, steps);
     for (var i = 0u; i < rows; i += 8u) {
         let left = left_rows(own, i0 + i, steps);
@@ -100,10 +100,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>) {
                 next = 0u;
             }
             let waits_at = select(COMPLETE, next, s + 1u < params.join);
-            multiply(joined_part(group.z, s), s, i0, j0, rows, levels, waits_at);
+            multiply(joined_part(group.z, s), i0, j0, rows, levels, waits_at);
         }
     } else {
-        multiply(part(group.z), 0u, i0, j0, rows, 0u, COMPLETE);
+        multiply(part(group.z), i0, j0, rows, 0u, COMPLETE);
     }
     var own: Part;
     if JOIN { own = joined_part(group.z, 0u); } else { own = part(group.z); }

@@ -147,7 +147,7 @@ impl Cluster {
         self.read(|session| session.deadline = deadline);
     }
 
-    /// Begins a step. Losses known already do not end it with [`ClusterError::Changed`].
+    /// Begins a step. Ranks that are already known to be lost do not end it with [`ClusterError::Changed`].
     ///
     /// # Errors
     /// Errors end the run.

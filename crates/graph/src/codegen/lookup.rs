@@ -142,8 +142,8 @@ impl Writer<'_> {
     }
 
     /// Returns the element that the window which holds a pixel at a given place has there, or 0 where no
-    /// window does. Windows with a stride hold a pixel at some of their places alone. If it is known, while
-    /// the kernel is written, that this place is none of them, the kernel does not look.
+    /// window does. With a stride, windows hold a given pixel only at some of their places. If it is already
+    /// known here that this place is not one of them, the result is the literal 0 and nothing is loaded.
     pub(super) fn col2im(&mut self, id: NodeId, window: &Window, index: &Index) -> String {
         self.has_windows = true;
         let input = self.input(id, 0);
@@ -155,9 +155,9 @@ impl Writer<'_> {
             let Window { stride, dilation, padding, .. } = window;
             let pixel = coords[n - 4 + a].clone().plus(padding[a]);
             let place = coords[n - 2 + a].clone().times(dilation[a]);
-            let [left, other] = [&pixel, &place].map(|number| number.remainder(stride[a]));
-            let own = if left.is_constant() && other.is_constant() {
-                if left != other {
+            let [of_pixel, of_place] = [&pixel, &place].map(|number| number.remainder(stride[a]));
+            let own = if of_pixel.is_constant() && of_place.is_constant() {
+                if of_pixel != of_place {
                     return "0.0".to_owned();
                 }
                 format!("({} - {})", pixel.divided(stride[a]), place.divided(stride[a]).operand())

@@ -2,10 +2,13 @@
 //! convolutions. The product multiplies the pixels of all windows, `[channels * kh * kw, windows]`, and a
 //! reduction adds up what lies on each pixel ([`crate::Var::fold`]).
 //!
-//! One kernel can compute both, so that what is folded needs no memory. Its product has the image's pixels as
-//! columns, and an inner range of a segment for each place (kh, kw) in a window: the segment multiplies the
-//! weights of that place with the window which holds the pixel there. Windows that lie one pixel apart are
-//! themselves an image, in which these windows are again a window, its places in reverse order.
+//! One kernel can compute both, so the product's result needs no memory. The columns of this kernel's product
+//! are the pixels of the image. Its inner range has a segment for each place (kh, kw) of a window. For each
+//! pixel, the segment multiplies the weights of its place with the window that has the pixel at this place.
+//!
+//! Where windows lie one pixel apart, the windows that hold a pixel lie side by side. So they are a window
+//! over the grid of all windows, with its places in reverse order, and are read as a convolution reads its
+//! image.
 
 use super::form::{Form, Variable, axes};
 use super::spot::{Spot, convolved, viewed};
@@ -16,11 +19,13 @@ use crate::trace::{Graph, Lowering, NodeId, ReduceKind, Window};
 use crate::values::tree::{PRODUCT_CHUNK, SUM_CHUNK};
 use crate::values::{Lead, strides};
 
-/// A product and the fold behind it. Both are computed when the product's turn comes, so the result has a
-/// memory of its own, in which nothing else is until the fold's turn.
+/// A product and the fold behind it.
 ///
-/// Where no window holds a pixel, the kernel multiplies the weights with zeros and adds the result. With
-/// finite weights that is the zero that a fold has there.
+/// Both are computed when it is the product's turn. The result must therefore have a memory of its own: units
+/// between the product and the fold could still read anything else there.
+///
+/// If no window has a pixel at a place, the kernel multiplies the weights of that place with zeros. The fold
+/// would add 0, and so does the kernel if the weights are finite.
 #[derive(Clone, Debug)]
 pub(crate) struct FoldedProduct {
     /// The unit of the product.
@@ -192,7 +197,8 @@ impl Fold {
     }
 }
 
-/// Returns a form with other forms in the place of the outer digits, if each of these is one of the given.
+/// Returns a form with each outer digit replaced. `by` pairs digits with what replaces them. Returns `None`
+/// if the form has another outer digit.
 fn replaced(form: &Form, by: &[(&Form, &Form)]) -> Option<Form> {
     let plain = Form { terms: vec![], plus: form.plus };
     form.terms.iter().try_fold(plain, |sum, (digit, factor)| {
@@ -271,38 +277,30 @@ mod tests {
         }
     }
 
-    /// A transposed convolution is a folded product too, unless something else needs what is folded.
-    #[test]
-    fn what_another_value_needs_is_stored() {
-        let window = Window { padding: [1, 1], ..Window::new([3, 3]) };
-        for shown in [false, true] {
-            let transposed = |tape: &Tape| {
-                let x = tape.input("x", Type::sample(&[12, 64]));
-                let weight = tape.input("w", Type::global(&[12, 8 * 9]));
-                let own = MatMul { transpose_a: true, transpose_b: true };
-                let columns = tape.apply(own, &[&weight, &x.permute(&[1, 0])]);
-                let windows = columns.reshape(&[8, 3, 3, 8, 8]).permute(&[0, 3, 4, 1, 2]);
-                tape.output("y", &windows.fold(&window, [8, 8]));
-                if shown {
-                    tape.output("columns", &columns);
-                }
-            };
-            assert_eq!(folded(transposed).len(), usize::from(!shown));
-        }
-    }
-
-    /// Places that lie in another order than a convolution's have no fold.
-    #[test]
-    fn rows_in_another_order_are_not_folded() {
-        let window = Window { padding: [1, 1], ..Window::new([3, 3]) };
-        let turned = folded(|tape| {
+    /// Traces a transposed convolution. The axes of its product, `[channels, kh, kw, down, across]`, are
+    /// permuted to those of windows. If `shown`, the product is an output.
+    fn transposed(axes: [usize; 5], shown: bool) -> impl Fn(&Tape) {
+        move |tape| {
             let x = tape.input("x", Type::sample(&[12, 64]));
             let weight = tape.input("w", Type::global(&[12, 8 * 9]));
             let own = MatMul { transpose_a: true, transpose_b: true };
             let columns = tape.apply(own, &[&weight, &x.permute(&[1, 0])]);
-            let windows = columns.reshape(&[8, 3, 3, 8, 8]).permute(&[0, 3, 4, 2, 1]);
+            let windows = columns.reshape(&[8, 3, 3, 8, 8]).permute(&axes);
+            let window = Window { padding: [1, 1], ..Window::new([3, 3]) };
             tape.output("y", &windows.fold(&window, [8, 8]));
-        });
-        assert!(turned.is_empty());
+            if shown {
+                tape.output("columns", &columns);
+            }
+        }
+    }
+
+    /// A transposed convolution is a folded product too, unless something else needs the product, or kh and
+    /// kw have changed places.
+    #[test]
+    fn a_transposed_convolution_is_a_folded_product() {
+        let found = |axes, shown| folded(transposed(axes, shown)).len();
+        assert_eq!(found([0, 3, 4, 1, 2], false), 1);
+        assert_eq!(found([0, 3, 4, 1, 2], true), 0);
+        assert_eq!(found([0, 3, 4, 2, 1], false), 0);
     }
 }

@@ -206,9 +206,10 @@ fn im2col(window: &Window, to: &Type, from: &Type, coords: &mut [Form], inside: 
     convolved(window, (sizes(to), sizes(from)), coords, inside);
 }
 
-/// Replaces the last four coordinates (down, across, kh, kw) of an element of windows: the first two become
-/// those of a pixel of the image. The windows and the image are so many high and wide. Adds the coordinates
-/// that may lie outside of the image, each with its size.
+/// Finds the pixel under an element of windows. The last four of `coords` are the element's (down, across,
+/// kh, kw). The first two of these become the row and the column of the pixel. `windows` is the number of
+/// windows down and across, and `image` the height and width of the image. A row or column that may lie
+/// outside of the image is added to `inside`, with the length that it has to be below.
 pub(super) fn convolved(
     window: &Window,
     (windows, image): ([usize; 2], [usize; 2]),

@@ -64,7 +64,7 @@ impl Reader {
     }
 
     /// Reads one token of each sequence, `[B, 1]`, at its `position`, `[B]` of i32. `before` holds each
-    /// layer's keys and values, `[B, heads, T, width]`, of which only those before `position` are used.
+    /// layer's keys and values, `[B, heads, T, width]`. Only those before `position` are used.
     pub fn next(position: &Var, before: Vec<[Var; 2]>) -> Self {
         Self::new(Read::Next { position: position.clone(), before })
     }

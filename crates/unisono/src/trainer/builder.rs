@@ -140,9 +140,9 @@ impl Builder {
     }
 
     /// Minimises a value that the model computes itself, multiplied by `weight`. There is no target. The
-    /// value is either an output, of which the mean over each sample's elements is minimised, or a loss that
-    /// the model adds with [`Context::loss`](crate::Context::loss). In the second case, `weight` replaces
-    /// the loss's own weight.
+    /// value can be an output: its mean over each sample's elements is minimised. It can also be a loss that
+    /// the model adds with [`Context::loss`](crate::Context::loss). Then `weight` replaces the loss's own
+    /// weight.
     ///
     /// Building the trainer is an error if the model has no value of this name, if the value is not f32, or
     /// if the weight is negative or not finite.

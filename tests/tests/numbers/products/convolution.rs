@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use unisono_gpu::{Backend, Device};
 use unisono_graph::ops::Window;
+use unisono_graph::plan::Command;
 use unisono_graph::target::Machine;
 use unisono_graph::tree::{PRODUCT_CHUNK, canonical, sum};
 use unisono_graph::{Program, Run, Tape, Target, Type};
@@ -287,6 +288,28 @@ fn planned(case: &Case, shown: bool) -> (Vec<String>, u64) {
     let plan = case.program(shown).plan(&Run::whole(&[16, 15]), &target).unwrap();
     let bytes = plan.scratch_bytes();
     (plan.kernels.into_iter().map(|kernel| kernel.name).collect(), bytes)
+}
+
+/// A product over many samples is divided where the grid has no more room. The last part may be so small that
+/// it would have another kernel by itself.
+#[test]
+fn a_divided_fold_has_the_bytes_of_a_whole_one() {
+    for adapter in adapters().into_iter().filter(|adapter| adapter.backend == Backend::Cpu) {
+        let mut device = Device::open(&adapter).unwrap();
+        let case = case(8, 4, [4, 4], [3, 3]).padding([1, 1]);
+        let (program, values) = (case.program(false), case.values(33));
+        let [whole, divided] = [adapter.target().max_workgroups, 64].map(|max_workgroups| {
+            let target = Target { max_workgroups, ..adapter.target() };
+            let plan = program.plan(&Run::whole(&[33]), &target).unwrap();
+            let launches = plan.segments.iter().flat_map(|segment| &segment.commands).filter(|command| {
+                let Command::Launch(launch) = command else { return false };
+                plan.kernels[launch.kernel].name == "matmul_ni_folded"
+            });
+            (launches.count(), run(&mut device, &target, &program, &values, &[33]).0)
+        });
+        assert_eq!((whole.0, divided.0), (1, 2), "{}", adapter.label());
+        assert!(whole.1 == divided.1, "{}", adapter.label());
+    }
 }
 
 #[test]

@@ -49,7 +49,7 @@ impl Program {
         emitter.finish()
     }
 
-    /// Returns the products of which a plan stores only what a fold makes of them.
+    /// Returns the products that a plan does not store: their kernel computes the fold behind them too.
     pub(super) fn folded_values(&self, run: &Run, target: &Target) -> BTreeSet<NodeId> {
         let emitter = Emitter::new(self, run, target);
         let folded = self.folded.iter().filter(|kernel| emitter.is_folded(&kernel.folded));
@@ -139,11 +139,10 @@ impl Emitter<'_> {
         let mut full: BTreeSet<usize> = open.iter().filter_map(is_full).collect();
         let mut joint = self.joint_maps(segment);
         let mut together = self.merge_launches();
-        let is_folded = |kernel: &&FoldedKernel| self.is_folded(&kernel.folded);
-        let folded: Vec<&FoldedKernel> = program.folded.iter().filter(is_folded).collect();
-        let mut folded_by: BTreeMap<usize, Option<&FoldedKernel>> = BTreeMap::new();
-        for kernel in folded {
-            folded_by.extend([(kernel.folded.product, Some(kernel)), (kernel.folded.fold, None)]);
+        // The unit of a product computes its fold as well, and that of the fold nothing.
+        let mut folded: BTreeMap<usize, Option<&FoldedKernel>> = BTreeMap::new();
+        for kernel in program.folded.iter().filter(|kernel| self.is_folded(&kernel.folded)) {
+            folded.extend([(kernel.folded.product, Some(kernel)), (kernel.folded.fold, None)]);
         }
         for at in program.units_of(segment) {
             let (unit, kernels) = (&program.fusion.units[at], &program.kernels[at]);
@@ -164,7 +163,7 @@ impl Emitter<'_> {
                 })?,
                 (None, None) => {
                     self.kept = self.kept_by(std::iter::once(at));
-                    match folded_by.remove(&at) {
+                    match folded.remove(&at) {
                         Some(kernel) => kernel.map_or(Ok(()), |kernel| self.folded_product(kernel))?,
                         None => self.launch_unit(unit, kernels)?,
                     }

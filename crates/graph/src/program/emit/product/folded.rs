@@ -3,7 +3,7 @@
 
 use unisono_shaders::{Params, TurnedWeightsParams, module};
 
-use super::kernel::Family;
+use super::kernel::{Family, family};
 use super::layers::Layers;
 use super::shape::{All, Shape};
 use super::{Operand, Operands, binding};
@@ -21,12 +21,12 @@ impl Emitter<'_> {
     pub(in super::super) fn is_folded(&self, folded: &FoldedProduct) -> bool {
         let program = self.program;
         let product = program.fusion.units[folded.product].roots[0];
-        let [m, n, _] = shape(folded).of_entries(self.extent.rows);
-        let layers = Layers { segments: folded.places, ..Layers::new(m, n, 1) };
+        let shape = shape(folded);
+        let [m, n, _] = shape.of_entries(self.extent.rows);
         self.target.machine == Machine::Cpu
             && n >= 4 * folded.outputs
             && !self.are_halves(&program.graph.nodes[product].inputs)
-            && matches!(self.family(&shape(folded), &layers), Family::Panels(_))
+            && matches!(family(self.target, [m, n, shape.k], 1), Family::Panels(_))
     }
 
     /// Launches a product and the fold behind it.

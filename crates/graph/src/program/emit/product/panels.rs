@@ -52,9 +52,8 @@ fn left_rows(own: Part, i: u32, steps: u32) -> Rows {
 
 /// Copies a right operand that is a view.
 pub(super) const RIGHT_VIEWED: &str = "
-fn copy_panel(own: Part, s: u32, j: u32, steps: u32, to: u32) {
-    // All parts of a layer have the same lines.
-    if s == 0u || PANELS > 1u { b_put_lines(own, j); }
+fn copy_panel(own: Part, j: u32, steps: u32, to: u32) {
+    b_put_lines(own, j);
     if to == 0u { b_put_steps(own, steps); }
     unisono_view_panel(steps, to);
 }
@@ -75,7 +74,7 @@ fn unisono_panel_copy(first: u32, step: u32, column: u32, steps: u32, last: u32,
         }
     }
 }
-fn copy_panel(own: Part, s: u32, j: u32, steps: u32, to: u32) {
+fn copy_panel(own: Part, j: u32, steps: u32, to: u32) {
     let last = params.n - 1u - j;
     if TRANSPOSE_B {
         unisono_panel_copy(own.b + j * params.b_step + own.start, 1u, params.b_step, steps, last, to);
@@ -88,7 +87,7 @@ fn copy_panel(own: Part, s: u32, j: u32, steps: u32, to: u32) {
 /// Copies a right operand of f16, in blocks, sixteen columns at a time: eight blocks in one
 /// loop would take twice as long to compile. Nobody reads what the columns behind the last one become.
 pub(super) const RIGHT_COPIED: &str = "
-fn copy_panel(own: Part, s: u32, j: u32, steps: u32, to: u32) {
+fn copy_panel(own: Part, j: u32, steps: u32, to: u32) {
     let quads = min(8u, (params.n - j + 3u) / 4u);
     for (var first = 0u; first < quads; first += 4u) {
         var columns: array<BColumns, 4>;
