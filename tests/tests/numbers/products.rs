@@ -285,6 +285,25 @@ fn every_kernel_gives_the_bytes_of_a_plain_loop() {
     }
 }
 
+/// A product over many samples is divided where the grid has no more room. On a CPU an invocation adds up the
+/// chunks of its part, also in a last part that would have another kernel by itself.
+#[test]
+fn a_divided_product_of_several_chunks_has_the_bytes_of_a_whole_one() {
+    let case = Case { m: 33, n: 8, k: 2 * PRODUCT_CHUNK, form: Form::Rows { transpose_b: false } };
+    for adapter in adapters().into_iter().filter(|adapter| adapter.backend == Backend::Cpu) {
+        let mut device = Device::open(&adapter).unwrap();
+        let own = Target { busy_workgroups: 1, ..adapter.target() };
+        let [whole, divided] = [own.max_workgroups, 4].map(|max_workgroups| {
+            let target = Target { max_workgroups, ..own.clone() };
+            let plan = case.program().plan(&Run::whole(&case.shards()), &target).unwrap();
+            assert!(plan.kernels.iter().all(|kernel| kernel.wgsl.contains("const CHUNKS: bool = true")));
+            (plan.launches(), case.on(&mut device, &target).0)
+        });
+        assert_eq!((whole.0, divided.0), (1, 2), "{}", adapter.label());
+        assert!(whole.1 == divided.1, "{}", adapter.label());
+    }
+}
+
 /// Returns a program of a product with an epilogue: a bias of its columns, a row of factors, an activation
 /// and a residual.
 fn finished(rows: usize, n: usize, k: usize, shown: bool) -> Program {

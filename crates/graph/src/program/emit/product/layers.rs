@@ -167,9 +167,9 @@ impl Emitter<'_> {
         match family(self.target, [c.m, c.n, shape.longest], batch) {
             // The sums of several shards fit into registers with those of the smallest tile alone.
             Family::Tiles(_) if c.shards.is_some() && c.turns == 0 => Family::Tiles(32),
-            // The last rows of a product are few where its rows are divided. No other kernel knows segments,
-            // and none knows turns.
-            Family::Registers if c.segments > 0 => Family::Panels(8),
+            // Where a product is divided, its last part may be small. Only panels know segments and add up
+            // chunks, and only tiles know turns.
+            Family::Registers if c.segments > 0 || c.sums > 0 => Family::Panels(8),
             Family::Registers | Family::Panels(_) | Family::Few { .. } if c.turns > 0 => Family::Tiles(32),
             family => family,
         }
