@@ -25,7 +25,8 @@ fn mnist_mlp(run: Run, flags: MnistFlags) -> Result<(), Error> {
         .add(Relu)
         .add(Dropout::new(0.2))
         .add(Dense::new(10));
-    let optimizer = RmsProp::new(1e-3).alpha(0.9).epsilon(1e-7).epsilon_under_root();
+    let rate = flags.rate([1e-3, 1e-3], &run, &train);
+    let optimizer = RmsProp::new(rate).alpha(0.9).epsilon(1e-7).epsilon_under_root();
     let builder = Trainer::builder(model).optimizer(optimizer).metric(Accuracy);
     let trainer = run.train(builder, &train.shuffle(run.seed), &test)?;
     flags.claim(DEFAULTS, &trainer, "test images", accuracy(&trainer), [0.984, 0.98])

@@ -24,7 +24,8 @@ fn mnist_siamese(run: Run, flags: MnistFlags) -> Result<(), Error> {
     // Dense layers take both images of a pair, [B, 2, ..], with the same weights.
     let dense = || Sequential::new().add(Dense::new(128)).add(Relu);
     let tower = dense().add(Dropout::new(0.1)).add(dense()).add(Dropout::new(0.1)).add(dense());
-    let optimizer = RmsProp::new(1e-3).alpha(0.9).epsilon(1e-7);
+    let rate = flags.rate([1e-3, 1e-3], &run, &train);
+    let optimizer = RmsProp::new(rate).alpha(0.9).epsilon(1e-7);
     let builder = Trainer::builder(tower).loss(Contrastive::new(1.0)).metric(Apart(0.5)).optimizer(optimizer);
     let trainer = run.train(builder, &train.shuffle(run.seed), &test)?;
     let right = held_out_metric(&trainer, "accuracy");

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use unisono::Trainer;
 use unisono::data::{Array, Arrays, Loader, Source, Subset, rescale};
+use unisono::{Schedule, Trainer};
 
 use crate::{Defaults, Error, Run, claim, say};
 
@@ -19,6 +19,9 @@ pub struct MnistFlags {
     /// Number of images to train on, from the start [default: all]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
     train_samples: Option<u64>,
+    /// Let the learning rate fall to 0 along half a cosine. Keras's examples keep it constant
+    #[arg(long)]
+    decay: bool,
 }
 
 impl MnistFlags {
@@ -32,11 +35,18 @@ impl MnistFlags {
         Ok([Arc::new(part(&train, 0..samples)?), mnist(&self.data, "t10k")?])
     }
 
+    /// Returns the learning rate of a run on these samples: the first number throughout, or with `--decay`
+    /// from the second one to 0.
+    pub fn rate(&self, [constant, first]: [f64; 2], run: &Run, train: &Loader) -> Schedule {
+        let steps = train.samples().div_ceil(run.global_batch as u64) * u64::from(run.epochs);
+        if self.decay { Schedule::cosine(first, steps) } else { constant.into() }
+    }
+
     /// Says which share of the test images is classified correctly, beside a published result.
     ///
     /// # Errors
-    /// It is an error if the share is less than `least`, unless the run was on fewer images or shorter than
-    /// the program's own.
+    /// It is an error if the share is less than `least`, or with `--decay` less than the published one,
+    /// unless the run was on fewer images or shorter than the program's own.
     pub fn claim(
         &self,
         of: Defaults,
@@ -46,6 +56,7 @@ impl MnistFlags {
         [published, least]: [f64; 2],
     ) -> Result<(), Error> {
         say!("{what}: {:.2}% right; published: {:.1}%", 100.0 * right, 100.0 * published);
+        let least = if self.decay { published } else { least };
         let whole = trainer.history().len() >= of.epochs as usize && self.train_samples.is_none();
         if whole { claim(&format!("accuracy on the {what}"), right, least) } else { Ok(()) }
     }
