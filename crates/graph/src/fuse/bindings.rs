@@ -79,6 +79,9 @@ impl Fuser<'_> {
     /// Returns whether the kernel of a value needs more buffers than there are. It looks no further than it
     /// must to know.
     fn needs_too_many(&self, root: NodeId) -> bool {
+        // A sum over samples also reads where shards start.
+        let is_over_samples = matches!(&self.lowering[root], Lowering::Reduce(sum) if sum.samples);
+        let most = MAX_BINDINGS - usize::from(is_over_samples);
         let (mut values, mut sure) = (BTreeSet::new(), BTreeSet::new());
         let mut seen: BTreeSet<NodeId> = BTreeSet::new();
         let mut pending = VecDeque::from([root]);
@@ -94,14 +97,14 @@ impl Fuser<'_> {
                 if !self.is_scalar_input(whole) && !self.replaces.contains_key(&whole) {
                     sure.insert(whole);
                 }
-                if sure.len() > MAX_BINDINGS {
+                if sure.len() > most {
                     return true;
                 }
             } else if seen.insert(id) {
                 pending.extend(loaded_operands(self.graph, &self.lowering, id).map(|(_, input)| input));
             }
         }
-        self.buffers(values.into_iter().chain([root])) > MAX_BINDINGS
+        self.buffers(values.into_iter().chain([root])) > most
     }
 
     /// Stores values where kernels would be deeper than [`MAX_DEPTH`] or permute axes more often than

@@ -14,9 +14,6 @@ use crate::program::{Program, Run, Slot};
 use crate::trace::{GraphError, NodeId};
 use crate::values::{Lead, Type};
 
-/// The bytes of which the parts of a divided launch are multiples, so that bindings start at aligned offsets.
-const ALIGNMENT: usize = 256;
-
 /// What is computed before the first unit.
 static NOTHING: UnitWork = UnitWork { kind: WorkKind::Map, flops: 0, reads: BTreeMap::new() };
 
@@ -344,7 +341,9 @@ impl Emitter<'_> {
         if ty.lead != Lead::Sample || rows as u64 <= most {
             return Ok(std::iter::once(0..rows).collect());
         }
-        let aligned = |bytes: usize| ALIGNMENT >> bytes.trailing_zeros().min(ALIGNMENT.ilog2());
+        // So many rows that each binding starts at a multiple of what the device asks for.
+        let unit = self.target.binding_alignment.max(4) as usize;
+        let aligned = |bytes: usize| unit >> bytes.trailing_zeros().min(unit.ilog2());
         let alignment = stores.iter().filter_map(bytes).map(aligned).max().unwrap_or(1);
         let step = most as usize / alignment * alignment;
         if step == 0 {

@@ -1,3 +1,4 @@
+mod limits;
 mod pack_launches;
 mod transformer;
 

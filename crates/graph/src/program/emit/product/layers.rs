@@ -192,8 +192,8 @@ impl Emitter<'_> {
         few(self.target, [c.m, c.n, shape.longest], products, c.layers)
     }
 
-    /// Returns how many entries a launch of a product may have, for the grid to have room for their tiles
-    /// where all of them are one matrix.
+    /// Returns how many of a run's entries a launch of a product may have, for the grid to have room for
+    /// their tiles where all of them are one matrix. It is at least one, whose launch may be refused.
     pub(super) fn most_entries(&self, shape: &Shape) -> u64 {
         let [m, n, _] = shape.of_entries(1);
         let across = match shape.all {
@@ -201,12 +201,25 @@ impl Emitter<'_> {
             All::Columns => n,
             All::Apart => return u64::MAX,
         };
-        // The smallest tiles of the machine.
-        let side: u64 = match self.target.machine {
-            Machine::Cpu => 8,
-            Machine::Gpu => 32,
-        };
-        u64::from(self.target.max_workgroups) * side / across.max(1) as u64
+        let mut entries = self.extent.rows as u64;
+        // Fewer entries may take smaller tiles, of which there is less room.
+        loop {
+            let [m, n, batch] = shape.of_entries(entries as usize);
+            // As [`Self::face`] lays them out.
+            let side = match self.family(shape, &Layers::new(m, n, batch)) {
+                Family::Tiles(tile) => tile,
+                Family::Registers if self.target.machine == Machine::Gpu => return entries,
+                _ if shape.all == All::Columns => 32,
+                Family::Panels(rows) => rows,
+                // Segments and sums of chunks take panels of eight rows.
+                _ => 8,
+            };
+            let most = u64::from(self.target.max_workgroups) * side as u64 / across.max(1) as u64;
+            if entries <= most.max(1) {
+                return entries;
+            }
+            entries = most.max(1);
+        }
     }
 
     /// Returns the panels that an invocation of [`Family::Panels`] computes: two where it copies the left
