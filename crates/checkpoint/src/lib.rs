@@ -13,7 +13,7 @@ mod torch;
 #[cfg(any(feature = "torch", feature = "keras"))]
 mod zipped;
 
-pub use disk::write::{check_replaceable, write_model, write_model_of_format, write_whole};
+pub use disk::write::{check_replaceable, create_dirs, write_model, write_model_of_format, write_whole};
 pub use disk::{Disk, Sink, StdDisk, Syncing};
 #[cfg(feature = "keras")]
 pub use keras::{parse_keras, read_keras};

@@ -207,7 +207,7 @@ type Ask = fn(&mut Control<'_>) -> Result<(), Error>;
 #[test]
 fn what_needs_the_step_to_be_over_is_an_error_there() {
     let (train, _) = data();
-    let asks: [Ask; 4] = [
+    let asks: [Ask; 5] = [
         |run| run.tensor("0.weight").unwrap().map(drop),
         |run| {
             run.stop("enough");
@@ -218,6 +218,7 @@ fn what_needs_the_step_to_be_over_is_an_error_there() {
             Ok(())
         },
         |run| run.keep_weights(),
+        |run| run.adopt_average_weights().map(drop),
     ];
     for ask in asks {
         let mut seen = Vec::new();

@@ -3,7 +3,7 @@
 use unisono::data::{Batch, Loader, Memory, Position};
 use unisono::{
     Accuracy, AdamW, BatchNorm, Builder, Conv2d, Dense, Dropout, Error, Flatten, FromFn, LossScale, Lstm,
-    MultiHeadAttention, Precision, Relu, Sequential, Trainer,
+    MultiHeadAttention, Precision, Relu, Schedule, Sequential, Trainer,
 };
 use unisono_gpu::{Adapter, Backend};
 use unisono_graph::{Run, Target};
@@ -83,6 +83,29 @@ fn any_number_of_replicas_gives_the_same_bits_skipped_steps_included() {
             assert_eq!((&several, &theirs), (&one, &committed), "{replicas} replicas, {scale:?}");
         }
     }
+}
+
+/// Where the run is at shows in the learning rate of a step.
+#[test]
+fn a_run_that_goes_on_in_f32_knows_which_steps_its_optimizer_has_made() {
+    let data = loader(60, 3).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let build = |precision| {
+        let rate = Schedule::function(|step| 1e-3 * (step + 1) as f64).named("rising", 1);
+        let builder = perceptron(8).optimizer(AdamW::new(rate)).global_batch(20).loss_scale(too_large());
+        let mut trainer = builder.precision(precision).build(&data.fields().unwrap()).unwrap();
+        trainer.checkpoints(dir.path(), 0).unwrap();
+        trainer
+    };
+    let mut mixed = build(Precision::Mixed);
+    mixed.fit(&data, None, 2).unwrap();
+    let made = 6 - mixed.scaling().unwrap().skipped;
+    assert!(0 < made && made < 6, "{made}");
+    drop(mixed);
+    let mut full = build(Precision::F32);
+    full.force_resume().unwrap().unwrap();
+    let step = full.step(&data.clone().batch(20).epoch(2).unwrap().next().unwrap().unwrap()).unwrap();
+    assert_eq!((step.step, step.learning_rate), (6, Some(1e-3 * (made + 1) as f64)));
 }
 
 /// One replica is lost in a step that is skipped, and one in a step that is not.

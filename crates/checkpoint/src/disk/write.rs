@@ -187,7 +187,10 @@ fn hash(parts: &[&[u8]]) -> String {
 }
 
 /// Makes a directory and those above it, and makes them durable from the first that is new.
-pub(crate) fn create_dirs(disk: &dyn Disk, dir: &Path) -> Result<()> {
+///
+/// # Errors
+/// A directory can be neither found nor made, or not be made durable.
+pub fn create_dirs(disk: &dyn Disk, dir: &Path) -> Result<()> {
     if disk.is_dir(dir) {
         return Ok(());
     }

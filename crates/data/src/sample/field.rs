@@ -160,6 +160,14 @@ impl Values {
         }
     }
 
+    /// Keeps the first elements.
+    pub(crate) fn truncate(&mut self, count: usize) {
+        match self {
+            Self::F32(values) => values.truncate(count),
+            Self::I32(values) => values.truncate(count),
+        }
+    }
+
     /// Keeps the elements of the rows that are marked true.
     pub(crate) fn keep_rows(&mut self, keep: &[bool]) {
         fn retain<T: Copy>(values: &mut Vec<T>, keep: &[bool]) {

@@ -34,7 +34,7 @@ use crate::{Batch, DataError, Field, FieldSpec, Position, Sample, Values};
 /// # Ok::<(), unisono_data::DataError>(())
 /// ```
 #[doc(alias("ReplayBuffer", "replay buffer", "experience replay"))]
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Replay {
     capacity: usize,
     seed: u64,
@@ -46,13 +46,62 @@ pub struct Replay {
     /// The number of batches, and of samples, that were drawn.
     batches: u64,
     drawn: u64,
+    mark: Option<Mark>,
+}
+
+/// What [`Replay::rewind`] needs to go back.
+#[derive(Clone, Debug)]
+struct Mark {
+    pushed: u64,
+    batches: u64,
+    drawn: u64,
+    /// The samples that others took the place of since, from the oldest on.
+    replaced: Vec<Vec<Values>>,
+}
+
+/// Buffers are equal if they have the same samples and draw the same batches. Marks do not count.
+impl PartialEq for Replay {
+    fn eq(&self, other: &Self) -> bool {
+        let of = |r: &Self| (r.capacity, r.seed, r.pushed, r.batches, r.drawn);
+        of(self) == of(other) && self.specs == other.specs && self.arrays == other.arrays
+    }
 }
 
 impl Replay {
     /// Makes an empty buffer of at most `capacity` samples. The oldest make room for new ones.
     pub fn new(capacity: usize, seed: u64) -> Self {
         let (specs, arrays) = (vec![], vec![]);
-        Self { capacity, seed, specs, arrays, pushed: 0, batches: 0, drawn: 0 }
+        Self { capacity, seed, specs, arrays, pushed: 0, batches: 0, drawn: 0, mark: None }
+    }
+
+    /// Marks this state, in place of an earlier one, as the one that [`rewind`](Self::rewind) goes back to.
+    /// From then on the buffer keeps the samples that new ones replace, each once.
+    pub fn mark(&mut self) {
+        let Self { pushed, batches, drawn, .. } = *self;
+        self.mark = Some(Mark { pushed, batches, drawn, replaced: Vec::new() });
+    }
+
+    /// Whether samples were added or batches drawn since [`mark`](Self::mark).
+    pub fn is_after_mark(&self) -> bool {
+        self.mark.as_ref().is_some_and(|mark| (mark.pushed, mark.batches) != (self.pushed, self.batches))
+    }
+
+    /// Goes back to the state at the last [`mark`](Self::mark). Without a mark it does nothing.
+    pub fn rewind(&mut self) {
+        let Some(mark) = self.mark.take() else { return };
+        // Samples before the capacity replaced none.
+        for (number, rows) in (mark.pushed.max(self.capacity as u64)..).zip(&mark.replaced) {
+            self.replace(self.place_of(number), rows);
+        }
+        (self.pushed, self.batches, self.drawn) = (mark.pushed, mark.batches, mark.drawn);
+        let len = self.len();
+        for (array, spec) in self.arrays.iter_mut().zip(&self.specs) {
+            array.truncate(len * elements(&spec.shape).unwrap_or(0));
+        }
+        if len == 0 {
+            (self.specs, self.arrays) = (vec![], vec![]);
+        }
+        self.mark();
     }
 
     /// Returns the number of samples there are.
@@ -110,7 +159,7 @@ impl Replay {
             let what = format!("the fields {specs:?} are not those of the first sample, {:?}", self.specs);
             return Err(DataError::field("", what));
         }
-        let place = (self.pushed % self.capacity as u64) as usize;
+        let place = self.place_of(self.pushed);
         let is_new = self.pushed < self.capacity as u64;
         if is_new {
             for (array, (name, field)) in self.arrays.iter_mut().zip(sample.fields()) {
@@ -119,17 +168,44 @@ impl Replay {
                 }
             }
         }
-        for (array, (_, field)) in self.arrays.iter_mut().zip(sample.fields()) {
-            let size = field.values.len();
-            match (array, &field.values) {
-                (array, values) if is_new => _ = array.append_first(values, size),
+        if is_new {
+            for (array, (_, field)) in self.arrays.iter_mut().zip(sample.fields()) {
+                array.append_first(&field.values, field.values.len());
+            }
+        } else {
+            self.keep_for_mark(place);
+            self.replace(place, sample.fields().map(|(_, field)| &field.values));
+        }
+        self.pushed += 1;
+        Ok(())
+    }
+
+    /// Keeps the sample at a place, which the next one replaces, if it was there at the mark.
+    fn keep_for_mark(&mut self, place: usize) {
+        let (pushed, capacity) = (self.pushed, self.capacity as u64);
+        let Some(mark) = self.mark.as_mut().filter(|mark| pushed - mark.pushed < capacity) else { return };
+        let row = |(array, spec): (&Values, &FieldSpec)| {
+            let size = elements(&spec.shape)?;
+            array.slice(place * size..(place + 1) * size)
+        };
+        mark.replaced.push(self.arrays.iter().zip(&self.specs).filter_map(row).collect());
+    }
+
+    /// Writes the values of a sample's fields, in their order, to a place.
+    fn replace<'a>(&mut self, place: usize, fields: impl IntoIterator<Item = &'a Values>) {
+        for (array, own) in self.arrays.iter_mut().zip(fields) {
+            let size = own.len();
+            match (array, own) {
                 (Values::F32(all), Values::F32(own)) => all[place * size..][..size].copy_from_slice(own),
                 (Values::I32(all), Values::I32(own)) => all[place * size..][..size].copy_from_slice(own),
                 _ => {}
             }
         }
-        self.pushed += 1;
-        Ok(())
+    }
+
+    /// Returns the place of a sample by its number, from the first that was ever added.
+    fn place_of(&self, number: u64) -> usize {
+        (number % self.capacity as u64) as usize
     }
 
     /// Draws a batch: each of its samples uniformly from all there are, with replacement. Its indices count
@@ -304,88 +380,4 @@ fn little_endian(values: &Values) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns the sample of a number.
-    fn sample(number: i32) -> Sample {
-        let state = Field::f32([2], [number as f32, -number as f32]);
-        Sample::new().with("x", state).with("action", Field::i32([], [number]))
-    }
-
-    fn filled(capacity: usize, samples: i32) -> Replay {
-        let mut replay = Replay::new(capacity, 7);
-        (0..samples).for_each(|number| replay.push(&sample(number)).unwrap());
-        replay
-    }
-
-    #[test]
-    fn batches_are_of_the_newest_samples_and_know_their_numbers() {
-        for (capacity, samples) in [(10, 4), (10, 10), (10, 23), (1, 3)] {
-            let mut replay = filled(capacity, samples);
-            assert_eq!(replay.len(), capacity.min(samples as usize));
-            let mut seen = std::collections::BTreeSet::new();
-            for at in 0..40 {
-                let batch = replay.draw(5).unwrap();
-                assert_eq!((batch.first, batch.index_in_epoch, batch.after.sample), (5 * at, at, 5 * at + 5));
-                for row in 0..5 {
-                    let number = batch.indices[row] as i32;
-                    assert_eq!(batch.i32("action").unwrap()[row], number);
-                    assert_eq!(batch.f32("x").unwrap()[2 * row..][..2], [number as f32, -number as f32]);
-                    seen.insert(number);
-                }
-            }
-            let newest = (samples - capacity as i32).max(0)..samples;
-            assert_eq!(seen, newest.collect());
-        }
-    }
-
-    #[test]
-    fn a_saved_buffer_goes_on_with_the_same_draws() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("replay.safetensors");
-        for samples in [0, 3, 12, 40] {
-            let mut replay = filled(12, samples);
-            if samples > 0 {
-                replay.draw(6).unwrap();
-            }
-            replay.save(&path).unwrap();
-            let mut opened = Replay::open(&path).unwrap();
-            assert_eq!(opened, replay);
-            let bytes = std::fs::read(&path).unwrap();
-            opened.save(&path).unwrap();
-            assert_eq!(std::fs::read(&path).unwrap(), bytes);
-            for number in samples..samples + 5 {
-                opened.push(&sample(number)).unwrap();
-                replay.push(&sample(number)).unwrap();
-                let batch = replay.draw(6).unwrap();
-                assert_eq!(opened.draw(6).unwrap(), batch);
-                assert!(replay.len() < 5 || replay.clone().draw(6).unwrap().indices != batch.indices);
-            }
-        }
-        let mut other = Replay::new(12, 8);
-        (0..40).for_each(|number| other.push(&sample(number)).unwrap());
-        assert_ne!(other.draw(6).unwrap().indices, filled(12, 40).draw(6).unwrap().indices);
-        let whole = std::fs::read(&path).unwrap();
-        for broken in [&whole[..whole.len() - 1], &whole[..20], b""] {
-            std::fs::write(&path, broken).unwrap();
-            let error = Replay::open(&path).unwrap_err().to_string();
-            assert!(error.contains("replay.safetensors: replay buffer: "), "{error}");
-        }
-    }
-
-    #[test]
-    fn what_does_not_fit_is_refused() {
-        let mut replay = Replay::new(3, 0);
-        assert_eq!(replay.draw(2).unwrap_err().to_string(), "replay: a batch of 2 from 0 samples");
-        replay.push(&sample(1)).unwrap();
-        assert_eq!(replay.draw(0).unwrap_err().to_string(), "replay: a batch of 0 from 1 samples");
-        let other = Sample::new().with("x", Field::f32([3], [0.0; 3]));
-        assert!(replay.push(&other).unwrap_err().to_string().contains("not those of the first sample"));
-        let short = Sample::new().with("x", Field::f32([2], [0.0])).with("action", Field::i32([], [1]));
-        assert!(replay.push(&short).is_err());
-        assert!(Replay::new(0, 0).push(&sample(1)).is_err());
-        assert!(Replay::new(1, 0).push(&Sample::new()).is_err());
-        assert_eq!((replay.len(), replay.pushed(), replay.fields().len()), (1, 1, 2));
-    }
-}
+mod tests;

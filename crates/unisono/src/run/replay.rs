@@ -24,7 +24,8 @@ pub(crate) struct KeptReplay {
 }
 
 impl KeptReplay {
-    pub fn new(replay: Replay) -> Self {
+    pub fn new(mut replay: Replay) -> Self {
+        replay.mark();
         Self { pushed: 0, buffer: Some(Arc::new(replay)) }
     }
 
@@ -34,6 +35,16 @@ impl KeptReplay {
 
     pub fn get_mut(&mut self) -> Option<&mut Replay> {
         self.buffer.as_mut().map(Arc::make_mut)
+    }
+
+    /// Notes that a step has ended: what is added and drawn from here on is for the next one.
+    pub fn step_ended(&mut self) {
+        self.buffer.as_mut().filter(|replay| replay.is_after_mark()).map(Arc::make_mut).map(Replay::mark);
+    }
+
+    /// Takes back what was added and drawn since the last step, because the step behind it did not count.
+    pub fn rewind(&mut self) {
+        self.buffer.as_mut().filter(|replay| replay.is_after_mark()).map(Arc::make_mut).map(Replay::rewind);
     }
 }
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use unisono_checkpoint::{Disk, Loaded, StdDisk, newest_with};
+use unisono_checkpoint::{Disk, Loaded, StdDisk, create_dirs, newest_with};
 use unisono_cluster::{Cluster, ClusterError, pack, unpack};
 
 use crate::Error;
@@ -215,7 +215,7 @@ fn write_files(disk: &dyn Disk, own: &Path, packed: &[u8]) -> io::Result<()> {
     let (place, beside) = (above.join(&name), above.join(format!(".tmp-coming-{name}")));
     disk.remove(&place)?;
     disk.remove(&beside)?;
-    create_dirs(disk, &beside)?;
+    create_dirs(disk, &beside).map_err(io::Error::other)?;
     for [name, bytes] in files.as_chunks::<2>().0 {
         let mut file = disk.create(&beside.join(safe_name(name).ok_or_else(wrong)?))?;
         file.write_all(bytes)?;
@@ -224,20 +224,6 @@ fn write_files(disk: &dyn Disk, own: &Path, packed: &[u8]) -> io::Result<()> {
     disk.sync_dir(&beside)?;
     disk.rename(&beside, &place)?;
     disk.sync_dir(&above)
-}
-
-/// Makes a directory, and those above it that are not there.
-fn create_dirs(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
-    if dir.as_os_str().is_empty() || disk.is_dir(dir) {
-        return Ok(());
-    }
-    if let Some(above) = dir.parent() {
-        create_dirs(disk, above)?;
-    }
-    match disk.create_dir(dir) {
-        Err(_) if disk.is_dir(dir) => Ok(()),
-        result => result,
-    }
 }
 
 /// Returns a name that stays in its directory.

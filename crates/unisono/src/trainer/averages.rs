@@ -126,6 +126,7 @@ impl Control<'_> {
     /// # Errors
     /// Of the replicas.
     pub fn adopt_average_weights(&mut self) -> Result<bool, Error> {
+        self.awaited()?;
         let Some(tensors) = self.trainer.averaged()? else { return Ok(false) };
         self.trainer.write_weights(|model| Plan::new().take(&tensors, model))?;
         Ok(true)

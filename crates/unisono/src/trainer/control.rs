@@ -113,7 +113,7 @@ impl Control<'_> {
     }
 
     /// Refuses what needs the state after a step, if the next step may be under way.
-    fn awaited(&self) -> Result<(), Error> {
+    pub(super) fn awaited(&self) -> Result<(), Error> {
         if self.is_ahead { Err(not_awaited(&self.name, "needs the model")) } else { Ok(()) }
     }
 

@@ -24,6 +24,7 @@ impl Trainer {
         train: &Loader,
         validation: Option<&Loader>,
     ) -> Result<(Evaluation, Option<Evaluation>), Error> {
+        self.hear_witness(true)?;
         self.check_before_leaving()?;
         let all: Vec<usize> = (0..self.plan.programs.train().states().len()).collect();
         let tensors = self.replica_set.replicas.read_states(&all, Vec::new());
@@ -31,6 +32,7 @@ impl Trainer {
         let (state, using) = (self.state.clone(), self.using.clone());
         let (trust, saver) = (std::mem::take(&mut self.trust), self.saver.take());
         let tried = self.try_out(train, validation);
+        self.forget_witnessed();
         for (index, bytes) in tensors.iter().enumerate() {
             let written = self.replica_set.replicas.write_state(index, bytes);
             self.check_result(written)?;

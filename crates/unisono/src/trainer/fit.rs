@@ -254,8 +254,8 @@ impl Trainer {
         validation: Option<&Loader>,
         epochs: u32,
     ) -> Result<(), Error> {
-        let mut next = None;
-        let result = self.fit_on(batches, &mut next, train, validation, epochs);
+        let (mut next, mut last) = (None, None);
+        let result = self.fit_on(batches, (&mut next, &mut last), train, validation, epochs);
         if let Some(Next { pulled, started: Some(started) }) = next
             && let Pulled { batch: Ok(Some(batch)), position, skipped } = pulled
             && self.replica_set.replicas.in_flight() > 0
@@ -271,17 +271,21 @@ impl Trainer {
                 }
                 // The first error counts.
                 let _ = self.call(1, |callback, run| callback.step_ended(&step, run));
+                last = Some(batch);
             }
         }
-        result
+        // A stop may come while the fit waits for data, evaluates or saves.
+        let is_stopped = self.cluster().is_alone() && self.monitor.stop.is_asked();
+        let last = last.filter(|_| is_stopped && matches!(result, Ok(()) | Err(Error::Stopped)));
+        last.map_or(Ok(()), |batch| self.audit_at_stop(&batch)).and(result)
     }
 
     /// Does the steps of all batches. `next` is the batch that was taken before its turn, with its step if
-    /// that is in flight.
+    /// that is in flight. `last` is the batch of the last step, unless that step was looked at for a stop.
     fn fit_on(
         &mut self,
         batches: &mut Batches,
-        next: &mut Option<Next>,
+        (next, last): (&mut Option<Next>, &mut Option<Batch>),
         train: &Loader,
         validation: Option<&Loader>,
         epochs: u32,
@@ -330,6 +334,10 @@ impl Trainer {
                 *next = Some(self.look_ahead(batches, &batch, epochs, names));
             }
             let mut step = self.end_step(&batch, started, names, feed::behind(&batch))?;
+            if let Some(before) = last.take() {
+                batches.recycle(before);
+            }
+            let batch = &*last.insert(batch);
             if batch.after.epoch >= epochs {
                 self.hear_witness(true)?;
             }
@@ -347,7 +355,8 @@ impl Trainer {
             if self.replica_set.replicas.in_flight() == 0 {
                 let over = self.is_over();
                 if over {
-                    self.audit_at_stop(&batch)?;
+                    self.audit_at_stop(batch)?;
+                    *last = None;
                 }
                 // A callback may have ended it on another machine.
                 if self.save_when_due()? || over || self.is_ended() {
@@ -355,7 +364,6 @@ impl Trainer {
                     return Ok(());
                 }
             }
-            batches.recycle(batch);
         }
     }
 

@@ -7,8 +7,10 @@ use crate::run::replay::KeptReplay;
 
 impl Trainer {
     /// Makes a replay buffer part of the run, in place of an earlier one. Every checkpoint contains it. A
-    /// resume restores it, and so does a return to an earlier step after replicas were wrong. Call it before
-    /// [`Trainer::resume`], which refuses a checkpoint of a buffer with another capacity, seed or fields.
+    /// resume restores it, and so does a return to an earlier step after replicas were wrong
+    /// ([`Error::RolledBack`](crate::Error::RolledBack)): the buffer is then as that step left it. Call it
+    /// before [`Trainer::resume`], which refuses a checkpoint of a buffer with another capacity, seed or
+    /// fields.
     ///
     /// The state's digest does not cover the buffer. On several machines every rank adds the same samples.
     ///

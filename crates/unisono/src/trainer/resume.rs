@@ -149,12 +149,20 @@ impl Trainer {
     /// # Errors
     /// Of the replicas.
     fn apply(&mut self, run: SavedRun, tensors: &[&Tensor]) -> Result<(), Error> {
+        // What is known of the replicas is about steps that the run no longer has.
+        self.forget_witnessed();
+        self.doubted = None;
         for (index, tensor) in tensors.iter().enumerate() {
             let written = self.replica_set.replicas.write_state(index, tensor.bytes());
             self.check_result(written)?;
         }
         self.replica_set.non_finite = None;
+        let skipped = run.state.loss_scale.as_ref().map_or(0, |scaling| scaling.skipped);
         self.state.resume(run.state);
+        // Without a loss scale, nothing else would know that the optimizer has made fewer steps than the run.
+        if self.state.loss_scale.is_none() {
+            self.state.position.weightless += skipped;
+        }
         // Data that were hashed for another run are compared anew with those of this one.
         self.data_hash = DataHash::default();
         // A step that is made again is compared again.

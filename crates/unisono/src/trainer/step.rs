@@ -105,7 +105,7 @@ impl Trainer {
         self.check_batch(batch, names)?;
         let before = self.before_step(self.plan.train_index(batch, number))?;
         let weights = self.gather_weights(batch)?;
-        let scalars = self.scalars(phase, 0)?;
+        let scalars = self.scalars(phase, self.optimizer_step(phase))?;
         let carried = self.state.carries.with(batch)?;
         let feed = self.plan.feed_train(number, &carried, &scalars, self.state.settings.seed)?;
         let traced = self.plan.programs_of(batch).train_in(number);
@@ -134,7 +134,7 @@ impl Trainer {
         self.check_batch(batch, names).ok()?;
         let step = self.optimizer_step(None) + 1;
         let learning_rate = self.plan.parts.optimizer_of(None).learning_rate(step);
-        let scalars = self.scalars(None, 1).ok()?;
+        let scalars = self.scalars(None, step).ok()?;
         let feed = self.plan.feed_train(0, batch, &scalars, self.state.settings.seed).ok()?;
         let begun = self.replica_set.replicas.begin(self.plan.train_index(batch, 0), &feed);
         begun.is_ok_and(|begun| begun).then_some(Started {
@@ -235,13 +235,12 @@ impl Trainer {
         Ok(phase)
     }
 
-    /// Returns the numbers of the next step, or of a step so many after it.
+    /// Returns the numbers of a step, counted as the optimizer counts.
     ///
     /// # Errors
     /// One of the optimizer's is not finite.
-    pub(super) fn scalars(&self, phase: Option<usize>, ahead: u64) -> Result<Vec<Scalar>, Error> {
+    pub(super) fn scalars(&self, phase: Option<usize>, step: u64) -> Result<Vec<Scalar>, Error> {
         let scaling = self.state.loss_scale.as_ref();
-        let step = self.optimizer_step(phase) + ahead;
         let scalars = self.plan.parts.optimizer_of(phase).finite_scalars(step);
         let mut scalars = scalars.map_err(|problem| Error::setting("optimizer", problem))?;
         scalars.extend(scaling.into_iter().flat_map(|s| s.scalars(self.state.settings.global_batch)));
@@ -350,6 +349,7 @@ impl Trainer {
         };
         state.position.step += 1;
         state.position.data.position = after;
+        state.replay.step_ended();
         self.monitor.panicked = self.monitor.panicked.take().or(state.running.take_panic());
         step
     }

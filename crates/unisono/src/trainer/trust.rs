@@ -101,11 +101,19 @@ impl Trainer {
                 Trust::New => None,
                 _ => Some(Arc::new(self.read_states()?)),
             };
-            let state = self.state.clone();
+            let state = self.state_before_step();
             self.trust = Trust::State(Box::new(Trusted { until: self.steps(), state, tensors }));
         }
         let due = self.replica_set.replicas.is_audit_due(program);
-        Ok(due.then(|| self.state.clone()))
+        Ok(due.then(|| self.state_before_step()))
+    }
+
+    /// Returns the run's state as the last step left it. A replay buffer already has what the next step is
+    /// made on.
+    fn state_before_step(&self) -> RunState {
+        let mut state = self.state.clone();
+        state.replay.rewind();
+        state
     }
 
     /// Takes the result of an audit that was passed, of the step that began with `state`.
@@ -145,7 +153,8 @@ impl Trainer {
         let tensors = Arc::new(self.read_states()?);
         let phase = self.phase_for(batch.epoch)?;
         let batch = self.state.carries.with(batch)?;
-        let scalars = self.scalars(phase, 0)?;
+        // Those of the last step: a schedule may end with the fit.
+        let scalars = self.scalars(phase, self.optimizer_step(phase).saturating_sub(1))?;
         let number = phase.unwrap_or(0);
         let feed = self.plan.feed_train(number, &batch, &scalars, self.state.settings.seed)?;
         let program = self.plan.train_index(&batch, number);

@@ -3,6 +3,8 @@
 
 mod checkpoints;
 mod leaving;
+mod replay;
+mod stops;
 mod witness;
 mod witness_drills;
 
