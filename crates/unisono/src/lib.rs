@@ -11,6 +11,7 @@ mod onnx;
 mod optimizers;
 mod predictor;
 pub mod prelude;
+mod protobuf;
 mod renamed;
 mod run;
 mod saving;

@@ -1,6 +1,5 @@
 //! What a run tells its user: observers, progress, loggers, reports, traces and summaries.
 
-mod crc;
 pub(crate) mod csv_log;
 #[cfg(feature = "dashboard")]
 pub(crate) mod dashboard;
@@ -13,7 +12,6 @@ pub(crate) mod monitor;
 pub(crate) mod observer;
 mod places;
 pub(crate) mod plot;
-mod png;
 #[cfg(feature = "progress-bar")]
 pub(crate) mod progress;
 pub(crate) mod report;

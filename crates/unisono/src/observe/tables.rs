@@ -68,6 +68,7 @@ pub(crate) fn image(table: &Table) -> Option<LoggedImage> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::logged::tests::pixels_of;
 
     fn table() -> Table {
         Table::new(2, vec![3.0, 1.0, 0.0, 2.5])
@@ -89,7 +90,8 @@ mod tests {
     fn images_are_dark_where_the_share_is_large() {
         let image = image(&table()).unwrap();
         assert_eq!((image.width, image.height, image.channels), (64, 64, 1));
-        let at = |row: usize, column: usize| image.pixels[row * 32 * 64 + column * 32];
+        let pixels = pixels_of(&image);
+        let at = |row: usize, column: usize| pixels[row * 32 * 64 + column * 32];
         assert_eq!([at(0, 0), at(0, 1), at(1, 0), at(1, 1)], [64, 191, 255, 0]);
         assert!(super::image(&Table::default()).is_none());
     }

@@ -2,7 +2,7 @@
 
 use unisono_graph::{DType, Lead, Type};
 
-use crate::observe::tensorboard::message::Message;
+use crate::protobuf::Message;
 
 /// The version of the format.
 const IR_VERSION: i64 = 8;

@@ -44,6 +44,7 @@ const MODULES: [(&str, &[&str]); 10] = [
         "crates/unisono",
         &[
             "error",
+            "protobuf",
             "model",
             "objective",
             "optimizers",

@@ -1,7 +1,6 @@
 //! The logger of event files that TensorBoard shows.
 
 mod histogram;
-pub(crate) mod message;
 mod run;
 mod summary;
 mod writer;
@@ -16,10 +15,10 @@ use crate::observe::logged::Logged;
 use crate::observe::observer::{Observer, Start, Step};
 use crate::observe::tables;
 use crate::observe::tensorboard::histogram::Histogram;
-use crate::observe::tensorboard::message::Message;
 use crate::observe::tensorboard::run::Run;
 use crate::observe::tensorboard::summary::{Hyperparameter, Summary};
 use crate::observe::tensorboard::writer::now;
+use crate::protobuf::Message;
 use crate::{Epoch, Evaluation};
 
 /// A logger that writes event files for TensorBoard: `tensorboard --logdir DIR` shows them while the run goes
@@ -321,7 +320,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut logger = TensorBoard::new(dir.path());
         let held = |logger: &TensorBoard| logger.before.len();
-        let picture = Logged::from(LoggedImage::new(512, 512, 3, vec![7; 512 * 512 * 3]).unwrap());
+        // Noise, which PNG does not make smaller.
+        let noise = |at: u32| ((at ^ at >> 7).wrapping_mul(2_246_822_519) ^ at.wrapping_mul(at)) >> 19;
+        let pixels = (0..512 * 512 * 3).map(|at| noise(at) as u8).collect();
+        let picture = Logged::from(LoggedImage::new(512, 512, 3, pixels).unwrap());
         let log = |logger: &mut TensorBoard| {
             logger.logged(0, "picture", &picture);
             logger.take_problem()

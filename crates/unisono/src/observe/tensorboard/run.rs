@@ -4,9 +4,9 @@ use std::io::Result;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::observe::tensorboard::message::Message;
 use crate::observe::tensorboard::summary::{self, Summary};
 use crate::observe::tensorboard::writer::{self, Writer, now};
+use crate::protobuf::Message;
 
 /// How long nothing is written after the first failure, and how often it is looked whether the file is there.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);

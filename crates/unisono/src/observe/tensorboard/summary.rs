@@ -4,9 +4,8 @@
 //! hyperparameter plugin's `plugin_data.proto`.
 
 use crate::LoggedImage;
-use crate::observe::png;
 use crate::observe::tensorboard::histogram::Histogram;
-use crate::observe::tensorboard::message::Message;
+use crate::protobuf::Message;
 
 const FLOAT: i64 = 1;
 const STRING: i64 = 7;
@@ -32,10 +31,9 @@ impl Summary {
 
     /// Adds an image.
     pub fn image(self, tag: &str, image: &LoggedImage) -> Self {
-        let LoggedImage { width, height, channels, pixels } = image;
-        let file = png::encode(*width, *height, *channels, pixels);
+        let LoggedImage { width, height, channels, png } = image;
         let [height, width, channels] = [height, width, channels].map(|&size| i64::from(size));
-        let image = Message::new().integer(1, height).integer(2, width).integer(3, channels).bytes(4, file);
+        let image = Message::new().integer(1, height).integer(2, width).integer(3, channels).bytes(4, png);
         self.value(Message::new().bytes(1, tag).message(4, &image))
     }
 

@@ -5,12 +5,16 @@ use std::io::{ErrorKind, Result, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::observe::crc::CASTAGNOLI;
-use crate::observe::tensorboard::message::Message;
+use crc::{CRC_32_ISCSI, Crc};
+
 use crate::observe::tensorboard::summary;
+use crate::protobuf::Message;
 
 /// What TensorBoard knows event files by.
 const PREFIX: &str = "events.out.tfevents.";
+
+/// CRC-32C (Castagnoli), the check of records.
+const CRC_32C: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
 /// A file of events that is being written.
 pub(crate) struct Writer {
@@ -106,7 +110,7 @@ fn newest(dir: &Path) -> Result<Option<u64>> {
 
 /// Returns the check of some bytes as records have it: rotated, with a constant added.
 fn masked(bytes: &[u8]) -> u32 {
-    CASTAGNOLI.of(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+    CRC_32C.checksum(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
 #[cfg(test)]

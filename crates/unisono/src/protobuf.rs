@@ -1,4 +1,5 @@
-//! Protocol Buffers, as far as event files need them: fields are written one after the other.
+//! Protocol Buffers, as far as TensorBoard's event files and ONNX need them: fields are written one after the
+//! other.
 
 /// A message that is written field by field.
 #[derive(Clone, Debug, Default, PartialEq)]
