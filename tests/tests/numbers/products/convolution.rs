@@ -298,7 +298,7 @@ fn a_divided_fold_has_the_bytes_of_a_whole_one() {
         let mut device = Device::open(&adapter).unwrap();
         let case = case(8, 4, [4, 4], [3, 3]).padding([1, 1]);
         let (program, values) = (case.program(false), case.values(33));
-        let [whole, divided] = [adapter.target().max_workgroups, 64].map(|max_workgroups| {
+        let [whole, divided] = [adapter.target().max_workgroups, 16].map(|max_workgroups| {
             let target = Target { max_workgroups, ..adapter.target() };
             let plan = program.plan(&Run::whole(&[33]), &target).unwrap();
             let launches = plan.segments.iter().flat_map(|segment| &segment.commands).filter(|command| {
