@@ -21,8 +21,8 @@ use super::errors::Errors;
 use super::resources::{Buffer, Group, Pipeline, Queries};
 use super::unused::Unused;
 
-/// The most workgroups of a launch in each dimension. The numbers of the invocations of so many, 64 in each,
-/// fit into 32 bits.
+/// The most workgroups of a launch in each dimension. A workgroup has 64 invocations, so each of them still
+/// has a number of 32 bits.
 pub(super) const MOST_GROUPS: u32 = 1 << 24;
 
 /// Commands that are being recorded.

@@ -55,7 +55,7 @@ struct Mark {
     pushed: u64,
     batches: u64,
     drawn: u64,
-    /// The samples that others took the place of since, from the oldest on.
+    /// The samples that were replaced since the mark, oldest first.
     replaced: Vec<Vec<Values>>,
 }
 
@@ -75,7 +75,7 @@ impl Replay {
     }
 
     /// Marks this state, in place of an earlier one, as the one that [`rewind`](Self::rewind) goes back to.
-    /// From then on the buffer keeps the samples that new ones replace, each once.
+    /// From then on, the buffer keeps a copy of each of its samples that a new one replaces.
     pub fn mark(&mut self) {
         let Self { pushed, batches, drawn, .. } = *self;
         self.mark = Some(Mark { pushed, batches, drawn, replaced: Vec::new() });
@@ -89,7 +89,7 @@ impl Replay {
     /// Goes back to the state at the last [`mark`](Self::mark). Without a mark it does nothing.
     pub fn rewind(&mut self) {
         let Some(mark) = self.mark.take() else { return };
-        // Samples before the capacity replaced none.
+        // Until the buffer was full, no sample was replaced.
         for (number, rows) in (mark.pushed.max(self.capacity as u64)..).zip(&mark.replaced) {
             self.replace(self.place_of(number), rows);
         }
@@ -167,8 +167,6 @@ impl Replay {
                     return Err(DataError::field(name, "no memory for another sample"));
                 }
             }
-        }
-        if is_new {
             for (array, (_, field)) in self.arrays.iter_mut().zip(sample.fields()) {
                 array.append_first(&field.values, field.values.len());
             }
@@ -180,7 +178,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Keeps the sample at a place, which the next one replaces, if it was there at the mark.
+    /// Copies the sample at a place before another one replaces it, if it was there at the mark.
     fn keep_for_mark(&mut self, place: usize) {
         let (pushed, capacity) = (self.pushed, self.capacity as u64);
         let Some(mark) = self.mark.as_mut().filter(|mark| pushed - mark.pushed < capacity) else { return };

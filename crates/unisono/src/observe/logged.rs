@@ -32,7 +32,7 @@ pub struct LoggedImage {
     pub(crate) width: u32,
     pub(crate) height: u32,
     pub(crate) channels: u32,
-    /// The file as PNG.
+    /// The image as a PNG file.
     pub(crate) png: Vec<u8>,
 }
 

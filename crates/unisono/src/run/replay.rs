@@ -37,12 +37,12 @@ impl KeptReplay {
         self.buffer.as_mut().map(Arc::make_mut)
     }
 
-    /// Notes that a step has ended: what is added and drawn from here on is for the next one.
+    /// Marks the end of a step. What is added and drawn from here on is for the next step.
     pub fn step_ended(&mut self) {
         self.buffer.as_mut().filter(|replay| replay.is_after_mark()).map(Arc::make_mut).map(Replay::mark);
     }
 
-    /// Takes back what was added and drawn since the last step, because the step behind it did not count.
+    /// Takes back what was added and drawn since the last step ended.
     pub fn rewind(&mut self) {
         self.buffer.as_mut().filter(|replay| replay.is_after_mark()).map(Arc::make_mut).map(Replay::rewind);
     }

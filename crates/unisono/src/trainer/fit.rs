@@ -281,7 +281,7 @@ impl Trainer {
     }
 
     /// Does the steps of all batches. `next` is the batch that was taken before its turn, with its step if
-    /// that is in flight. `last` is the batch of the last step, unless that step was looked at for a stop.
+    /// that is in flight. `last` is the batch of the last step, unless a stop has had it audited.
     fn fit_on(
         &mut self,
         batches: &mut Batches,

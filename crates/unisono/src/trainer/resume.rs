@@ -149,7 +149,7 @@ impl Trainer {
     /// # Errors
     /// Of the replicas.
     fn apply(&mut self, run: SavedRun, tensors: &[&Tensor]) -> Result<(), Error> {
-        // What is known of the replicas is about steps that the run no longer has.
+        // The witness's answer and doubts about replicas would be about steps that the run no longer has.
         self.forget_witnessed();
         self.doubted = None;
         for (index, tensor) in tensors.iter().enumerate() {

@@ -153,7 +153,7 @@ impl Trainer {
         let tensors = Arc::new(self.read_states()?);
         let phase = self.phase_for(batch.epoch)?;
         let batch = self.state.carries.with(batch)?;
-        // Those of the last step: a schedule may end with the fit.
+        // A schedule may end with the fit, so the learning rate is that of the last step.
         let scalars = self.scalars(phase, self.optimizer_step(phase).saturating_sub(1))?;
         let number = phase.unwrap_or(0);
         let feed = self.plan.feed_train(number, &batch, &scalars, self.state.settings.seed)?;

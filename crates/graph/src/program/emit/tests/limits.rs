@@ -1,4 +1,4 @@
-//! What an adapter's limits divide, and what they refuse.
+//! Launches that an adapter's limits divide or refuse.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn convolution(image: [usize; 3], outputs: usize, samples: usize, target: &Targe
     )
 }
 
-/// Rows of these images start at multiples of few bytes, and their tiles fill a grid.
+/// Samples of these images are not aligned in memory, and some batches have more tiles than a grid.
 #[test]
 fn convolutions_of_large_images_have_a_plan() {
     let memory =
