@@ -59,7 +59,7 @@ impl Pairs {
     fn of(images: Arc<dyn Source>, seed: u64) -> Result<Self, DataError> {
         let mut classes = vec![vec![]; 10];
         for index in 0..images.len() {
-            let label = images.fetch(index)?.field("y").and_then(|y| Some(y.values.as_i32()?[0]));
+            let label = images.fetch(index)?.i32("y").and_then(|y| y.first().copied());
             let class = label.and_then(|label| classes.get_mut(usize::try_from(label).ok()?));
             class.ok_or_else(|| DataError::other(format!("image {index} shows no digit")))?.push(index);
         }

@@ -1,8 +1,8 @@
 //! Batches of several lengths: a program for each, in fits, evaluations and predictions.
 
-use unisono::data::{Buckets, Field, Loader, Sequences, mask};
+use unisono::data::{Batch, Buckets, Field, Loader, Memory, Sequences, Values, mask};
 use unisono::{
-    Accuracy, AdamW, Auc, Builder, ConfusionMatrix, Context, CrossEntropy, Dense, Embedding, F1, FromFn,
+    Accuracy, AdamW, Auc, Builder, ConfusionMatrix, Context, CrossEntropy, Dense, Embedding, F1, FromFn, Gru,
     Initializer, Lstm, Matthews, MeanSquaredError, Model, Optimizer, Outputs, Phase, R2, Sequential, Sgd,
     Trainer, Var,
 };
@@ -233,4 +233,28 @@ fn a_model_that_cannot_take_another_length_says_why() {
     let mut trainer = build(1);
     let error = trainer.fit(&whole().buckets(buckets), None, 1).unwrap_err().to_string();
     assert!(error.contains("a program for this length"), "{error}");
+}
+
+/// The targets of each word are as long as the words, and a prediction has none.
+#[test]
+fn a_prediction_of_another_length_needs_no_targets() {
+    let ids = |at: i32| Values::I32((0..80).map(|i| (i + at) % 5).collect());
+    let data = Memory::new("x", [8], ids(0)).unwrap().with("y", [8], ids(1)).unwrap();
+    let data = Loader::new(data);
+    let model = || Sequential::new().add(Embedding::new(5, 4)).add(Gru::new(4)).add(Dense::new(5));
+    let words = |n: i32| Field::i32([1, n as usize], (0..n).map(|i| i % 5).collect::<Vec<_>>());
+    let x = |n: i32| Batch::of([("x", words(n))]).unwrap();
+    let build =
+        || Trainer::builder(model()).global_batch(4).replicas(1).build(&data.fields().unwrap()).unwrap();
+    let (mut one, mut other) = (build(), build());
+    for length in [5, 8, 3, 5] {
+        let alone = one.predict_batch_outputs(&x(length), &["output"]).unwrap();
+        let with = Batch::of([("x", words(length)), ("y", words(length))]).unwrap();
+        assert_eq!(alone, other.predict_batch_outputs(&with, &["output"]).unwrap(), "{length} words");
+        assert_eq!(one.predict_batch(&x(length)).unwrap().len(), 5 * length as usize);
+        // The program is that of batches with targets.
+        one.step(&with).unwrap();
+        other.step(&with).unwrap();
+    }
+    assert_eq!(sha256(&mut one), sha256(&mut other));
 }

@@ -277,3 +277,30 @@ fn evaluations_in_between_are_told_and_change_nothing() {
     assert_eq!(sha256(&mut trainer), sha256(&mut fitted(plain(1), &data())));
     assert!(plain(1).callback(EvaluateEvery::steps(0, &data())).build(&data().fields().unwrap()).is_err());
 }
+
+/// A loss that was set stays where another is added.
+#[test]
+fn losses_add_up_however_they_are_told() {
+    let rows = |f: fn(usize) -> f32| Values::F32((0..40).map(f).collect());
+    let data = Memory::new("x", [1], rows(|i| i as f32 / 40.0)).unwrap();
+    let data = data.with("y", [1], rows(|i| (i % 3) as f32)).unwrap();
+    let data = Loader::new(data.with("other", [1], rows(|i| (i % 5) as f32)).unwrap());
+    let train = |told: fn(Builder) -> Builder| {
+        let builder = told(Trainer::builder(Dense::new(1))).replicas(1);
+        let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+        trainer.fit(&data, None, 2).unwrap();
+        trainer.tensor("weight").unwrap().unwrap()
+    };
+    let both = train(|b| {
+        let b = b.loss_between("output", "y", MeanSquaredError, 1.0);
+        b.loss_between("output", "other", MeanSquaredError, 0.5)
+    });
+    assert_eq!(
+        both,
+        train(|b| b.loss(MeanSquaredError).loss_between("output", "other", MeanSquaredError, 0.5))
+    );
+    assert_ne!(both, train(|b| b.loss(MeanSquaredError)));
+    let replaced =
+        |b: Builder| b.loss_between("output", "other", MeanSquaredError, 0.5).loss(MeanSquaredError);
+    assert_eq!(train(replaced), train(|b| b.loss(MeanSquaredError)));
+}

@@ -122,6 +122,11 @@ impl Values {
         if let Values::I32(values) = self { Some(values) } else { None }
     }
 
+    /// Returns the elements, mutably, if they are i32.
+    pub fn as_i32_mut(&mut self) -> Option<&mut [i32]> {
+        if let Values::I32(values) = self { Some(values) } else { None }
+    }
+
     /// Returns a copy of some elements, or `None` if the range reaches beyond them.
     pub fn slice(&self, range: std::ops::Range<usize>) -> Option<Values> {
         Some(match self {

@@ -60,6 +60,31 @@ impl Sample {
         self.fields.iter_mut().find(|(own, _)| **own == *name).map(|(_, field)| field)
     }
 
+    /// Returns the elements of an f32 field, or `None` if there is no such field or it is of another type.
+    ///
+    /// ```
+    /// use unisono_data::{Field, Sample};
+    ///
+    /// let mut sample = Sample::new().with("x", Field::f32([2], [0.5, 1.0])).with("y", Field::i32([], [3]));
+    /// assert_eq!((sample.f32("x"), sample.i32("x")), (Some(&[0.5, 1.0][..]), None));
+    /// sample.i32_mut("y").unwrap()[0] += 1;
+    /// assert_eq!(sample.i32("y"), Some(&[4][..]));
+    /// ```
+    pub fn f32(&self, name: &str) -> Option<&[f32]> {
+        self.field(name)?.values.as_f32()
+    }
+
+    /// Returns the elements of an i32 field, or `None` if there is no such field or it is of another type.
+    pub fn i32(&self, name: &str) -> Option<&[i32]> {
+        self.field(name)?.values.as_i32()
+    }
+
+    /// Returns the elements of an i32 field, mutably, or `None` if there is no such field or it is of
+    /// another type.
+    pub fn i32_mut(&mut self, name: &str) -> Option<&mut [i32]> {
+        self.field_mut(name)?.values.as_i32_mut()
+    }
+
     /// Returns the elements of an f32 field, mutably, or `None` if there is no such field or it is of
     /// another type.
     pub fn f32_mut(&mut self, name: &str) -> Option<&mut [f32]> {

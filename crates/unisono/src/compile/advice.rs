@@ -28,6 +28,9 @@ pub(crate) fn advice(parts: &Parts, programs: &Programs) -> Vec<String> {
     let names: Vec<&str> = names.into_iter().map(|index| &*states[index].name).collect();
     notes.extend(parts.freeze_notes(&names));
     notes.extend(parts.optimizer_notes());
+    if parts.all_losses().all(|loss| loss.weight == 0.0) {
+        notes.push("all losses have the weight 0: they train nothing".into());
+    }
     notes.extend(out_of_reach(parts, programs, names.is_empty()));
     notes.extend(moving_statistics(parts, programs));
     notes.extend(plateaus(parts));

@@ -47,8 +47,7 @@ impl Fields {
         for on in parts.compared() {
             let is_there = on.target.as_deref().is_some_and(|target| find(target).is_some());
             if !is_there && !outputs.contains(&on.output) {
-                let problem = format!("the model has no output {:?}, only {}", on.output, outputs.join(", "));
-                return Err(Error::setting("losses and metrics", problem));
+                return Err(Error::setting("losses and metrics", on.not_among(&outputs)));
             }
         }
         for target in parts.targets() {
@@ -143,12 +142,15 @@ impl Fields {
     }
 
     /// Returns these fields with the lengths that they have in a batch: the first axis may be shorter there.
+    /// A field that the batch lacks, as the targets of a prediction, is as long as the others that have its
+    /// length here.
     ///
     /// # Errors
     /// Another axis or the type differs too, or the batch is longer: the field's name, its type here and
     /// there.
     pub fn of_length(&self, batch: &Batch) -> Result<Self, (String, Type, Type)> {
         let mut all = self.clone();
+        let mut lengths = BTreeMap::new();
         for (name, ty) in &mut all.types {
             let Some(field) = batch.field(name) else { continue };
             let own = field_type(&sample_spec(field));
@@ -157,7 +159,12 @@ impl Fields {
             if own != *ty && (!shorter || rest(&own) != rest(ty) || own.dtype != ty.dtype) {
                 return Err((name.clone(), ty.clone(), own));
             }
+            lengths.extend(ty.dims.first().copied().zip(own.dims.first().copied()));
             *ty = own;
+        }
+        for (_, ty) in all.types.iter_mut().filter(|(name, _)| batch.field(name).is_none()) {
+            let length = ty.dims.first().and_then(|length| lengths.get(length)).copied();
+            ty.dims.iter_mut().zip(length).for_each(|(first, length)| *first = length);
         }
         all.ids.clear();
         Ok(all)

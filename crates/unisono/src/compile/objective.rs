@@ -76,6 +76,19 @@ impl On {
         Self { output: output.into(), target: None }
     }
 
+    /// Says that the model has these outputs, and not this one.
+    pub fn not_among(&self, outputs: &[impl AsRef<str>]) -> String {
+        let names: Vec<&str> = outputs.iter().map(AsRef::as_ref).collect();
+        let problem = format!("the model has no output {:?}, only {}", self.output, names.join(", "));
+        match (&names[..], &self.target) {
+            ([only], Some(target)) => format!(
+                "{problem}: use Builder::loss_between({only:?}, {target:?}, ..) and metric_between, or call it {:?}",
+                self.output
+            ),
+            _ => problem,
+        }
+    }
+
     /// Returns what a message calls the target.
     pub fn target(&self) -> &str {
         self.target.as_deref().unwrap_or("itself")

@@ -28,8 +28,6 @@ pub(super) const AUDIT_SHARE: f64 = 0.015;
 #[doc(alias = "compile")]
 pub struct Builder {
     pub(super) parts: Parts,
-    /// Whether a loss was added for an output by name.
-    has_losses: bool,
     /// Whether a loss was set at all.
     pub(super) is_loss_set: bool,
     /// The global batch, the shards and the seed; the rest follows from the parts.
@@ -70,7 +68,6 @@ impl Builder {
     fn new(model: Model) -> Self {
         Self {
             parts: Parts::new(model),
-            has_losses: false,
             is_loss_set: false,
             settings: RunSettings::default(),
             per_replica: None,
@@ -93,9 +90,11 @@ impl Builder {
         }
     }
 
-    /// Sets the loss of a model with one output. Default: [`CrossEntropy`](crate::CrossEntropy).
+    /// Sets the loss of the model's output `output`, the name of a layer's only one, which is compared with
+    /// the field `y`. It replaces all losses that were set before. Default:
+    /// [`CrossEntropy`](crate::CrossEntropy). For other names there is [`Builder::loss_between`].
     pub fn loss(mut self, loss: impl Loss + 'static) -> Self {
-        (self.parts.told.losses, self.has_losses) = (vec![LossOn::only(loss)], false);
+        self.parts.told.losses = vec![LossOn::only(loss)];
         self.is_loss_set = true;
         self.parts.settle_losses(true);
         self
@@ -152,8 +151,9 @@ impl Builder {
     }
 
     fn add_loss(&mut self, loss: LossOn) {
-        self.is_loss_set = true;
-        if !std::mem::replace(&mut self.has_losses, true) {
+        // The default makes room; a loss that was set stays.
+        let is_default = !std::mem::replace(&mut self.is_loss_set, true);
+        if is_default {
             self.parts.told.losses.clear();
         }
         self.parts.told.losses.push(loss);
@@ -166,7 +166,7 @@ impl Builder {
         self
     }
 
-    /// Adds a metric of a model with one output. Default: none.
+    /// Adds a metric of the model's output `output`, which is compared with the field `y`. Default: none.
     pub fn metric(mut self, metric: impl Metric + 'static) -> Self {
         self.parts.told.measure(On::only(), Arc::new(metric));
         self

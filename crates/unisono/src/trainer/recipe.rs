@@ -165,8 +165,10 @@ impl Builder {
         if (1..=shards).contains(&parts) {
             return Ok(());
         }
-        let problem =
-            format!("{parts} parts of a step of {shards} shards: set Builder::shards to at least as many");
+        let problem = format!(
+            "{parts} parts of a step of {shards} shards: 1 to {shards} are possible, and more with more \
+             Builder::shards"
+        );
         Err(Error::setting("gradient accumulation", problem))
     }
 

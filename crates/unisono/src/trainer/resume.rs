@@ -187,7 +187,11 @@ impl Trainer {
             }
             Some(before) if before != found => {
                 self.state.data.0 = Some(before);
-                let problem = format!("the run was on data with fingerprint {before:016x}, not {found:016x}");
+                let problem = format!(
+                    "the run was on data with fingerprint {before:016x}, not {found:016x}: to train on other \
+                     samples, use Trainer::step, or a new trainer with the weights of this one \
+                     (Trainer::weights, Trainer::load_tensors)"
+                );
                 Err(Error::setting("data", problem))
             }
             _ => Ok(()),

@@ -192,6 +192,22 @@ fn mistakes() -> Vec<Mistake> {
             &["mean squared error", "[B, 3]", "i32"],
         ),
         ("no loss at all", trainer(|b| b), &["loss"]),
+        ("a loss that does not count", trainer(|b| b.loss_of("y", CrossEntropy::new(), 0.0)), &["weight 0"]),
+        (
+            "classes of a price",
+            trainer(|b| b.loss_of("price", MeanSquaredError, 1.0).class_weights([1.0, 2.0])),
+            &["class weights", "quantities"],
+        ),
+        (
+            "a loss of the only output under another name",
+            said(
+                Trainer::builder(Model::new(|cx, x| {
+                    Outputs::new().with("logits", &cx.apply("logits", &Dense::new(3), &x["x"]))
+                })),
+                &data(),
+            ),
+            &["no output \"output\"", "loss_between(\"logits\", \"y\", ..)"],
+        ),
         (
             "a phase without its loss",
             trainer(|b| loss(b).phase(Phase::new("first").minimize("divergence", 1.0))),

@@ -151,7 +151,7 @@ impl Csv {
     /// # Errors
     /// Those of [`Csv::read`].
     pub fn read_with_schema(&self) -> Result<(Memory, TableSchema), DataError> {
-        let none = || self.table_error("no columns are chosen");
+        let none = || self.table_error("no columns are chosen: Csv::numbers and Csv::category choose some");
         ChosenTable::read(self, self.chosen.as_ref().ok_or_else(none)?)
     }
 }

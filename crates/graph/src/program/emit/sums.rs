@@ -44,6 +44,8 @@ pub(super) struct Destination {
     inner: usize,
     /// The number of elements that count. Those after them become 0. If it is `None`, all of them count.
     pub used: Option<usize>,
+    /// The part of the memory that is bound, whose elements are counted. If it is `None`, all of it is.
+    part: Option<Part>,
 }
 
 impl Destination {
@@ -52,12 +54,17 @@ impl Destination {
         let inner = ty.count().max(1);
         let lead = place.row(inner);
         let skip = if ty.lead == Lead::Sample { rows.start * inner } else { 0 };
-        Self { store: place.store, offset: place.inside + skip, lead, inner, used: None }
+        Self { store: place.store, offset: place.inside + skip, lead, inner, used: None, part: None }
+    }
+
+    /// Returns the destination of the rows of a value whose part of the memory is bound alone.
+    pub fn within(part: Part, place: Place, ty: &Type) -> Self {
+        Self { part: Some(part), ..Self::of(place, ty, &(0..0)) }
     }
 
     /// Returns a destination of `count` elements that lie one behind the other.
     pub fn vector(store: Store, offset: usize, count: usize) -> Self {
-        Self { store, offset, lead: 0, inner: count, used: None }
+        Self { store, offset, lead: 0, inner: count, used: None, part: None }
     }
 }
 
@@ -114,7 +121,7 @@ impl Emitter<'_> {
             groups: groups as u32,
             used: to.used.map_or(u32::MAX, |used| used as u32),
         };
-        let bindings = vec![self.all(from.store), self.all(to.store)];
+        let bindings = vec![self.all(from.store), to.part.unwrap_or_else(|| self.all(to.store))];
         let kept = self.kept.clone();
         if to.lead == 0 && kept.iter().all(|(store, _)| *store != to.store) {
             self.kept.push((to.store, to.offset..to.offset + count as usize * groups));

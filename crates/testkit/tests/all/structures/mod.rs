@@ -139,7 +139,7 @@ fn a_product_with_more_tiles_than_a_grid_has_workgroups_is_several_launches() {
         let target = Target { machine: Machine::Gpu, max_workgroups, ..own.clone() };
         program.plan(&whole, &target).unwrap()
     };
-    let (one, several) = (plan(own.max_workgroups), plan(20));
+    let (one, several) = (plan(own.max_workgroups), plan(10));
     assert!(several.launches() > one.launches());
     assert!(bits(&adapter, &program, &several, &feed) == bits(&adapter, &program, &one, &feed));
 }

@@ -35,8 +35,7 @@ pub(super) fn fits(tape: &Tape, parts: &Parts, inputs: &Inputs, outputs: &Output
             );
             fail(op, problem);
         } else if output.is_none() {
-            let problem = format!("the model has no output {:?}, only {}", on.output, names.join(", "));
-            fail(op, problem);
+            fail(op, on.not_among(&names));
         }
         output.zip(target)
     };

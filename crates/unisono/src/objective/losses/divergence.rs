@@ -6,7 +6,7 @@ use unisono_data::{Field, Values};
 use unisono_graph::{Type, Var};
 
 use super::hinge::positive;
-use super::{Loss, mean_of_labels, mean_of_sample};
+use super::{Loss, mean_of_quantities, mean_of_sample};
 
 /// The least number whose logarithm is taken of a target. 0 ln 0 is so 0.
 const LEAST: f32 = 1e-30;
@@ -108,7 +108,7 @@ impl Loss for KlDivergence {
         Ok(output.clone())
     }
 
-    mean_of_labels!();
+    mean_of_quantities!();
 
     fn check(&self, output: &Type, targets: &Field) -> Result<(), (usize, String)> {
         not_negative(output, targets)
@@ -143,7 +143,7 @@ impl Loss for PoissonNll {
         Ok(output.clone())
     }
 
-    mean_of_labels!();
+    mean_of_quantities!();
 
     fn check(&self, output: &Type, targets: &Field) -> Result<(), (usize, String)> {
         not_negative(output, targets)

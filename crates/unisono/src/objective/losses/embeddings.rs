@@ -5,7 +5,7 @@ use unisono_graph::{Type, Var};
 
 use super::binary::{binary_target, within};
 use super::hinge::positive;
-use super::{Loss, mean_of_labels, mean_of_sample};
+use super::{Loss, mean_of_quantities, mean_of_sample};
 
 /// What is added to each difference of a distance, as in PyTorch's `pairwise_distance`, so that the root
 /// has a gradient where two vectors are equal.
@@ -54,7 +54,8 @@ pub struct Contrastive {
 /// As in PyTorch, 1e-6 is added to each difference.
 ///
 /// Shapes: outputs `[B, 3, E]`, anchor, positive and negative of each triplet, to `[B]`. Targets are not
-/// used: they may be of any shape.
+/// used: they may be of any shape, but there must be a field for them, such as `x`
+/// ([`Builder::loss_between`](crate::Builder::loss_between)).
 ///
 /// Errors: outputs of another shape, a margin that is not a finite number above 0.
 #[doc(alias = "TripletMarginLoss")]
@@ -136,7 +137,7 @@ impl Loss for CosineDistance {
         Ok(output.clone())
     }
 
-    mean_of_labels!();
+    mean_of_quantities!();
 }
 
 impl Loss for CosineEmbedding {

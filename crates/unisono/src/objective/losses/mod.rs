@@ -92,8 +92,8 @@ pub trait Loss: Send + Sync {
     }
 
     /// Returns how many classes the labels of such outputs tell apart, for
-    /// [`Builder::class_weights`](crate::Builder::class_weights). Default: the length of the last axis, or 2
-    /// where that is 1 or there is no axis.
+    /// [`Builder::class_weights`](crate::Builder::class_weights). 0 if labels are quantities: then weights of
+    /// classes are an error. Default: the length of the last axis, or 2 where that is 1 or there is no axis.
     fn classes(&self, output: &Type) -> usize {
         match *output.dims {
             [] | [1] => 2,
@@ -186,6 +186,18 @@ macro_rules! mean_of_labels {
     };
 }
 use mean_of_labels;
+
+/// A loss of each label, as [`mean_of_labels`], whose labels are quantities and not classes.
+macro_rules! mean_of_quantities {
+    () => {
+        $crate::objective::losses::mean_of_labels!();
+
+        fn classes(&self, _: &Type) -> usize {
+            0
+        }
+    };
+}
+use mean_of_quantities;
 
 #[cfg(test)]
 mod tests;

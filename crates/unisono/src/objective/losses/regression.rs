@@ -5,7 +5,7 @@ use std::f32::consts::LN_2;
 
 use unisono_graph::{Type, Var};
 
-use super::{Loss, mean_of_labels, mean_of_sample};
+use super::{Loss, mean_of_quantities, mean_of_sample};
 
 /// Mean squared error: the mean of (x - y)^2 over a sample's elements (PyTorch's `MSELoss`, Keras's
 /// `MeanSquaredError`).
@@ -83,7 +83,7 @@ impl Loss for MeanSquaredError {
         Ok(output.clone())
     }
 
-    mean_of_labels!();
+    mean_of_quantities!();
 }
 
 impl MeanAbsoluteError {
@@ -102,7 +102,7 @@ impl Loss for MeanAbsoluteError {
         Ok(output.clone())
     }
 
-    mean_of_labels!();
+    mean_of_quantities!();
 }
 
 impl LogCosh {
@@ -123,7 +123,7 @@ impl Loss for LogCosh {
         Ok(output.clone())
     }
 
-    mean_of_labels!();
+    mean_of_quantities!();
 }
 
 impl Huber {
@@ -145,5 +145,5 @@ impl Loss for Huber {
         valid.then(|| output.clone()).ok_or_else(|| format!("delta {} is not above 0", self.delta))
     }
 
-    mean_of_labels!();
+    mean_of_quantities!();
 }

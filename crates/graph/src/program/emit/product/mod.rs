@@ -155,7 +155,11 @@ impl Emitter<'_> {
             };
             self.layers(operands, bindings, &c)?;
             if chunks > 1 {
-                let to = Destination::of(to, ty, &rows);
+                // A result that is divided may be too large for one binding.
+                let to = match rows.len() < self.extent.rows {
+                    true => Destination::within(self.bind(&stores[2..3], &rows).remove(0), to, ty),
+                    false => Destination::of(to, ty, &rows),
+                };
                 let from = Source { store: Store::Temp(*root), first: 0, stride: elements, leaves: chunks };
                 self.tree(from, elements, &to, ReduceKind::Sum, *root)?;
             }

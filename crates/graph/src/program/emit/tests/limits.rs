@@ -53,3 +53,13 @@ fn a_sum_over_samples_of_seven_values_has_a_plan() {
         assert!(plan.is_ok(), "{values} values: {:?}", plan.err());
     }
 }
+
+/// The result is larger than a binding, and its chunks are in memory of their own.
+#[test]
+fn a_large_result_of_several_chunks_has_a_plan() {
+    let target = Target { machine: Machine::Gpu, ..Target::default() };
+    for channels in [112, 128] {
+        let launches = convolution([channels, 28, 28], 128, 336, &target);
+        assert!((2..=8).contains(&launches), "{channels} channels: {launches}");
+    }
+}
