@@ -15,7 +15,7 @@ mod trace;
 mod values;
 
 pub use fuse::{Bucket, StatePlacement};
-pub use passes::simplify;
+pub use passes::{drop_unread_inputs, simplify};
 pub use plan::{Plan, StateLayout, Target, target};
 pub use program::{
     BUCKET_BYTES, Conditions, Layout, MAX_SHARDS, OutputDecl, Program, Run, Slot, UpdateGroup,

@@ -248,7 +248,7 @@ fn what_does_not_fit_is_named() {
         Outputs::new().with("price", &y).with("price", &y)
     });
     let error = refused(on(twice).loss_of("price", MeanSquaredError, 1.0));
-    assert!(error.contains("two outputs have the name \"price\""), "{error}");
+    assert!(error.contains("outputs and losses have the name \"price\""), "{error}");
     let error = trained(1).predict(&loader()).unwrap_err().to_string();
     assert!(error.contains("the model has price, sold: predict_all"), "{error}");
 }

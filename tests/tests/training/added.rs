@@ -1,13 +1,13 @@
 //! Losses and metrics that a model adds by itself, without targets.
 
 use unisono::cluster::{Fault, Script};
-use unisono::data::{Field, Loader};
+use unisono::data::{Batch, Field, Loader};
 use unisono::{
     BarlowTwins, Builder, Cluster, Context, ConvTranspose1d, CrossEntropy, Dense, DropPath, Dropout, Error,
-    FromFn, InBatchSoftmax, LayerScale, Lstm, MeanSquaredError, Model, NtXent, Outputs, Phase, Relu,
-    Resize2d, Sequential, Sgd, SqueezeExcite, TimeDistributed, Trainer, TripletHard, Var,
+    FromFn, InBatchSoftmax, LayerScale, Lstm, MeanSquaredError, Model, NtXent, Outputs, Phase, Predictor,
+    Relu, Resize2d, Sequential, Sgd, SqueezeExcite, TimeDistributed, Trainer, TripletHard, Var,
 };
-use unisono_tests::{FEATURES, loader, on_ranks};
+use unisono_tests::{CLASSES, FEATURES, loader, on_ranks};
 
 use crate::sha256;
 
@@ -154,8 +154,12 @@ fn what_cannot_be_added_says_why() {
     let own: fn(&mut Context, &Var) = |cx, y| cx.loss("own", &y.square(), 1.0);
     let cases: [Wrong; 9] = [
         (own, same, "it is taken"),
-        (|cx, y| (0..2).for_each(|_| cx.loss("own", y, 1.0)), same, "two outputs have the name \"own\""),
-        (|cx, y| cx.loss("scores", y, 1.0), same, "two outputs have the name \"scores\""),
+        (
+            |cx, y| (0..2).for_each(|_| cx.loss("own", y, 1.0)),
+            same,
+            "outputs and losses have the name \"own\"",
+        ),
+        (|cx, y| cx.loss("scores", y, 1.0), same, "outputs and losses have the name \"scores\""),
         (
             |cx, y| cx.loss("own", &y.sum_samples(), 1.0),
             same,
@@ -361,4 +365,31 @@ fn averages_of_weights_follow_them() {
 fn assert_close(found: &[f32], expected: &[f32]) {
     let far = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(far < 1e-6 && found.len() == expected.len(), "{far}");
+}
+
+/// Labels that only the model's own loss reads are no part of a prediction, of its fields and of ONNX.
+#[test]
+fn a_prediction_needs_no_field_that_only_an_own_loss_reads() {
+    let model = || {
+        Model::new(|cx, x| {
+            let logits = cx.apply("logits", &Dense::new(CLASSES), &x["x"]);
+            cx.loss("own", &-logits.log_softmax().take(&x["y"]), 1.0);
+            Outputs::new().with("logits", &logits)
+        })
+    };
+    let mut trainer = trained(Trainer::builder(model()), 1);
+    let whole = data().batch(16).epoch(0).unwrap().next().unwrap().unwrap();
+    let x = whole.field("x").unwrap().clone();
+    let bare = Batch::of([("x", x.clone())]).unwrap();
+    let unknown = Batch::of([("x", x), ("y", Field::i32([16], [-1; 16]))]).unwrap();
+    let expected = trainer.predict_batch(&whole).unwrap();
+    for batch in [&bare, &unknown] {
+        assert_eq!(trainer.predict_batch(batch).unwrap(), expected);
+        assert!(trainer.step(batch).is_err());
+    }
+    let (specs, weights) = (data().fields().unwrap(), trainer.weights().unwrap());
+    let mut predictor = Predictor::builder().replicas(1).open_tensors(model(), &specs, &weights).unwrap();
+    let names: Vec<String> = predictor.fields().iter().map(|field| field.name.to_string()).collect();
+    assert_eq!(names, ["x"]);
+    assert_eq!(predictor.predict_batch(&bare).unwrap().get("logits").unwrap().values, expected);
 }

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use unisono::data::{Field, FieldSpec, Loader, Memory, Sample, Tokens, Values, Width};
 use unisono::{
-    BatchNorm, BinaryCrossEntropyWithLogits, Conv2d, CrossEntropy, Dense, Embedding, Flatten, FromFn, Layer,
-    Loss, Lstm, Model, Observer, Optimizer, Outputs, Predictor, Relu, Sequential, Sgd, Sigmoid, Softmax,
-    Trainer, Var,
+    BatchNorm, BinaryCrossEntropyWithLogits, Context, Conv2d, CrossEntropy, Dense, Embedding, Flatten,
+    FromFn, Layer, Loss, Lstm, Model, Observer, Optimizer, Outputs, Predictor, Relu, Sequential, Sgd,
+    Sigmoid, Softmax, Trainer, Var,
 };
 
 #[derive(Clone, Default)]
@@ -161,6 +161,20 @@ fn parameters_that_no_loss_depends_on_are_noted() {
     assert!(notes[0].contains("2.weight and 3 more: training"), "{notes:?}");
     let none = self::notes(Sequential::new().add(Relu), &[4], Sgd::new(0.1));
     assert_eq!(none, ["the model has no parameters: nothing is trained"]);
+}
+
+/// A teacher that is only applied frozen is not trained on purpose; an average of what nobody trains is not.
+#[test]
+fn a_layer_that_the_model_freezes_is_not_noted() {
+    let notes = |teach: fn(&mut Context, &Dense, &Var) -> Var| {
+        let model = FromFn::new("student", move |cx, x: &Var| {
+            cx.apply("student", &Dense::new(3), x) + teach(cx, &Dense::new(3), x)
+        });
+        self::notes(model, &[4], Sgd::new(0.1))
+    };
+    assert_eq!(notes(|cx, teacher, x| cx.apply_frozen("teacher", teacher, x)), [""; 0]);
+    let average = notes(|cx, teacher, x| cx.apply_average("teacher", teacher, x, 0.9));
+    assert_eq!(average, ["no loss depends on teacher.weight, teacher.bias: training does not change them"]);
 }
 
 #[test]

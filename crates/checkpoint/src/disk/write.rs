@@ -1,6 +1,6 @@
 //! Writing files that are complete or not there.
 
-use std::io::{ErrorKind, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -78,12 +78,8 @@ pub fn check_replaceable(path: impl AsRef<Path>) -> Result<()> {
 /// Returns the disk that keeps to the directory which a path is in.
 pub(crate) fn beside(path: &Path) -> Result<Arc<dyn Disk>> {
     let dir = parent(path);
-    match StdDisk.anchored(&dir, true) {
-        Ok(Some(anchored)) => Ok(anchored),
-        // The error of a directory that is not there is that of creating the file.
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(io(&dir, "open")(error)),
-        _ => Ok(Arc::new(StdDisk)),
-    }
+    let anchored = StdDisk.anchored(&dir, true).map_err(io(&dir, "write into this directory"))?;
+    Ok(anchored.unwrap_or_else(|| Arc::new(StdDisk)))
 }
 
 pub(crate) fn replace_model(disk: &dyn Disk, path: &Path, what: &str, tensors: &Tensors) -> Result<()> {

@@ -177,12 +177,12 @@ impl Plan {
     ///
     /// # Errors
     /// [`Error::Unfit`] with the report if a tensor of the model is missing, a wanted one of the file is not
-    /// in the model, several have one name after renaming, or a shape or type does not fit, of which a
-    /// [partial](Self::partial) plan allows the first two; [`Error::Only`] if no tensor of the model matches
-    /// what is to be loaded; [`Error::Nothing`] if a partial plan finds none of the model's tensors;
-    /// [`Error::Rule`] if a rule has more `*` in its new name than in its old one; [`Error::Broken`] if a
-    /// rule cannot split, merge, transpose or reshape a tensor that matches, or one of [`Keras`] or
-    /// [`Plan::except`] fits no tensor, or scales do not fit their tensor.
+    /// in the model, several have one name after renaming, a shape or type does not fit, or a value is NaN or
+    /// infinite; a [partial](Self::partial) plan allows the first two; [`Error::Only`] if no tensor of the
+    /// model matches what is to be loaded; [`Error::Nothing`] if a partial plan finds none of the model's
+    /// tensors; [`Error::Rule`] if a rule has more `*` in its new name than in its old one;
+    /// [`Error::Broken`] if a rule cannot split, merge, transpose or reshape a tensor that matches, or one of
+    /// [`Keras`] or [`Plan::except`] fits no tensor, or scales do not fit their tensor.
     pub fn read(&self, file: &TensorFile, model: &BTreeMap<String, Info>) -> Result<(Tensors, LoadReport)> {
         let found = file.infos().filter_map(|(name, info)| Some((name, (info, file.bytes(name)?))));
         self.apply(file.path(), found.collect(), &Tensors::new(), model)
@@ -240,7 +240,10 @@ impl Plan {
                         report.converted.push(name.clone());
                     }
                     report.loaded.push(name.clone());
-                    tensors.insert(name, tensor);
+                    match tensor.not_finite() {
+                        0 => drop(tensors.insert(name, tensor)),
+                        count => report.not_finite.push((name, count)),
+                    }
                 }
                 None => {
                     let file = Info { dtype: source.dtype, shape: source.shape.clone() };

@@ -21,6 +21,8 @@ pub struct LoadReport {
     pub mismatched: Vec<Mismatch>,
     /// The model's tensors for which renaming left several of the file's, each with their names.
     pub ambiguous: Vec<(String, Vec<String>)>,
+    /// The tensors among those found with values that are NaN or infinite, each with their number.
+    pub not_finite: Vec<(String, usize)>,
 }
 
 /// A tensor whose type or shape differs.
@@ -40,9 +42,9 @@ impl LoadReport {
         self.missing.is_empty() && self.unexpected.is_empty() && self.fits()
     }
 
-    /// Whether all that was found is what the model wants.
+    /// Whether all that was found is what the model wants, and finite.
     pub fn fits(&self) -> bool {
-        self.mismatched.is_empty() && self.ambiguous.is_empty()
+        self.mismatched.is_empty() && self.ambiguous.is_empty() && self.not_finite.is_empty()
     }
 }
 
@@ -56,7 +58,10 @@ impl fmt::Display for LoadReport {
         });
         let ambiguous =
             self.ambiguous.iter().map(|(name, from)| format!("several would be {name}: {}", quoted(from)));
-        let lines: Vec<String> = lists.chain(shapes).chain(ambiguous).collect();
+        let not_finite = self.not_finite.iter().map(|(name, count)| {
+            format!("{count} values of {name} are NaN or infinite: the run that wrote them has diverged")
+        });
+        let lines: Vec<String> = lists.chain(shapes).chain(ambiguous).chain(not_finite).collect();
         if lines.is_empty() {
             return write!(f, "all {} tensors loaded", self.loaded.len());
         }

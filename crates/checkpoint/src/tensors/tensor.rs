@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::tensors::error::{Error, Result};
+use crate::tensors::float::each_f64;
 use crate::tensors::info::{Info, TensorDType};
 
 /// Tensors by name. All that is derived from them has the order of their names.
@@ -52,6 +53,11 @@ impl Tensor {
     /// [`Error::Shape`] if there are more or fewer values than the shape takes.
     pub fn u32(shape: &[usize], values: &[u32]) -> Result<Self> {
         Self::new(TensorDType::U32, shape.to_vec(), stored(values, |v| v.to_le_bytes()))
+    }
+
+    /// Returns the number of values that are NaN or infinite.
+    pub(crate) fn not_finite(&self) -> usize {
+        each_f64(self.dtype(), self.bytes()).filter(|value| !value.is_finite()).count()
     }
 
     /// Returns the type and shape.

@@ -89,8 +89,7 @@ fn rows_kernel(
     let input = graph.nodes[root].inputs[0];
     let from = &graph.nodes[input].ty;
     let inner = reduced_length(from, reduction);
-    let is_last = |(i, &axis): (usize, &usize)| axis + 1 + i == from.dims.len();
-    let are_rows = !reduction.axes.is_empty() && reduction.axes.iter().rev().enumerate().all(is_last);
+    let are_rows = !reduction.axes.is_empty() && reduction.is_trailing(from);
     if !are_rows || !inner.is_multiple_of(4) {
         return None;
     }

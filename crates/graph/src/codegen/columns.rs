@@ -6,7 +6,7 @@ use unisono_shaders::{ReduceParams, snippets};
 
 use super::affine::Affine;
 use super::writer::Writer;
-use super::{Bound, reduced_index, reduced_length, reduced_range, unit_name};
+use super::{Bound, joined, reduced_index, reduced_length, reduced_range, unit_name};
 use crate::fuse::{Fusion, Stores, Unit};
 use crate::plan::Access;
 use crate::trace::{Graph, ReduceKind, Reduction};
@@ -33,19 +33,17 @@ pub fn column_kernel(
     writer.indent = "            ".into();
     let result = Affine::name("o", None);
     let index = reduced_index(graph, root, reduction, (&result, &|below| Affine::name("r", below)));
-    let (start, join) = match reduction.kind {
-        ReduceKind::Sum => ("0.0", "sum_add"),
-        ReduceKind::Max => ("bitcast<f32>(0xff800000u | params.zero)", "max_of"),
+    let (start, joined) = joined(reduction.kind);
+    let join = match reduction.kind {
+        ReduceKind::Sum => "sum_add",
+        ReduceKind::Max => "max_of",
     };
     let levels = MOST_CHUNKS.ilog2() + 1;
     let (mut begin, mut add, mut settle, mut keep, mut store) =
         (String::new(), String::new(), String::new(), String::new(), String::new());
     for (number, unit) in units.iter().enumerate() {
         let value = writer.value(graph.nodes[unit.roots[0]].inputs[0], &index);
-        let combined = match reduction.kind {
-            ReduceKind::Sum => format!("canonical(acc{number} + {value})"),
-            ReduceKind::Max => format!("max_of(acc{number}, {value})"),
-        };
+        let combined = joined.replace("acc", &format!("acc{number}")).replace('$', &value);
         writer.declared += &format!(
             "var<workgroup> waiting{number}: array<f32, {}>;\nvar<workgroup> quarters{number}: array<f32, {INVOCATIONS}>;\n",
             levels * INVOCATIONS

@@ -297,8 +297,7 @@ fn reduced_index(
     let (axes, samples) = (&reduction.axes, reduction.samples);
     let axis_dims: Vec<usize> = axes.iter().map(|&a| from.dims[a]).collect();
     let inner = reduced_length(from, reduction);
-    let trailing = axes.iter().rev().enumerate().all(|(i, &a)| a == from.dims.len() - 1 - i);
-    if !samples && trailing {
+    if !samples && reduction.is_trailing(from) {
         return Index::Linear(o.clone().times(inner).add(place(Some(inner))));
     }
     let results = to.count();

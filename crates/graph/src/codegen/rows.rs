@@ -8,7 +8,7 @@ use unisono_shaders::{ReduceParams, snippets};
 use super::affine::Affine;
 use super::index::{Index, regroup};
 use super::writer::Writer;
-use super::{Bound, WORKGROUP};
+use super::{Bound, WORKGROUP, joined};
 use crate::fuse::{Fusion, RowGroup, Stores, Unit, UnitKind};
 use crate::trace::{Graph, Lowering, NodeId, ReduceKind};
 use crate::values::tree::SUM_CHUNK;
@@ -183,11 +183,7 @@ impl Rows<'_, '_> {
             let index = self.writer.enter_row(lane, ty, coords);
             values.push(self.writer.value(input, &index));
         }
-        let (start, joined) = match kind {
-            // Both are canonical already.
-            ReduceKind::Sum => ("0.0", "canonical(acc + four.$)"),
-            ReduceKind::Max => ("bitcast<f32>(0xff800000u | params.zero)", "max_of(acc, four.$)"),
-        };
+        let (start, joined) = joined(kind);
         let join = match kind {
             ReduceKind::Sum => "sum_add",
             ReduceKind::Max => "max_of",
@@ -195,7 +191,7 @@ impl Rows<'_, '_> {
         let loads = std::mem::take(&mut self.writer.body);
         let joins: String = ["x", "y", "z", "w"]
             .iter()
-            .map(|x| format!("            acc = {};\n", joined.replace('$', x)))
+            .map(|x| format!("            acc = {};\n", joined.replace('$', &format!("four.{x}"))))
             .collect();
         let (row, chunk) = (rows.inner / 4, SUM_CHUNK / 4);
         if !self.writer.declared.contains("parts:") {
@@ -271,12 +267,8 @@ impl Rows<'_, '_> {
         let coords = self.coords(&ty.dims, 0, number);
         let index = self.writer.enter_element(ty, coords);
         let value = self.writer.value(input, &index);
-        let (start, joined) = match kind {
-            ReduceKind::Sum => ("0.0", format!("canonical(acc{number} + {value})")),
-            ReduceKind::Max => {
-                ("bitcast<f32>(0xff800000u | params.zero)", format!("max_of(acc{number}, {value})"))
-            }
-        };
+        let (start, joined) = joined(kind);
+        let joined = joined.replace("acc", &format!("acc{number}")).replace('$', &value);
         let loads = std::mem::take(&mut self.writer.body);
         // An invocation reads the numbers of its own row alone, which it wrote itself.
         self.text += &format!(

@@ -6,7 +6,7 @@ use unisono_shaders::{ReduceParams, snippets};
 
 use super::index::Index;
 use super::writer::Writer;
-use super::{Binding, Bound, unit_name};
+use super::{Binding, Bound, joined, reduced_length, unit_name};
 use crate::fuse::{Fusion, Store, Stores, Unit};
 use crate::plan::Access;
 use crate::trace::{Graph, ReduceKind, Reduction};
@@ -25,10 +25,9 @@ pub(super) fn staged_kernel(
     chunked: bool,
 ) -> Option<Bound> {
     let from = &graph.nodes[graph.nodes[unit.roots[0]].inputs[0]].ty;
-    let axes = &reduction.axes;
-    let trailing = axes.iter().rev().enumerate().all(|(i, &axis)| axis + 1 + i == from.dims.len());
-    let inner: usize = axes.iter().map(|&axis| from.dims[axis]).product();
-    let is_fit = !reduction.samples && trailing && inner >= LEAST && inner.is_multiple_of(4);
+    let inner = reduced_length(from, reduction);
+    let is_along = !reduction.samples && reduction.is_trailing(from);
+    let is_fit = is_along && inner >= LEAST && inner.is_multiple_of(4);
     is_fit.then(|| {
         let writer = Writer::new(graph, fusion, stores, unit);
         kernel(writer, graph, fusion, (unit, reduction.kind), inner, chunked)
@@ -51,11 +50,7 @@ fn kernel(
         let index = writer.enter_lane(lane, 4);
         values.push(writer.value(graph.nodes[root].inputs[0], &index));
     }
-    let (start, joined) = match kind {
-        // What is staged is canonical, and so is every sum: what sum_add would do again is done already.
-        ReduceKind::Sum => ("0.0", "canonical(acc + four.$)"),
-        ReduceKind::Max => ("bitcast<f32>(0xff800000u | params.zero)", "max_of(acc, four.$)"),
-    };
+    let (start, joined) = joined(kind);
     let loads = std::mem::take(&mut writer.body);
     writer.leave_lanes();
     let (row, chunk) = (inner / 4, SUM_CHUNK / 4);
@@ -71,7 +66,7 @@ fn kernel(
     let result = writer.narrowed(binding, "acc");
     let joins: String = ["x", "y", "z", "w"]
         .iter()
-        .map(|lane| format!("            acc = {};\n", joined.replace('$', lane)))
+        .map(|lane| format!("            acc = {};\n", joined.replace('$', &format!("four.{lane}"))))
         .collect();
     // The slabs are counted to a number that no compiler knows, so that it does not write them out.
     let body = format!(

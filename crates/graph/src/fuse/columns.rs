@@ -78,7 +78,6 @@ fn reduction<'a>(graph: &Graph, fusion: &'a Fusion, at: usize) -> Option<&'a Red
     let (UnitKind::Reduce, Lowering::Reduce(reduction)) = (unit.kind, &fusion.lowering[unit.roots[0]]) else {
         return None;
     };
-    let rank = graph.nodes[graph.nodes[unit.roots[0]].inputs[0]].ty.dims.len();
-    let trailing = reduction.axes.iter().rev().enumerate().all(|(i, &axis)| axis + 1 + i == rank);
-    (reduction.samples || !trailing).then_some(reduction)
+    let from = &graph.nodes[graph.nodes[unit.roots[0]].inputs[0]].ty;
+    (reduction.samples || !reduction.is_trailing(from)).then_some(reduction)
 }

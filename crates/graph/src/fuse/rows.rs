@@ -118,12 +118,11 @@ impl Finder<'_> {
         let unit = &self.fusion.units[at];
         let Lowering::Reduce(reduction) = &self.fusion.lowering[unit.roots[0]] else { return None };
         let from = &self.graph.nodes[self.graph.nodes[unit.roots[0]].inputs[0]].ty;
-        let axes = &reduction.axes;
-        let trailing = axes.iter().rev().enumerate().all(|(i, &axis)| axis + 1 + i == from.dims.len());
-        let inner: usize = axes.iter().map(|&axis| from.dims[axis]).product();
+        let inner: usize = reduction.axes.iter().map(|&axis| from.dims[axis]).product();
         let rows = Rows { count: from.count() / inner.max(1), inner };
         let is_fit = rows.are_staged() && inner <= MOST_CHUNKS * SUM_CHUNK || inner <= SUM_CHUNK;
-        (!reduction.samples && trailing && inner > 1 && is_fit && self.may_wait(at)).then_some(rows)
+        let is_along = !reduction.samples && reduction.is_trailing(from) && inner > 1;
+        (is_along && is_fit && self.may_wait(at)).then_some(rows)
     }
 
     /// Returns whether a unit may be computed later than its turn: nothing in place depends on it.

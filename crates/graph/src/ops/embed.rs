@@ -52,6 +52,7 @@ impl Op for Embed {
 impl Var {
     /// Returns the row for each id. This value is the table `[rows, width]`.
     pub fn embed(&self, ids: &Var) -> Var {
+        self.tape().look_up(ids, self.dims().first());
         self.tape().apply(Embed, &[self, ids])
     }
 }

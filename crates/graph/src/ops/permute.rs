@@ -81,8 +81,11 @@ impl Var {
             return None;
         }
         if from_front < lead {
-            let problem =
-                format!("axis {axis} of {} is the batch: samples meet only through sum_shards", self.ty());
+            let problem = format!(
+                "axis {axis} of {} is the batch, which a model does not reduce: a loss or metric has a number for \
+                 each sample, of which the trainer takes the mean (Var::sum_shards sums over the samples)",
+                self.ty()
+            );
             self.tape().fail_here(op, problem);
             return None;
         }

@@ -51,6 +51,7 @@ impl Op for Take {
 impl Var {
     /// Returns for each row the element of the last axis that `index` names.
     pub fn take(&self, index: &Var) -> Var {
+        self.tape().look_up(index, self.dims().last());
         self.tape().apply(Take, &[self, index])
     }
 

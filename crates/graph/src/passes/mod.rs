@@ -6,4 +6,4 @@ mod simplify;
 
 pub(crate) use halves::{halves, round_products};
 pub(crate) use place::{Parts, Runs, place_parts};
-pub use simplify::simplify;
+pub use simplify::{drop_unread_inputs, simplify};

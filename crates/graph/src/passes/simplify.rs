@@ -5,12 +5,12 @@
 //! of [`Rebuilt::rewrite`] are tried, then a node equal to one that is already there is replaced by it. At
 //! the end, nodes that nothing needs are dropped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::halves::{is_half, only_moves};
 use crate::ops;
-use crate::trace::{Graph, Key, Lowering, Node, NodeId, Op, View};
+use crate::trace::{Graph, Input, InputKind, Key, Lowering, Node, NodeId, Op, View};
 use crate::values::half::round_half;
 
 /// Returns a simplified graph of the same meaning.
@@ -39,6 +39,27 @@ pub(crate) fn drop_dead(graph: &Graph) -> Graph {
     let mut result = graph.with_nodes(nodes);
     result.move_roots(&moved);
     result
+}
+
+/// Returns the graph without the inputs of [`InputKind::Data`] that no output or update needs, so that
+/// nobody has to bring them.
+pub fn drop_unread_inputs(graph: &Graph) -> Graph {
+    let mut result = drop_dead(graph);
+    let read: BTreeSet<usize> = result.nodes.iter().filter_map(input_of).collect();
+    let is_kept = |at: usize| read.contains(&at) || graph.inputs[at].kind != InputKind::Data;
+    let kept: Vec<usize> = (0..graph.inputs.len()).filter(|&at| is_kept(at)).collect();
+    result.inputs = kept.iter().map(|&at| graph.inputs[at].clone()).collect();
+    for node in &mut result.nodes {
+        if let Some(place) = input_of(node).and_then(|at| kept.iter().position(|&own| own == at)) {
+            node.op = Arc::new(Input(place));
+        }
+    }
+    result
+}
+
+/// Returns the number of the input that a node stands for, if it stands for one.
+fn input_of(node: &Node) -> Option<usize> {
+    node.op.downcast_ref::<Input>().map(|input| input.0)
 }
 
 #[derive(Default)]

@@ -224,6 +224,14 @@ pub struct Reduction {
     pub samples: bool,
 }
 
+impl Reduction {
+    /// Returns whether the reduced axes of a sample of this type are its last ones, so that what is reduced
+    /// lies side by side.
+    pub(crate) fn is_trailing(&self, from: &Type) -> bool {
+        self.axes.iter().rev().enumerate().all(|(i, &axis)| axis + 1 + i == from.dims.len())
+    }
+}
+
 /// How a reduction combines two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum ReduceKind {

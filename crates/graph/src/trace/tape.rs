@@ -4,6 +4,7 @@
 //! model code reads like arithmetic.
 
 mod lasting;
+mod lookups;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +46,10 @@ struct Recording {
     loops: usize,
     /// For each node that is in a loop the number of the innermost one.
     loop_of: BTreeMap<NodeId, usize>,
+    /// The indices that look something up, each with the number of elements that it may be the index of.
+    lookups: Vec<(NodeId, usize)>,
+    /// Whether indices that are used now may be outside of what they look up.
+    takes_any_index: bool,
 }
 
 /// A name, which is unique among those of one kind.

@@ -1,5 +1,7 @@
 //! The positions of windows on an image.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use crate::values::Type;
@@ -15,6 +17,17 @@ pub struct Window {
     pub dilation: [usize; 2],
     /// The width of the border around the image.
     pub padding: [usize; 2],
+}
+
+/// The size, and each setting that is not the default.
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kernel, stride, dilation, padding } = self;
+        write!(f, "windows of {} x {}", kernel[0], kernel[1])?;
+        let settings = [("stride", stride, 1), ("dilation", dilation, 1), ("padding", padding, 0)];
+        let other = settings.into_iter().filter(|(_, sizes, default)| **sizes != [*default; 2]);
+        other.into_iter().try_for_each(|(name, [down, across], _)| write!(f, ", {name} {down} x {across}"))
+    }
 }
 
 impl Window {
@@ -38,8 +51,13 @@ impl Window {
             (Some(h), Some(w)) if Type::global(&[h, w, self.kernel[0], self.kernel[1]]).is_countable() => {
                 Ok([h, w])
             }
-            (Some(h), Some(w)) => Err(format!("{h} x {w} windows {self:?} are too many")),
-            _ => Err(format!("no window {self:?} fits an image of {image:?}")),
+            (Some(h), Some(w)) => Err(format!("{h} x {w} {self} are too many")),
+            _ => {
+                let [height, width] = image;
+                Err(format!(
+                    "there is no place for {self} in the height of {height} and the width of {width}"
+                ))
+            }
         }
     }
 

@@ -73,7 +73,6 @@ impl Decoder for Gpt2 {
         cx.within("transformer", "gpt2", |cx| {
             let words = cx.kernel("wte.weight", &[self.vocabulary, self.width], 0, INIT);
             let positions = cx.kernel("wpe.weight", &[self.context, self.width], 0, INIT);
-            cx.limit_ids(x, self.vocabulary);
             let mut h = words.embed(x) + reader.positions(&positions, x);
             for block in 0..self.blocks {
                 h = cx.within(&format!("h.{block}"), "block", |cx| {

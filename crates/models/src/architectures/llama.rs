@@ -79,7 +79,6 @@ impl Decoder for Llama {
         let norm = RmsNorm::new().epsilon(self.epsilon);
         let start = Initializer::Normal(0.02);
         let words = cx.kernel("model.embed_tokens.weight", &[self.vocabulary, self.width], 0, start.clone());
-        cx.limit_ids(x, self.vocabulary);
         let mut h = words.embed(x);
         for block in 0..self.blocks {
             h = cx.within(&format!("model.layers.{block}"), "block", |cx| {

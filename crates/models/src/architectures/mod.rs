@@ -78,7 +78,6 @@ fn ids(length: usize) -> Type {
 
 /// Looks ids up in a table. Rows of `padding` have no gradient (PyTorch's `padding_idx`).
 fn lookup(cx: &mut Context, table: &Var, x: &Var, padding: Option<usize>) -> Var {
-    cx.limit_ids(x, table.dims().first().copied().unwrap_or(1));
     let found = table.embed(x);
     match padding.filter(|_| cx.is_training()) {
         Some(id) => {

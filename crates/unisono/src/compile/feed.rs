@@ -125,7 +125,7 @@ pub(crate) fn check(
     for (name, ty) in fields.iter() {
         check_field(batch, name, ty, names)?;
     }
-    check_ids(batch, fields, names)?;
+    check_ids(batch, fields, |_| true, names)?;
     for name in &fields.weights {
         let weights = batch.field(name).and_then(|field| field.values.as_f32()).unwrap_or_default();
         if let Some(at) = weights.iter().position(|w| *w < 0.0) {
@@ -197,14 +197,19 @@ pub(crate) fn behind(batch: &Batch) -> Position {
     Position { epoch: batch.epoch, sample: batch.first + (batch.len() + batch.skipped.len()) as u64 }
 }
 
-/// Checks the ids that a batch's fields hold against the sizes of the tables that they index.
+/// Checks the ids that a batch's `needed` fields hold against the sizes of the tables that they index.
 ///
 /// # Errors
 /// The first sample with an id outside of its table.
-pub(crate) fn check_ids(batch: &Batch, fields: &Fields, names: Names<'_>) -> Result<(), Error> {
+pub(crate) fn check_ids(
+    batch: &Batch,
+    fields: &Fields,
+    needed: impl Fn(&str) -> bool,
+    names: Names<'_>,
+) -> Result<(), Error> {
     let wrong =
         |(id, limit): (&i32, &usize)| *limit < usize::MAX && !(0..*limit as i64).contains(&i64::from(*id));
-    for (name, limits) in &fields.ids {
+    for (name, limits) in fields.ids.iter().filter(|(name, _)| needed(name)) {
         let Some(Values::I32(ids)) = batch.field(name).map(|field| &field.values) else { continue };
         let dims = fields.get(name).map_or(&[][..], |ty| &ty.dims);
         for (row, sample) in ids.chunks_exact(limits.len().max(1)).enumerate() {

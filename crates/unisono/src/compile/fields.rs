@@ -92,6 +92,17 @@ impl Fields {
         Ok(Self { types, weights, ..Self::default() })
     }
 
+    /// Returns a note that names those of the data's fields that are not among these, if there are any.
+    pub fn unread_note(&self, specs: &[FieldSpec]) -> Option<String> {
+        let unread = specs.iter().map(|spec| &*spec.name).filter(|name| self.get(name).is_none());
+        let unread: Vec<&str> = unread.collect();
+        let read: Vec<&str> = self.iter().map(|(name, _)| name).collect();
+        (!unread.is_empty()).then(|| {
+            let (unread, read) = (unread.join(", "), read.join(", "));
+            format!("training does not use the data's fields {unread}: the model, its losses and metrics read {read}")
+        })
+    }
+
     /// Returns fields with these names and types, whether a model asks for them or not.
     pub fn all(specs: &[FieldSpec]) -> Self {
         let types = specs.iter().map(|spec| (spec.name.to_string(), field_type(spec))).collect();

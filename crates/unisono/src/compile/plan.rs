@@ -123,12 +123,13 @@ impl Plan {
     /// The first thing that is wrong with one.
     pub fn check_input(&self, batch: &Batch) -> Result<(), Error> {
         let (fields, programs, _) = self.of(batch);
-        let inputs = programs.get(ProgramId::Predict).inputs().iter();
+        let inputs = programs.get(ProgramId::Predict).inputs();
         let is_field = |name: &str| !programs.averages.is_flag(name);
-        for input in inputs.filter(|input| input.kind == InputKind::Data && is_field(&input.name)) {
+        for input in inputs.iter().filter(|input| input.kind == InputKind::Data && is_field(&input.name)) {
             feed::check_field(batch, &input.name, fields.expect(&input.name)?, None)?;
         }
-        feed::check_ids(batch, fields, None)
+        let is_read = |name: &str| inputs.iter().any(|input| input.name == name);
+        feed::check_ids(batch, fields, is_read, None)
     }
 
     /// Returns the inputs of a training step in a phase for a batch.

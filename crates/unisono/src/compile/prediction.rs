@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use unisono_data::Batch;
-use unisono_graph::{Graph, InputKind, Layout, Precision, Program, Tape, Type};
+use unisono_graph::{Graph, InputKind, Layout, Precision, Program, Tape, Type, drop_unread_inputs};
 
 use crate::compile::carries;
 use crate::compile::feed;
@@ -28,7 +28,7 @@ pub(crate) struct PredictionProgram {
 }
 
 impl PredictionProgram {
-    /// Traces and compiles a model. It takes those of the fields that it asks for.
+    /// Traces and compiles a model. It takes those of the fields that its outputs depend on.
     ///
     /// # Errors
     /// Those of the model, or it has no output, or one that no sample has.
@@ -37,12 +37,15 @@ impl PredictionProgram {
         let mut cx = Context::new(&tape, Mode::Evaluate);
         let inputs = Inputs::new(&tape, fields.iter());
         let outputs = declare_predictions(&tape, &model.forward(&mut cx, &inputs))?;
+        cx.limit_lookups();
         carries::trace(&tape, &cx);
-        let graph = tape.finish()?;
-        let used = inputs.used();
+        let whole = tape.finish()?;
+        let graph = drop_unread_inputs(&whole);
+        let is_read = |name: &String| graph.inputs.iter().any(|input| input.name == *name);
+        let used: Vec<String> = inputs.used().into_iter().filter(is_read).collect();
         let mut own = fields.only(&used);
         let limits =
-            used.iter().filter_map(|name| Some((name.clone(), cx.id_limits(&graph, inputs.get(name)?)?)));
+            used.iter().filter_map(|name| Some((name.clone(), cx.id_limits(&whole, inputs.get(name)?)?)));
         own.ids = limits.collect();
         if outputs.is_empty() {
             return Err(Error::setting("predictor", "the model has no output"));
@@ -73,6 +76,6 @@ impl PredictionProgram {
         for (name, ty) in self.fields.iter().filter(|(name, _)| !given.contains_key(*name)) {
             feed::check_field(batch, name, ty, None)?;
         }
-        feed::check_ids(batch, &self.fields, None)
+        feed::check_ids(batch, &self.fields, |_| true, None)
     }
 }

@@ -122,7 +122,8 @@ pub(crate) struct Programs {
     pub ids: BTreeMap<String, Vec<usize>>,
     /// The averages that optimizers keep.
     pub averages: Averages,
-    /// The parameters that a step of no phase changes, as they are frozen or no loss depends on them.
+    /// The parameters that a step of no phase changes, as the optimizer freezes them or no loss depends on
+    /// them. Those that the model only applies frozen are not among them.
     pub kept: Vec<String>,
     /// What is traced, as parts of the run's identity.
     pub identity: Traced,
@@ -204,6 +205,7 @@ impl Programs {
                 let graphs: Vec<&Graph> = std::iter::once(&graph).chain(&phases).collect();
                 averages = Averages::of(&parts.phases, &graphs);
                 kept = kept_by(&graphs);
+                kept.retain(|name| cx.is_trained(name));
                 identity.training = of_training(parts, &graph, &phases);
             }
             if *id == ProgramId::Predict {
@@ -347,6 +349,7 @@ impl Trace {
         cx.freeze_statistics(parts.frozen_statistics.clone());
         let inputs = fields.declare(&tape);
         let outputs = parts.model.forward(&mut cx, &inputs).with_added(&cx);
+        cx.limit_lookups();
         // An error of the model comes before what follows from it.
         check(&tape)?;
         fits(&tape, parts, &inputs, &outputs);

@@ -7,7 +7,7 @@ mod given;
 mod kernel;
 mod values;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -79,7 +79,8 @@ pub struct Context {
     summary: Vec<SummaryLine>,
     penalties: Vec<Var>,
     added: Added,
-    ids: Vec<(Var, usize)>,
+    /// The values that are ids, each with the number of rows of its table.
+    ids: Vec<(NodeId, usize)>,
     /// How often each layer has drawn numbers.
     drawn: BTreeMap<String, usize>,
     /// How often each path was entered.
@@ -88,6 +89,9 @@ pub struct Context {
     again: usize,
     /// The number of layers around this point that are applied frozen.
     frozen: usize,
+    /// The names of the parameters that were used where no layer around them was applied frozen, or as
+    /// averages.
+    not_frozen: BTreeSet<String>,
     /// The decay of the averages that stand for weights at this point.
     averaged: Option<f32>,
     /// Accepts the statistics that keep their values.
@@ -122,6 +126,7 @@ impl Context {
             entered: BTreeMap::new(),
             again: 0,
             frozen: 0,
+            not_frozen: BTreeSet::new(),
             averaged: None,
             frozen_statistics: None,
             replaced: BTreeMap::new(),
@@ -162,6 +167,10 @@ impl Context {
             self.parameters.push(parameter);
             var
         });
+        // An average of a weight that nobody trains is most likely a mistake.
+        if self.frozen == 0 || self.averaged.is_some() {
+            self.not_frozen.insert(self.full(name));
+        }
         let var = if self.frozen > 0 { var.detach() } else { var };
         self.in_use(name, var)
     }
@@ -338,8 +347,18 @@ impl Context {
     /// Declares that ids must be in 0..rows. Before each step, evaluation and prediction, the trainer checks
     /// ids that come from the model's input, also if they were sliced, permuted, stacked or reshaped. Ids
     /// that the model computes are not checked.
+    ///
+    /// Ids that look something up are known without this: those of [`Var::embed`], [`Var::take`],
+    /// [`Var::gather`] and [`Var::gather_rows`]. It is for ids that other ops accept whatever they are, such
+    /// as labels of a loss of your own that is made with [`Var::one_hot`], where a class that is not there is
+    /// a row of zeros.
     pub fn limit_ids(&mut self, ids: &Var, rows: usize) {
-        self.ids.push((ids.clone(), rows));
+        self.ids.push((ids.id(), rows));
+    }
+
+    /// Declares the ids that the model has looked something up by so far.
+    pub(crate) fn limit_lookups(&mut self) {
+        self.ids.extend(self.tape.lookups());
     }
 
     /// Reports an error of the current layer. Building the trainer returns the first one.
@@ -350,6 +369,12 @@ impl Context {
     /// Returns the parameters that layers have declared so far.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
+    }
+
+    /// Returns whether a parameter should be trained: whether it was used outside of
+    /// [`Context::apply_frozen`].
+    pub(crate) fn is_trained(&self, parameter: &str) -> bool {
+        self.not_frozen.contains(parameter)
     }
 
     /// Returns the statistics that layers have declared so far.
@@ -372,8 +397,7 @@ impl Context {
 
     /// Returns for each element of `input` the limit of ids there, see [`ids::limits`].
     pub(crate) fn id_limits(&self, graph: &Graph, input: &Var) -> Option<Vec<usize>> {
-        let ids: Vec<_> = self.ids.iter().map(|(ids, rows)| (ids.id(), *rows)).collect();
-        ids::limits(graph, input.id(), &ids)
+        ids::limits(graph, input.id(), &self.ids)
     }
 
     /// Returns the sum of all penalties, or `None` if there are none.

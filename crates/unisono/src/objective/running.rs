@@ -27,6 +27,20 @@ pub(crate) struct Measured<'a> {
     pub penalty: f64,
 }
 
+impl Measured<'_> {
+    /// Returns the first sample whose loss counts and is NaN or infinite, and that loss.
+    pub fn not_finite(&self) -> Option<(usize, f32)> {
+        let first = |values: &[f32], weights: Option<&[f32]>| {
+            let counts = |row: usize| weights.is_none_or(|weights| weights[row] != 0.0);
+            let row = (0..values.len()).find(|&row| !values[row].is_finite() && counts(row))?;
+            Some((row, values[row]))
+        };
+        let mut several = self.metrics.iter().take(self.several.len());
+        let several = several.find_map(|own| first(own.values, own.weights));
+        several.or_else(|| first(self.losses, self.weights))
+    }
+}
+
 /// What a batch measured for a metric.
 pub(crate) struct OfMetric<'a> {
     /// The values of all samples, `[samples, ...]`.

@@ -13,6 +13,9 @@ use crate::observe::observer::{Observer, Start, Step};
 use crate::run::stop::Stop;
 use crate::{Epoch, Error};
 
+/// The most notes that are kept: a callback may give one each step.
+const MOST_NOTES: usize = 1000;
+
 /// An observer of a run.
 pub(crate) struct ObserverSlot {
     observer: Box<dyn Observer>,
@@ -57,7 +60,7 @@ pub(crate) struct Monitor {
     pub observers: Vec<ObserverSlot>,
     /// The first observer or metric that panicked since this was last asked for, and the panic's message.
     pub panicked: Option<(String, String)>,
-    /// Notes for the user about the settings.
+    /// Notes for the user about the settings, and those that observers were told since.
     pub notes: Vec<String>,
     /// The stop that ends fits. On several machines it is asked once all of them know that one was asked.
     pub stop: Stop,
@@ -75,18 +78,10 @@ pub(crate) struct Monitor {
     pub lost_told: usize,
     /// Whether observers were told that a loop of the user's own has begun.
     pub own_loop: bool,
-    /// Whether observers were told that a loader's own batch size is not used.
-    pub told_batch: bool,
-    /// Whether observers were told that a model with carries is trained on rows that are drawn anew.
-    pub told_carries: bool,
     /// Whether observers were told what is odd about the data and the schedule of a fit.
     pub told_fit: bool,
     /// The step after which a callback kept weights last, in this process.
     pub kept_at: Option<u64>,
-    /// Whether observers were told that rows of predictions are not in the source's order.
-    pub told_order: bool,
-    /// Notes about values for which nothing was measured. Observers were told each of them once.
-    pub told_unmeasured: Vec<String>,
 }
 
 impl Monitor {
@@ -175,7 +170,7 @@ impl Monitor {
     pub fn left(&mut self, text: &str) {
         events::replica_left(text);
         self.forward(text);
-        self.notify("note", |o| o.note(text));
+        self.tell_note(text);
     }
 
     /// Tells observers something worth knowing that concerns this machine alone.
@@ -194,6 +189,15 @@ impl Monitor {
     /// Tells observers something worth knowing.
     pub fn note(&mut self, text: &str) {
         events::note(text);
+        self.tell_note(text);
+    }
+
+    /// Tells observers a note, and keeps it for a user who has none of them.
+    fn tell_note(&mut self, text: &str) {
+        let own = without_label(text);
+        if self.notes.len() < MOST_NOTES && !self.notes.iter().any(|note| note == own) {
+            self.notes.push(own.to_owned());
+        }
         self.notify("note", |o| o.note(text));
     }
 
@@ -204,9 +208,15 @@ impl Monitor {
             "note: {what} has measured nothing for {names}, which is NaN: no label counts, all weights are 0 or a \
              class has no label; what is kept or decided by it passes over such epochs"
         );
-        if !names.is_empty() && !self.told_unmeasured.contains(&text) {
-            self.note(&text);
-            self.told_unmeasured.push(text);
+        if !names.is_empty() {
+            self.note_once(&text);
+        }
+    }
+
+    /// Tells observers something worth knowing, if they have not been told it before.
+    pub fn note_once(&mut self, text: &str) {
+        if !self.notes.iter().any(|note| note == without_label(text)) {
+            self.note(text);
         }
     }
 
@@ -238,4 +248,9 @@ impl Monitor {
         }
         answers
     }
+}
+
+/// Returns a note without the word before it.
+fn without_label(text: &str) -> &str {
+    text.strip_prefix("note: ").or_else(|| text.strip_prefix("warning: ")).unwrap_or(text)
 }

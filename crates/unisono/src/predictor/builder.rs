@@ -157,7 +157,8 @@ impl PredictorBuilder {
     /// or the directory of a run with `model.safetensors`.
     ///
     /// # Errors
-    /// The model does not fit the fields or the file. The file cannot be read. There is no adapter.
+    /// The model does not fit the fields or the file. A weight is NaN or infinite. The file cannot be read.
+    /// There is no adapter.
     pub fn open_model(
         self,
         model: impl Into<Model>,

@@ -160,8 +160,8 @@ impl Builder {
     }
 
     /// Builds the trainer of this machine.
-    fn build_here(mut self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
-        let mut fields = Fields::of(&self.parts, fields)?;
+    fn build_here(mut self, there: &[FieldSpec]) -> Result<Trainer, Error> {
+        let mut fields = Fields::of(&self.parts, there)?;
         self.check()?;
         let control =
             RunControl::of(self.callbacks.kept(&Epoch::unmeasured(&self.parts.objective().metrics))?);
@@ -185,6 +185,7 @@ impl Builder {
         let mut notes = self.notes(&programs, &settings, weights.iter().sum());
         notes.extend(unoptimized_note(&chosen).into_iter().chain(slow_fma_note(&chosen)));
         notes.extend(unit_notes(&chosen));
+        notes.extend(fields.unread_note(there));
         notes.extend(self.callbacks.wrong_ways(&self.parts.objective().metrics)?);
         let budget = self.budget(adapters, &weights, &programs);
         self.check_owners(mixed)?;

@@ -5,6 +5,7 @@ use unisono_graph::Type;
 use unisono_replica::{Outcome, Verdict};
 
 use crate::compile::asked::Asked;
+use crate::compile::feed::sample_name;
 use crate::compile::outputs::Reading;
 use crate::compile::programs::{ProgramId, Programs};
 use crate::objective::running::Running;
@@ -101,7 +102,8 @@ pub(crate) fn all_predicted(batches: &Batches) -> Result<(), Error> {
 
 impl Trainer {
     /// Evaluates one epoch of a loader on all replicas. Returns the mean loss, and the metrics over all
-    /// samples. Observers are told of samples that the loader skipped ([`Loader::skip_bad`]).
+    /// samples. Observers are told of samples that the loader skipped ([`Loader::skip_bad`]), and of the
+    /// first sample whose loss is not finite.
     ///
     /// # Errors
     /// The data do not fit the model. A sample is bad. The replicas fail. [`Error::Stopped`] if the run is
@@ -112,7 +114,7 @@ impl Trainer {
     }
 
     fn evaluate_here(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
-        let mut running = Running::default();
+        let (mut running, mut not_finite) = (Running::default(), None);
         self.note_data(loader)?;
         self.note_dropped(loader, "an evaluation");
         self.same_classes(loader, "evaluated")?;
@@ -131,7 +133,17 @@ impl Trainer {
             let reading = Reading::new(program, &outcome.outputs);
             let given = self.weights_of(&batch, gathered.as_deref());
             let parts = &self.plan.parts;
-            running.add(&parts.objective().metrics, &reading.measured(parts, given, 0.0));
+            let measured = reading.measured(parts, given, 0.0);
+            running.add(&parts.objective().metrics, &measured);
+            if let Some((row, loss)) = measured.not_finite().filter(|_| not_finite.is_none()) {
+                not_finite = Some((sample_name(&batch, row, Some(loader.source())), loss));
+            }
+        }
+        if let Some((sample, loss)) = not_finite {
+            self.monitor.note_once(&format!(
+                "note: the loss of {sample} is {loss} in an evaluation, and so is no mean: what the model or the loss \
+                 computes for it is too large or no number"
+            ));
         }
         self.note_drawn(&batches, "an evaluation");
         if let [first, others @ ..] = batches.skip_reasons() {
@@ -186,8 +198,8 @@ impl Trainer {
         let mut all = Predictions::default();
         self.note_data(loader)?;
         self.note_dropped(loader, "a prediction");
-        if !loader.keeps_order() && !std::mem::replace(&mut self.monitor.told_order, true) {
-            self.monitor.note(&format!("note: {OTHER_ORDER}"));
+        if !loader.keeps_order() {
+            self.monitor.note_once(&format!("note: {OTHER_ORDER}"));
         }
         self.same_held_out(loader, "predicted")?;
         self.prepare(ProgramId::Predict, self.samples_of(loader))?;

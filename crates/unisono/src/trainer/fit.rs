@@ -55,6 +55,9 @@ impl Trainer {
     /// directory, unless the error comes from the replicas or the checkpoints. The observers are told the
     /// result of all saves before the error is returned.
     ///
+    /// After a resume, data that are not those of the run are an error that names the samples. It comes once
+    /// the data are hashed, at the latest at the end of an epoch. Nothing is saved before.
+    ///
     /// [`Error::NotSaved`] at the end, if the last step could not be saved to the checkpoint directory.
     pub fn fit(
         &mut self,
@@ -206,19 +209,17 @@ impl Trainer {
     fn note_batch(&mut self, loader: &Loader) {
         let global_batch = self.state.settings.global_batch;
         let Some(own) = loader.explicit_batch_size().filter(|own| *own != global_batch) else { return };
-        if !std::mem::replace(&mut self.monitor.told_batch, true) {
-            self.monitor.note(&format!(
-                "note: the loader's batch size of {own} is ignored: a fit uses the trainer's global batch of {global_batch}"
-            ));
-        }
+        self.monitor.note_once(&format!(
+            "note: the loader's batch size of {own} is ignored: a fit uses the trainer's global batch of {global_batch}"
+        ));
     }
 
     /// Tells observers once that rows which are drawn anew do not continue those of the batch before.
     fn note_carries(&mut self, loader: &Loader) {
         let carries =
             self.plan.program(ProgramId::Train).inputs().iter().any(|input| input.kind == InputKind::Carry);
-        if carries && loader.is_shuffled() && !std::mem::replace(&mut self.monitor.told_carries, true) {
-            self.monitor.note(
+        if carries && loader.is_shuffled() {
+            self.monitor.note_once(
                 "warning: the model is stateful, but the loader shuffles: rows do not continue those of the batch before \
                  (Loader::lanes makes rows that do)",
             );

@@ -22,7 +22,8 @@ impl Trainer {
     }
 
     /// Returns warnings about the model and the settings, such as idle replicas or a result that depends on
-    /// the number of replicas.
+    /// the number of replicas, and then what happened since that observers are told by
+    /// [`Observer::note`](crate::Observer::note), such as a replica that left. Each text is there once.
     pub fn notes(&self) -> &[String] {
         &self.monitor.notes
     }

@@ -16,7 +16,8 @@ impl Trainer {
     /// ([`WeightPrecision::I8`](unisono_checkpoint::WeightPrecision::I8)), and training goes on in f32.
     ///
     /// # Errors
-    /// The file cannot be read, or does not fit; the error lists everything that does not fit. A step has
+    /// The file cannot be read, or does not fit, or a weight in it is NaN or infinite; the error lists
+    /// everything that does not fit. A step has
     /// made the state not finite ([`Error::StateNotFinite`]): resume first. In these cases nothing has
     /// changed.
     #[doc(alias("load_state_dict", "load_weights"))]

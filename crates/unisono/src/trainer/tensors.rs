@@ -33,7 +33,8 @@ impl Trainer {
     /// program. The values become part of the run's identity.
     ///
     /// # Errors
-    /// No such tensor, or another number of values; the host has no memory for a copy.
+    /// No such tensor, another number of values, or one that is NaN or infinite; the host has no memory for a
+    /// copy.
     #[doc(alias = "set_weights")]
     pub fn set_tensor(&mut self, name: &str, values: &[f32]) -> Result<(), Error> {
         self.check_trust()?;
@@ -45,6 +46,9 @@ impl Trainer {
         if ty.count() != values.len() {
             let problem = format!("{name:?} is {:?}, not {} values", ty.dims, values.len());
             return Err(Error::setting("tensor", problem));
+        }
+        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+            return Err(Error::setting("tensor", format!("value {at} for {name:?} is {}", values[at])));
         }
         let mut bytes: Vec<u8> = Vec::new();
         let reserved = bytes.try_reserve_exact(4 * values.len());

@@ -22,7 +22,7 @@ pub(super) fn fits(tape: &Tape, parts: &Parts, inputs: &Inputs, outputs: &Output
     let fail = |op: &str, problem| fail_in("loss", op, problem);
     let names: Vec<&str> = outputs.iter().map(|(name, _)| name).collect();
     if let Some(name) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
-        fail("model", format!("two outputs have the name {:?}", name.1));
+        fail("model", format!("two of the model's outputs and losses have the name {:?}", name.1));
     }
     let compared = |op: &str, on: &On| {
         let output = outputs.get(&on.output);

@@ -1,6 +1,6 @@
 //! Predictions: a model's outputs alone, by their names.
 
-use unisono_graph::{DType, Graph, GraphError, Lead, OutputKind, Tape, Type};
+use unisono_graph::{DType, Graph, GraphError, Lead, OutputKind, Tape, Type, drop_unread_inputs};
 
 use crate::compile::carries;
 use crate::compile::fields::Fields;
@@ -11,7 +11,7 @@ use crate::model::context::Mode;
 use crate::model::functional::{Inputs, OUTPUT, Outputs};
 use crate::{Context, Error};
 
-/// Traces a prediction, which takes what the model asks for alone.
+/// Traces a prediction, which takes what the model's outputs depend on alone.
 pub(super) fn trace_predict(parts: &Parts, fields: &Fields, given: Given<'_>) -> Result<Graph, Error> {
     let tape = Tape::with_precision(parts.precision);
     let mut cx = Context::new(&tape, Mode::Evaluate);
@@ -19,7 +19,7 @@ pub(super) fn trace_predict(parts: &Parts, fields: &Fields, given: Given<'_>) ->
     let inputs = Inputs::new(&tape, fields.iter());
     declare_predictions(&tape, &parts.model.forward(&mut cx, &inputs))?;
     carries::trace(&tape, &cx);
-    Ok(tape.finish()?)
+    Ok(drop_unread_inputs(&tape.finish()?))
 }
 
 /// Declares a model's outputs as those of a prediction. Returns their names and types. What is the same for

@@ -6,9 +6,9 @@ use crate::model::{Context, Forward, Initializer, Layer};
 
 /// Embedding: the row of a table for each id (PyTorch's and Keras's `Embedding`).
 ///
-/// Ids that come from the model's input, whole or in slices, are checked in every batch: see
-/// [`Context::limit_ids`]. If the model computes an id that is outside of the table, the layer reads the last
-/// row. The gradients of a repeated id are added in the order of (sample, position).
+/// Ids that come from the model's input, whole or in slices, are checked in every batch
+/// ([`Context::limit_ids`] says which). If the model computes an id that is outside of the table, the layer
+/// reads the last row. The gradients of a repeated id are added in the order of (sample, position).
 ///
 /// Shapes: `[B, ...]` of i32 to `[B, ..., width]`.
 ///
@@ -76,7 +76,6 @@ impl Forward for Embedding {
             return x.clone();
         }
         let weight = cx.kernel("weight", &[self.rows, self.width], 0, self.start());
-        cx.limit_ids(x, self.rows);
         let y = weight.embed(x);
         match self.padding_idx.filter(|_| cx.is_training()) {
             Some(id) => {

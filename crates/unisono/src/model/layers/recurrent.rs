@@ -6,7 +6,7 @@ use unisono_graph::{DType, Lead, Type, Var};
 use super::functional::{
     GruWeights, LstmWeights, RnnWeights, Steps, gru_steps, join, lstm_steps, rnn_steps, stack_steps,
 };
-use super::settings::{rate, valid};
+use super::settings::{positive, rate, valid};
 use crate::model::{Context, Forward, Initializer, Layer};
 
 /// Long short-term memory (Hochreiter and Schmidhuber 1997; PyTorch's `LSTM` with `batch_first=True`, Keras's
@@ -320,18 +320,16 @@ impl Shape {
         mut direction: impl FnMut(&mut Context, &Var, &str, bool) -> Steps,
     ) -> Var {
         let sequence = x.ty().lead == Lead::Sample && x.ty().dtype == DType::F32 && x.dims().len() >= 2;
-        if !sequence || x.ty().count() == 0 || self.layers == 0 || self.units == 0 {
-            let problem = format!("{} layers of {} units for {}", self.layers, self.units, x.ty());
-            cx.fail(
-                layer,
-                format!("needs a layer, a unit and sequences [B, steps, features], got {problem}"),
-            );
+        if !sequence || x.ty().count() == 0 {
+            cx.fail(layer, format!("needs sequences [B, steps, features] of f32, got {}", x.ty()));
             return x.clone();
         }
         let most = |setting: &str, value: usize, most: usize| {
             (value > most).then(|| format!("{setting} is {value}, and must be at most {most}"))
         };
         let settings = [
+            positive("units", self.units),
+            positive("layers", self.layers),
             most("units", self.units, MOST_UNITS),
             most("layers", self.layers, MOST_LAYERS),
             rate("dropout", self.dropout),

@@ -58,7 +58,11 @@ impl CrossEntropy {
     /// Traces the loss of each label, also of those that are ignored.
     fn each(&self, output: &Var, target: &Var) -> Var {
         let logs = output.log_softmax();
-        let expected = if self.probabilities { (&logs * target).sum(&[-1]) } else { logs.take(target) };
+        let expected = match (self.probabilities, self.ignored) {
+            (true, _) => (&logs * target).sum(&[-1]),
+            (false, None) => logs.take(target),
+            (false, Some(_)) => target.tape().with_any_index(|| logs.take(target)),
+        };
         if self.smoothing == 0.0 {
             -expected
         } else {

@@ -55,7 +55,12 @@ impl Metric for Perplexity {
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         let number = |x: f32| target.tape().constant(x);
         let labels = [target.ty().count()];
-        let logs = output.log_softmax().take(target).reshape(&labels);
+        let logs = output.log_softmax();
+        let logs = match self.ignored {
+            Some(_) => target.tape().with_any_index(|| logs.take(target)),
+            None => logs.take(target),
+        };
+        let logs = logs.reshape(&labels);
         let target = target.to_f32().reshape(&labels);
         let counts = match self.ignored {
             Some(ignored) => 1.0 - target.eq_mask(&number(ignored as f32)),

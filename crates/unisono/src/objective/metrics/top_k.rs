@@ -64,7 +64,7 @@ impl Metric for TopKAccuracy {
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         let tape = output.tape();
         let classes = output.dims().last().copied().unwrap_or(1);
-        let own = output.take(target).add_axis();
+        let own = tape.with_any_index(|| output.take(target)).add_axis();
         let numbers = tape.apply(Iota { dims: vec![classes], axis: 0 }, &[]).to_f32();
         let labels = target.to_f32();
         let later = numbers.greater(&labels.add_axis());

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use unisono::checkpoint::{Plan, Tensor};
 use unisono::data::{Subset, split_fraction};
 use unisono::{
     Adam, BatchNorm, BinaryAccuracy, BinaryCrossEntropyWithLogits, ConfusionMatrix, EarlyStopping, Flatten,
@@ -332,9 +333,52 @@ fn data_and_runs() -> Vec<Mistake> {
             &["momentum is 99"],
         ),
         ("no accumulation", with(|b| b.gradient_accumulation(0)), &["accumulation", "0"]),
+        ("labels of an own loss from 1 on", own_loss(), &["sample 2", "id 3", "is not in 0..3"]),
+        ("weights under a name of one's own", with_weights("weight"), &["fields weight", "read x, y"]),
+        ("weights that are no numbers", weights_of(f32::NAN).0, &["\"bias\"", "value 0", "NaN"]),
+        ("a file of a run that diverged", weights_of(f32::INFINITY).1, &["1 values of bias", "infinite"]),
+        ("a target too large to be squared", evaluated(1e30), &["the loss of sample 3 is inf", "evaluation"]),
         ("no threads", failed_epoch(good().threads(1 << 20)), &["threads"]),
         ("rows in another order", shuffled_predictions(good().shuffle(1)), &["order"]),
     ]
+}
+
+/// What is said to labels 1, 2 and 3 of a model that computes the loss of three classes itself.
+fn own_loss() -> String {
+    let model = Model::new(|cx, x| {
+        let logits = cx.apply("logits", &Dense::new(3), &x["x"]);
+        cx.loss("own", &-logits.log_softmax().take(&x["y"]), 1.0);
+        Outputs::new().with("logits", &logits)
+    });
+    run(Trainer::builder(model).global_batch(8), &labelled(|i| i % 3 + 1), None, 1)
+}
+
+/// What is said to samples with weights in a field of this name.
+fn with_weights(name: &str) -> String {
+    let data = Memory::labelled([0.5; 32], [2], [0, 1].repeat(8)).unwrap();
+    run(classes(), &Loader::new(data.with(name, [], Values::F32(vec![1.0; 16])).unwrap()), None, 1)
+}
+
+/// What is said to a bias of this value that is set, and to one that is loaded.
+fn weights_of(value: f32) -> (String, String) {
+    let mut trainer = classes().replicas(1).adapter("cpu").build(&labelled(|i| i % 3).fields().unwrap());
+    let trainer = trainer.as_mut().unwrap();
+    let mut weights = trainer.weights().unwrap();
+    weights.insert("bias".into(), Tensor::f32(&[3], &[0.0, value, 0.0]).unwrap());
+    let set = trainer.set_tensor("bias", &[value; 3]).unwrap_err().to_string();
+    let before = trainer.state_sha256().unwrap();
+    let loaded = trainer.load_tensors(&weights, &Plan::new()).unwrap_err().to_string();
+    assert_eq!(trainer.state_sha256().unwrap(), before);
+    (set, loaded)
+}
+
+/// What is said in an evaluation where the target of sample 3 is this.
+fn evaluated(target: f32) -> String {
+    let data = targets(&[1], Values::F32((0..16).map(|i| if i == 3 { target } else { 0.5 }).collect()));
+    let mean = Trainer::builder(Dense::new(1)).loss(MeanSquaredError).global_batch(8);
+    let mut trainer = mean.replicas(1).adapter("cpu").build(&data.fields().unwrap()).unwrap();
+    trainer.evaluate(&data).unwrap();
+    trainer.notes().join("\n")
 }
 
 /// Returns the error of an epoch that cannot begin.

@@ -137,12 +137,7 @@ impl Emitter<'_> {
         let most = self.most_entries(shape).min(if kept > 1 { room } else { u64::MAX });
         let ranges = if shape.contract { all() } else { self.row_ranges_of(ty, *root, &stores, most) }?;
         for rows in ranges {
-            let entries = match ty.lead {
-                Lead::Global => 1,
-                Lead::Shard => self.extent.shards,
-                Lead::Sample => rows.len(),
-            };
-            let [m, n, batch] = shape.of_entries(entries);
+            let [m, n, batch] = shape.of_entries(self.entries(ty, rows.len()));
             let elements = batch * m * n;
             let mut bindings = self.bind(&stores, &rows);
             let c = if chunks > 1 {
@@ -167,16 +162,21 @@ impl Emitter<'_> {
         Ok(())
     }
 
+    /// Returns how many values of a type lie one behind the other where there are so many rows of samples.
+    fn entries(&self, ty: &Type, rows: usize) -> usize {
+        match ty.lead {
+            Lead::Global => 1,
+            Lead::Shard => self.extent.shards,
+            Lead::Sample => rows,
+        }
+    }
+
     /// Returns whether a workgroup computes all chunks of a tile in turn. On GPUs it does where the largest
     /// tiles still keep the adapter busy: then no chunk goes through memory on its own, and a map behind the
     /// product is its epilogue.
     fn is_in_turn(&self, operands: &Operands<'_>, to: Place) -> bool {
         let Operands { root, shape, .. } = operands;
-        let entries = match self.program.graph.nodes[*root].ty.lead {
-            Lead::Global => 1,
-            Lead::Shard => self.extent.shards,
-            Lead::Sample => self.extent.rows,
-        };
+        let entries = self.entries(&self.program.graph.nodes[*root].ty, self.extent.rows);
         let [m, n, batch] = shape.of_entries(entries);
         let turns = shape.chunks();
         let c = Layers { turns, ..Layers::new(m, n, batch) };
@@ -190,11 +190,7 @@ impl Emitter<'_> {
     /// if there are enough invocations without one for each chunk. Then no chunk goes through memory.
     fn sums_of_chunks(&self, operands: &Operands<'_>, to: Place) -> usize {
         let Operands { root, shape, epilogue, .. } = operands;
-        let entries = match self.program.graph.nodes[*root].ty.lead {
-            Lead::Global => 1,
-            Lead::Shard => self.extent.shards,
-            Lead::Sample => self.extent.rows,
-        };
+        let entries = self.entries(&self.program.graph.nodes[*root].ty, self.extent.rows);
         let [m, n, batch] = shape.of_entries(entries);
         let sums = shape.chunks().next_power_of_two();
         let is_plain = !shape.rounds && epilogue.is_none() && !self.program.stores.is_half(to.store);

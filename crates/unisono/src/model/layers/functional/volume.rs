@@ -32,7 +32,9 @@ impl Window3 {
     /// Says that no window fits the volume, or that the windows have too many elements.
     pub fn count(&self, volume: [usize; 3]) -> Result<[usize; 3], String> {
         let [depth, height, width] = volume;
-        let problem = |_| format!("no window {self:?} fits a volume of {volume:?}, or there are too many");
+        let kernel = self.kernel;
+        let problem =
+            |_| format!("there is no place for windows of {kernel:?} in a volume of {volume:?}, or too many");
         let [deep, _] = self.along_depth().count([depth, 1]).map_err(problem)?;
         let [down, across] = self.in_plane().count([height, width]).map_err(problem)?;
         Ok([deep, down, across])

@@ -217,11 +217,14 @@ fn errors_name_the_layer() {
             message(&Conv2d::new(4, 3), &[5]),
             "0.conv2d: conv2d: needs images [B, channels, height, width], got [B, 5]",
         ),
-        (message(&MaxPool2d::new(9), &[1, 5, 5]), "no window"),
+        (
+            message(&MaxPool2d::new(9), &[1, 5, 5]),
+            "no place for windows of 9 x 9, stride 9 x 9 in the height of 5 and the width of 5",
+        ),
         (message(&Conv2d::new(4, 3).groups(3), &[4, 5, 5]), "groups"),
         (message(&GroupNorm::new(3), &[4, 5, 5]), "3 groups"),
         (message(&Embedding::new(3, 3), &[4]), "needs ids of i32, got [B, 4]"),
-        (message(&Lstm::new(3), &[4]), "needs a layer, a unit and sequences [B, steps, features]"),
+        (message(&Lstm::new(3), &[4]), "needs sequences [B, steps, features] of f32, got [B, 4]"),
         (
             message(&FromFn::new("masked", |cx, x| Lstm::new(3).masked(cx, x, Some(x))), &[4, 5]),
             "a mask [B, 4, 5] does not fit sequences [B, 4, 5]",
