@@ -17,7 +17,7 @@ pub use disk::write::{check_replaceable, create_dirs, write_model, write_model_o
 pub use disk::{Disk, Sink, StdDisk, Syncing};
 #[cfg(feature = "keras")]
 pub use keras::{parse_keras, read_keras};
-pub use model::export::{Export, Exported, export_model, read_export};
+pub use model::export::{Export, Exported, description_path, export_model, read_export};
 pub use model::keras::Keras;
 pub use model::pattern::Pattern;
 pub use model::plan::Plan;

@@ -123,7 +123,7 @@ pub(crate) fn export_on(
     }
     let weights = replace_file(disk, path, what, encoded.parts())?;
     let mut described = None;
-    let beside = path.with_extension("json");
+    let beside = description_path(path);
     if export.description.is_none() && is_description(disk, &beside) {
         // It is of the weights that were there before.
         disk.remove(&beside).map_err(io(&beside, "remove"))?;
@@ -133,6 +133,19 @@ pub(crate) fn export_on(
         described = Some(beside);
     }
     Ok(Exported { weights: path.to_owned(), description: described, overflowed, rounded, bytes })
+}
+
+/// Returns where the description of weights is: `NAME.json` beside `NAME.safetensors`, and `NAME.json` beside
+/// any other `NAME`, so that `model.v1` and `model.v2` have one each.
+pub fn description_path(weights: &Path) -> PathBuf {
+    match weights.extension() {
+        Some(extension) if extension == "safetensors" => weights.with_extension("json"),
+        _ => {
+            let mut name = weights.as_os_str().to_owned();
+            name.push(".json");
+            name.into()
+        }
+    }
 }
 
 /// Returns the text of a description, which must not be longer than what is read.
@@ -168,7 +181,7 @@ fn is_description(disk: &dyn Disk, path: &Path) -> bool {
 pub fn read_export(path: impl AsRef<Path>) -> Result<(TensorFile, Value)> {
     let path = path.as_ref();
     let disk: &dyn Disk = &StdDisk;
-    let beside = path.with_extension("json");
+    let beside = description_path(path);
     let text = disk.read_at_most(&beside, LONGEST).map_err(io(&beside, "read"))?;
     let described: Described = json::parse(&text)
         .and_then(serde_json::from_value)

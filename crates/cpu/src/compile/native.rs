@@ -3,6 +3,8 @@
 //! shape of the variables that they use. The native code computes what the WGSL of the function says, to the
 //! bit.
 
+mod attention;
+
 use std::mem::{offset_of, size_of};
 
 use cranelift_codegen::ir::{
@@ -16,7 +18,8 @@ use naga::{
 use super::translator::Writer;
 use super::value::{Memory, Pointer, Val};
 use crate::native::{
-    Attention, FewProduct, MOST_BORDERS, MOST_WIDTH, PanelCopy, PanelProduct, PanelPut, Part, Run, ViewCopy,
+    Attention, FewProduct, MOST_ADDENDS, MOST_BORDERS, PanelAdd, PanelCopy, PanelProduct, PanelPut, Run,
+    ViewCopy,
 };
 
 /// The name of the function that multiplies eight rows with a panel of 32 columns.
@@ -26,6 +29,8 @@ const PANEL_COPY: &str = "unisono_panel_copy";
 
 /// The name of the function that writes a tile to the result.
 const PANEL_PUT: &str = "unisono_panel_put";
+/// The name of the function that adds numbers in memory to a tile while it writes it.
+const PANEL_ADD: &str = "unisono_panel_add";
 
 /// The functions that copy what is needed of an operand which is only a view: their names, the operand, where
 /// they copy it to, and how many lines of it.
@@ -35,19 +40,13 @@ const VIEW_COPIES: [(&str, &str, &str, u32); 2] =
 /// The name of the function that multiplies few rows.
 const FEW_PRODUCT: &str = "unisono_few_product";
 
-/// The names of the functions that compute the parts of attention.
-const ATTENTION: [(&str, Part); 3] = [
-    ("unisono_attention", Part::Forward),
-    ("unisono_attention_query", Part::Query),
-    ("unisono_attention_key", Part::Key),
-];
-
 /// The bytes of a task.
 const TASK: usize = {
     let all = [
         size_of::<PanelProduct>(),
         size_of::<PanelCopy>(),
         size_of::<PanelPut>(),
+        size_of::<PanelAdd>(),
         size_of::<ViewCopy>(),
         size_of::<FewProduct>(),
         size_of::<Attention>(),
@@ -79,6 +78,7 @@ impl Writer<'_, '_> {
             Some(PANEL_PRODUCT) => self.panel_product(arguments),
             Some(PANEL_COPY) => self.panel_copy(arguments),
             Some(PANEL_PUT) => self.panel_put(arguments),
+            Some(PANEL_ADD) => self.panel_add(arguments),
             Some(FEW_PRODUCT) => self.few_product(arguments),
             Some(name) => self.view_copy(name, arguments).or_else(|| self.attention(name, arguments)),
             None => None,
@@ -170,6 +170,48 @@ impl Writer<'_, '_> {
         Some(())
     }
 
+    fn panel_add(&mut self, arguments: &[Val]) -> Option<()> {
+        let [words @ .., Val::Many(from), Val::Many(apart)] = arguments else { return None };
+        let [Val::One(at), Val::One(step), Val::One(rows), Val::One(first), Val::One(columns)] = words else {
+            return None;
+        };
+        let count = from.len();
+        let is_word = |writer: &Self, value: &ir::Value| writer.ty(*value) == types::I32;
+        let are_words = [at, step, rows, first, columns].into_iter().all(|value| is_word(self, value));
+        if !are_words || count > MOST_ADDENDS || apart.len() != count {
+            return None;
+        }
+        let Some(Literal::U32(product)) = self.constant("ADDS_PRODUCT") else { return None };
+        let (tile, result) = (self.group_floats("tile")?, self.buffer_floats("c")?);
+        let mut addends = Vec::new();
+        for (n, (from, apart)) in from.iter().zip(apart.iter()).enumerate() {
+            let (Val::One(from), Val::One(apart)) = (from, apart) else { return None };
+            let Some(Literal::U32(binding)) = self.constant(&format!("ADDS_{n}")) else { return None };
+            if !is_word(self, from) || !is_word(self, apart) {
+                return None;
+            }
+            addends.push((self.buffer_floats(&format!("b{binding}"))?, *from, *apart));
+        }
+        let mut fields = vec![
+            (offset_of!(PanelAdd, put.tile), self.start_from(tile, *first)),
+            (offset_of!(PanelAdd, put.to), self.start_from(result, *at)),
+            (offset_of!(PanelAdd, put.step), *step),
+            (offset_of!(PanelAdd, put.rows), *rows),
+            (offset_of!(PanelAdd, put.columns), *columns),
+        ];
+        for (n, (floats, from, apart)) in addends.into_iter().enumerate() {
+            fields.push((offset_of!(PanelAdd, from) + 8 * n, self.start_from(floats, from)));
+            fields.push((offset_of!(PanelAdd, apart) + 4 * n, apart));
+        }
+        for (at, word) in
+            [(offset_of!(PanelAdd, count), count as u32), (offset_of!(PanelAdd, product), product)]
+        {
+            fields.push((at, self.b.ins().iconst(types::I32, i64::from(word))));
+        }
+        self.run(self.plan.vectors.panel_add(), &fields);
+        Some(())
+    }
+
     fn view_copy(&mut self, name: &str, arguments: &[Val]) -> Option<()> {
         let (_, operand, copy, width) = *VIEW_COPIES.iter().find(|(own, ..)| *own == name)?;
         let [Val::One(count), Val::One(first)] = arguments else { return None };
@@ -242,101 +284,6 @@ impl Writer<'_, '_> {
         ]);
         self.run(self.plan.vectors.few_product(self.plan.mode.rounding), &fields);
         Some(())
-    }
-
-    fn attention(&mut self, name: &str, arguments: &[Val]) -> Option<()> {
-        let (_, part) = *ATTENTION.iter().find(|(own, _)| *own == name)?;
-        let [Val::One(first)] = arguments else { return None };
-        let code = self.plan.vectors.attention(part, self.plan.mode.rounding)?;
-        let word = |writer: &Self, name: &str| match writer.constant(name) {
-            Some(Literal::U32(word)) => Some(word),
-            _ => None,
-        };
-        let sizes = [
-            (offset_of!(Attention, queries), word(self, "T")?),
-            (offset_of!(Attention, keys), word(self, "S")?),
-            (offset_of!(Attention, d), word(self, "D")?),
-            (offset_of!(Attention, e), word(self, "E")?),
-        ];
-        let is_known = |(_, width): &(usize, u32)| width.is_multiple_of(4) && *width <= MOST_WIDTH;
-        let are_some = sizes.iter().all(|(_, size)| *size > 0);
-        if self.ty(*first) != types::I32 || !are_some || !sizes[2..].iter().all(is_known) {
-            return None;
-        }
-        let (Some(Literal::Bool(causal)), Some(Literal::F32(scale))) =
-            (self.constant("CAUSAL"), self.constant("SCALE"))
-        else {
-            return None;
-        };
-        let mut words = sizes.to_vec();
-        words.push((offset_of!(Attention, causal), causal.into()));
-        words.push((offset_of!(Attention, scale), scale.to_bits()));
-        let all = [
-            ("q", offset_of!(Attention, q.start), Some(offset_of!(Attention, q.step))),
-            ("k", offset_of!(Attention, k.start), Some(offset_of!(Attention, k.step))),
-            ("v", offset_of!(Attention, v.start), Some(offset_of!(Attention, v.step))),
-            ("dy", offset_of!(Attention, dy.start), Some(offset_of!(Attention, dy.step))),
-            ("out", offset_of!(Attention, out.start), Some(offset_of!(Attention, out.step))),
-            ("dq", offset_of!(Attention, dq.start), Some(offset_of!(Attention, dq.step))),
-            ("dk", offset_of!(Attention, dk.start), Some(offset_of!(Attention, dk.step))),
-            ("dv", offset_of!(Attention, dv.start), Some(offset_of!(Attention, dv.step))),
-            ("lse", offset_of!(Attention, lse), None),
-            ("delta", offset_of!(Attention, delta), None),
-            ("lse_out", offset_of!(Attention, lse_out), None),
-            ("mask", offset_of!(Attention, mask), None),
-        ];
-        let mut starts = Vec::new();
-        for (name, at, step) in all {
-            let start = self.named_start(name)?;
-            if let (Some(at), Some(_)) = (step, start) {
-                words.push((at, word(self, &format!("{}_STEP", name.to_uppercase()))?));
-            }
-            starts.push((name, at, start));
-        }
-        let is_there = |name: &str| starts.iter().any(|(own, _, start)| *own == name && start.is_some());
-        let needed: &[&str] = match part {
-            Part::Forward => &["q", "k", "v", "out"],
-            Part::Query => &["q", "k", "v", "dy", "lse", "delta", "dq"],
-            Part::Key if is_there("dk") => &["q", "k", "v", "dy", "lse", "delta"],
-            Part::Key => &["q", "k", "dy", "lse", "dv"],
-        };
-        if !needed.iter().all(|name| is_there(name)) {
-            return None;
-        }
-        if is_there("mask") {
-            words.push((offset_of!(Attention, mask_query), word(self, "MASK_QUERY")?));
-            words.push((offset_of!(Attention, mask_key), word(self, "MASK_KEY")?));
-        }
-        let mut fields = vec![(offset_of!(Attention, first), *first)];
-        for (_, at, start) in starts {
-            let start = match start {
-                Some((floats, base)) => self.start_from(floats, base),
-                None => self.b.ins().iconst(types::I64, 0),
-            };
-            fields.push((at, start));
-        }
-        for (at, word) in words {
-            fields.push((at, self.b.ins().iconst(types::I32, i64::from(word))));
-        }
-        self.run(code, &fields);
-        Some(())
-    }
-
-    /// Returns the array `NAME_data` in a buffer and the number of its first element `NAME_base`, or nothing
-    /// if the module has none. `None`: it has one of another type.
-    #[expect(clippy::option_option, reason = "no array, and none of this type")]
-    fn named_start(&mut self, name: &str) -> Option<Option<(Words, ir::Value)>> {
-        let (data, base) = (format!("{name}_data"), format!("{name}_base"));
-        let all = &self.plan.module.global_variables;
-        let Some((handle, variable)) = all.iter().find(|(_, own)| own.name.as_ref() == Some(&base)) else {
-            return Some(None);
-        };
-        let pointer = self.globals[handle.index()].clone()?;
-        let Val::One(base) = self.load(&pointer, &self.plan.module.types[variable.ty].inner).ok()? else {
-            return None;
-        };
-        let floats = self.buffer_floats(&data)?;
-        (self.ty(base) == types::I32).then_some(Some((floats, base)))
     }
 
     /// Returns the value of the constant of this name.

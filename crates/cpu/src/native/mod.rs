@@ -19,7 +19,7 @@ pub(crate) use few::FewProduct;
 pub(crate) use functions::{Code, function, fused};
 pub use panels::has_fma;
 pub(crate) use panels::{PanelProduct, Run, Vectors, canonical, vectors};
-pub(crate) use put::PanelPut;
+pub(crate) use put::{MOST_ADDENDS, PanelAdd, PanelPut};
 pub(crate) use view::{MOST_BORDERS, ViewCopy};
 
 /// How often `fma(a, b, c)` rounds. WGSL allows both.

@@ -15,7 +15,36 @@ pub(crate) struct PanelPut {
     pub columns: u32,
 }
 
+/// The most numbers in memory that [`PanelAdd`] adds to each of a tile's.
+pub(crate) const MOST_ADDENDS: usize = 4;
+
+/// What [`Vectors::panel_add`]'s code writes: as [`PanelPut`], but a sum of the tile's number and of those in
+/// memory, which are added one after the other. Each sum is canonical.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PanelAdd {
+    pub put: PanelPut,
+    /// What is added to the first row.
+    pub from: [*const f32; MOST_ADDENDS],
+    /// How far apart two rows of it are.
+    pub apart: [u32; MOST_ADDENDS],
+    pub count: u32,
+    /// The place of the tile's number among all that are added.
+    pub product: u32,
+}
+
 impl Vectors {
+    /// Returns the code that adds, which needs a CPU that has these vectors.
+    pub fn panel_add(self) -> Run<PanelAdd> {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => add_avx512,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => add_avx2,
+            _ => add,
+        }
+    }
+
     /// Returns the code, which needs a CPU that has these vectors.
     pub fn panel_put(self) -> Run<PanelPut> {
         match self {
@@ -60,6 +89,119 @@ unsafe extern "C" fn put_avx2(task: *const PanelPut) {
 unsafe extern "C" fn put_avx512(task: *const PanelPut) {
     // SAFETY: what the caller promises.
     unsafe { rows(&*task) };
+}
+
+/// Adds on any CPU.
+///
+/// # Safety
+/// The task's pointers hold what it reads and writes.
+#[expect(unsafe_code, reason = "called by machine code")]
+unsafe extern "C" fn add(task: *const PanelAdd) {
+    // SAFETY: what the caller promises.
+    unsafe { added_rows(&*task, |_| {}) };
+}
+
+/// Adds with registers of eight numbers.
+///
+/// # Safety
+/// As for [`add`], and the CPU has AVX2.
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "called by machine code")]
+#[target_feature(enable = "avx2")]
+unsafe extern "C" fn add_avx2(task: *const PanelAdd) {
+    // SAFETY: what the caller promises.
+    unsafe { added_rows(&*task, fetch) };
+}
+
+/// Adds with registers of sixteen numbers.
+///
+/// # Safety
+/// As for [`add`], and the CPU has AVX-512.
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "called by machine code")]
+#[target_feature(enable = "avx512f")]
+unsafe extern "C" fn add_avx512(task: *const PanelAdd) {
+    // SAFETY: what the caller promises.
+    unsafe { added_rows(&*task, fetch) };
+}
+
+/// Begins to bring 32 numbers into the cache. Nothing is read where there is no memory.
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "an instruction for the cache")]
+#[inline(always)]
+fn fetch(from: *const f32) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    for line in 0..2 {
+        // SAFETY: the instruction has no effect but on the cache, whatever the address is.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(16 * line).cast()) };
+    }
+}
+
+/// The rows that are fetched ahead: what is added may lie far apart.
+const AHEAD: usize = 6;
+
+/// Adds and writes row by row.
+///
+/// # Safety
+/// As for [`add`].
+#[expect(unsafe_code, reason = "memory of kernels")]
+#[inline(always)]
+unsafe fn added_rows(task: &PanelAdd, fetch: impl Fn(*const f32)) {
+    let PanelAdd { put, from, apart, count, product } = task;
+    let (columns, count, product) = (put.columns as usize, *count as usize, *product as usize);
+    for row in 0..put.rows as usize {
+        let mut own = [put.tile; MOST_ADDENDS + 1];
+        // SAFETY: what the caller promises.
+        unsafe {
+            own[product] = put.tile.add(32 * row);
+            for n in 0..count {
+                let step = apart[n] as usize;
+                own[n + usize::from(n >= product)] = from[n].add(row * step);
+                if step > 0 {
+                    fetch(from[n].wrapping_add((row + AHEAD) * step));
+                }
+            }
+            let (own, to) = (&own[..=count], put.to.add(row * put.step as usize));
+            let mut column = 0;
+            while column + 16 <= columns {
+                sums::<16>(own, product, column, to);
+                column += 16;
+            }
+            while column + 4 <= columns {
+                sums::<4>(own, product, column, to);
+                column += 4;
+            }
+            while column < columns {
+                sums::<1>(own, product, column, to);
+                column += 1;
+            }
+        }
+    }
+}
+
+/// Adds and writes numbers that lie side by side.
+///
+/// # Safety
+/// `COUNT` numbers can be read from `column` on in each of the rows `own`, and written in `to`.
+#[expect(unsafe_code, reason = "memory of kernels")]
+#[inline(always)]
+unsafe fn sums<const COUNT: usize>(own: &[*const f32], product: usize, column: usize, to: *mut f32) {
+    // SAFETY: what the caller promises.
+    unsafe {
+        let mut all = [0.0; COUNT];
+        for (at, row) in own.iter().enumerate() {
+            let mut next = row.add(column).cast::<[f32; COUNT]>().read_unaligned();
+            if at == product {
+                for number in &mut next {
+                    *number = canonical(*number);
+                }
+            }
+            for (sum, next) in all.iter_mut().zip(next) {
+                *sum = if at == 0 { next } else { canonical(*sum + next) };
+            }
+        }
+        to.add(column).cast::<[f32; COUNT]>().write_unaligned(all);
+    }
 }
 
 /// Writes row by row, in sixteens, fours and ones.

@@ -147,6 +147,21 @@ impl Affine {
         Self::digit(Digit { size: (!leads).then_some(size), ..digit })
     }
 
+    /// Returns the number by which a `u32` of the kernel is multiplied in this sum, or `None` if quotients or
+    /// remainders of it are in it.
+    pub(super) fn factor(&self, name: &str) -> Option<usize> {
+        let mut factor = 0;
+        for (digit, own) in &self.terms {
+            match &digit.of {
+                Base::Name(text, _) if **text != *name => {}
+                Base::Name(..) if digit.step == 1 && digit.size.is_none() => factor += own,
+                Base::Sum(sum) if sum.factor(name) == Some(0) => {}
+                _ => return None,
+            }
+        }
+        Some(factor)
+    }
+
     /// Returns the number of the vector of `lanes` elements whose element at `lane` this is, if it always is
     /// there.
     pub(super) fn vector(&self, lanes: usize, lane: usize) -> Option<Self> {

@@ -2,6 +2,7 @@
 
 use unisono_shaders::snippets;
 
+use super::addends::addends;
 use super::affine::Affine;
 use super::index::{Index, decode, regroup};
 use super::writer::Writer;
@@ -28,7 +29,27 @@ pub struct Epilogue {
     pub starts: Vec<u32>,
     /// The ops of the epilogue as a part of the kernel's name, for example `[add, relu]`.
     pub name: String,
+    /// What the epilogue adds, the first two numbers first, if that is all it does.
+    pub added: Option<Vec<Addend>>,
 }
+
+/// A number that an epilogue adds.
+#[derive(Clone, Debug)]
+pub enum Addend {
+    /// The product's own sum.
+    Product,
+    /// An element of a binding, whose vector of four is at this place by the `row` and by the vector `j` of a
+    /// row.
+    Stored {
+        /// The number of the binding among the epilogue's.
+        binding: usize,
+        /// The place as WGSL.
+        vector: String,
+    },
+}
+
+/// The four sums of a product that an epilogue takes.
+pub(super) const GIVEN: [&str; 4] = ["x.x", "x.y", "x.z", "x.w"];
 
 /// Returns the epilogue of a product that has a map behind it. The function takes four elements of a row at
 /// once. The first of them is element `at` of the result, at a row and column of it, and the row goes on for
@@ -54,7 +75,8 @@ pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
         _ => ("x", String::new()),
     };
     let mut results = vec![Vec::new(); unit.roots.len()];
-    for (lane, given) in ["x.x", "x.y", "x.z", "x.w"].into_iter().enumerate() {
+    let mut added = None;
+    for (lane, given) in GIVEN.into_iter().enumerate() {
         let (index, column) = match fours {
             true => (Affine::name("i", None), Affine::name("j", Some(width / 4))),
             false => (Affine::name("at", None), Affine::name("column", Some(width))),
@@ -69,6 +91,9 @@ pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
         writer.enter_result(&index, [(own, coords), (ty, shown)], fours.then_some(lane), given);
         for (&root, values) in unit.roots.iter().zip(&mut results) {
             values.push(writer.value(root, &Index::Linear(index.clone())));
+        }
+        if let ([name], [_], true) = (&*results[0], &*unit.roots, fours && rounded.is_empty()) {
+            added = addends(&writer, name);
         }
     }
     let others: Vec<String> =
@@ -91,7 +116,7 @@ pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
     let (halves, starts) = (writer.has_halves(), writer.starts.numbers());
     let rounds = writer.snippets.contains(&snippets::ROUND_HALF);
     let accesses = writer.accesses();
-    Some(Epilogue { wgsl, halves, rounds, starts, accesses, stores: writer.stores(), name })
+    Some(Epilogue { wgsl, halves, rounds, starts, accesses, stores: writer.stores(), name, added })
 }
 
 /// Returns the coordinates of a result's element in its `row`, all axes but the last taken as one.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 mod across;
+mod addends;
 mod affine;
 mod canonical;
 mod columns;
@@ -22,7 +23,7 @@ use unisono_shaders::{MapParams, ReduceParams, snippets};
 
 use self::affine::Affine;
 pub use self::columns::{MOST_CHUNKS, column_kernel};
-pub use self::epilogue::{Epilogue, epilogue};
+pub use self::epilogue::{Addend, Epilogue, epilogue};
 pub use self::implicit_gemm::{ImplicitOperand, operand, operand_at};
 use self::index::{Index, decode};
 pub use self::machines::{MapKernels, ReduceKernels};

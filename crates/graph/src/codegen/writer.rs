@@ -77,6 +77,8 @@ pub(super) struct Writer<'a> {
     spot: Option<(Affine, [Coordinates<'a>; 2])>,
     /// The bindings that are loaded four at a time, and from where; `None` in a phase before this one.
     quads: BTreeMap<usize, Vec<Option<String>>>,
+    /// Where the vectors are that have names, without the starts of their memories.
+    vectors: BTreeMap<String, Affine>,
     /// The bindings of which single elements are also loaded.
     words: BTreeSet<usize>,
     /// Whether any element that differs between invocations is loaded on its own.
@@ -112,6 +114,7 @@ impl<'a> Writer<'a> {
             row: String::new(),
             spot: None,
             quads: BTreeMap::new(),
+            vectors: BTreeMap::new(),
             words: BTreeSet::new(),
             scattered: false,
             looks_around: false,
@@ -255,6 +258,7 @@ impl<'a> Writer<'a> {
         let quad = format!("q{binding}_{}", number.unwrap_or(known.len()));
         if number.is_none() {
             known.push(Some(from.clone()));
+            self.vectors.insert(quad.clone(), vector);
             let four = self.widened(binding, "vec4<f32>", format!("b{binding}[{from}]"));
             let _ = writeln!(self.body, "{}let {quad} = {four};", self.indent);
         }

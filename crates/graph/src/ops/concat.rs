@@ -35,7 +35,8 @@ impl Op for Concat {
             return Err(format!("{first} has no axis {}", self.axis));
         }
         if let Some(other) = inputs.iter().find(|ty| !fits(ty)) {
-            return Err(format!("{first} and {other} differ on other axes than axis {}", self.axis));
+            let axis = self.axis + usize::from(first.lead != Lead::Global);
+            return Err(format!("{first} and {other} differ on other axes than axis {axis}"));
         }
         let mut dims = first.dims.clone();
         dims[self.axis] = inputs.iter().map(|ty| ty.dims[self.axis]).sum();

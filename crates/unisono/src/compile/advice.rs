@@ -73,12 +73,15 @@ fn activations_before_losses(programs: &Programs) -> Vec<String> {
     let note = |((loss, _), activation): (&(LossOn, _), &Option<&'static str>)| {
         let name = loss.loss.name();
         let own = match name {
-            "cross-entropy" => "softmax",
-            "binary cross-entropy" | "binary focal loss" => "sigmoid",
+            "cross-entropy" | "ctc" | "multi-class hinge" => "softmax",
+            "binary cross-entropy" | "binary focal loss" | "hinge" => "sigmoid",
             _ => return None,
         };
         let found = (*activation)?;
-        let takes = format!("the loss {name} takes logits: it computes {own} itself, so leave");
+        let takes = match name {
+            "hinge" | "multi-class hinge" => format!("the loss {name} takes scores of any size, so leave"),
+            _ => format!("the loss {name} takes logits: it computes {own} itself, so leave"),
+        };
         Some(match last.filter(|line| line.kind == found && loss.on.output == OUTPUT) {
             Some(line) => format!("the model ends in {} ({found}), and {takes} the layer out", line.path),
             None => format!("the model's output {:?} is a {found}, and {takes} it out", loss.on.output),

@@ -70,9 +70,7 @@ pub(crate) fn weight_of_samples(
 /// There is not a weight for each class. The error is the message.
 pub(crate) fn weight_of_labels(weights: &[f32], classes: usize, labels: &Var) -> Result<Var, String> {
     if classes == 0 {
-        return Err(
-            "the loss is of quantities, which have no classes: weigh samples by a field \"weight\"".into()
-        );
+        return Err("the loss is of quantities, which have no classes: weigh samples by a field \"w\"".into());
     }
     if weights.len() != classes {
         return Err(format!("there are {} weights for {classes} classes", weights.len()));

@@ -56,6 +56,11 @@ impl Fields {
             }
         }
         for (output, field) in &parts.weighing.fields {
+            if field == WEIGHT {
+                let problem =
+                    "the field \"w\" weights the samples of all outputs by itself: leave this setting out";
+                return Err(Error::setting("sample weights", problem));
+            }
             check_weights(output, field, find(field))?;
             if !names.contains(field) {
                 names.push(field.clone());

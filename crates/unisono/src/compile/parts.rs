@@ -202,9 +202,13 @@ impl Parts {
 
     /// Returns notes on freezes that match no parameter or all, and on phases that train none.
     pub fn freeze_notes(&self, names: &[&str]) -> Vec<String> {
-        let mut notes: Vec<String> =
-            self.optimizers().iter().flat_map(|optimizer| optimizer.freeze_notes(names)).collect();
+        let mut notes = if self.phases.is_empty() { self.optimizer.freeze_notes(names) } else { Vec::new() };
         for phase in &self.phases {
+            let own: Vec<&str> = names.iter().copied().filter(|name| (phase.trains)(name)).collect();
+            if !own.is_empty() {
+                let own = phase.optimizer.freeze_notes(&own);
+                notes.extend(own.into_iter().map(|note| format!("the phase {:?}: {note}", phase.name)));
+            }
             if !names.iter().any(|name| (phase.trains)(name)) {
                 notes.push(format!(
                     "the phase {:?} trains none of the parameters: {}",

@@ -89,6 +89,8 @@ pub struct Context {
     again: usize,
     /// The number of layers around this point that are applied frozen.
     frozen: usize,
+    /// What the layer at each path is.
+    kinds: BTreeMap<String, String>,
     /// The names of the parameters that were used where no layer around them was applied frozen, or as
     /// averages.
     not_frozen: BTreeSet<String>,
@@ -126,6 +128,7 @@ impl Context {
             entered: BTreeMap::new(),
             again: 0,
             frozen: 0,
+            kinds: BTreeMap::new(),
             not_frozen: BTreeSet::new(),
             averaged: None,
             frozen_statistics: None,
@@ -316,6 +319,13 @@ impl Context {
         let times = self.entered.entry(self.path.join(".")).or_default();
         *times += 1;
         let is_again = *times > 1;
+        let known = self.kinds.entry(self.path.join(".")).or_insert_with(|| kind.to_owned());
+        if known != kind {
+            let problem = format!(
+                "the name is that of a {known} already, and two layers cannot share it: name one of them otherwise"
+            );
+            self.tape.scope(&format!("{name}.{kind}"), || self.fail("name", problem));
+        }
         self.again += usize::from(is_again);
         let (first, line) = (self.parameters.len(), self.summary.len());
         let tape = self.tape.clone();

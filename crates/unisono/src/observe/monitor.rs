@@ -194,11 +194,15 @@ impl Monitor {
 
     /// Tells observers a note, and keeps it for a user who has none of them.
     fn tell_note(&mut self, text: &str) {
+        self.keep_note(text);
+        self.notify("note", |o| o.note(text));
+    }
+
+    fn keep_note(&mut self, text: &str) {
         let own = without_label(text);
         if self.notes.len() < MOST_NOTES && !self.notes.iter().any(|note| note == own) {
             self.notes.push(own.to_owned());
         }
-        self.notify("note", |o| o.note(text));
     }
 
     /// Tells observers once that `what` measured nothing of some numbers.
@@ -231,6 +235,7 @@ impl Monitor {
         let problems = self.ask("take_problem", |o| o.take_problem());
         for problem in problems.into_iter().flatten() {
             events::note(&problem);
+            self.keep_note(&problem);
             self.ask("note", |o| o.note(&problem));
         }
     }

@@ -245,7 +245,11 @@ impl Chain {
                 _ => None,
             }
         };
-        freezes.filter_map(note).collect()
+        let inside = match &self.rule {
+            Rule::One(_) => Vec::new(),
+            Rule::Groups(groups) => groups.empty_notes(names),
+        };
+        freezes.filter_map(note).chain(inside).collect()
     }
 
     /// Returns notes on settings that work, and are most likely a mistake: see [`Optimizer::notes`].

@@ -93,6 +93,25 @@ impl Groups {
         self.optimizers.iter_mut().try_for_each(|optimizer| optimizer.set_changes(changes))
     }
 
+    /// Returns notes on groups that get none of these parameters, and on freezes in the others.
+    pub(super) fn empty_notes(&self, names: &[&str]) -> Vec<String> {
+        let of = |number: usize| -> Vec<&str> {
+            names.iter().copied().filter(|name| self.index(name) == number).collect()
+        };
+        let notes = |(number, optimizer): (usize, &Chain)| match (&*of(number), number) {
+            ([], 0) => vec!["the groups have all parameters: the optimizer of the rest gets none".to_owned()],
+            ([], _) => {
+                vec![format!(
+                    "group {number} gets none of the {} parameters: {}",
+                    names.len(),
+                    names.join(", ")
+                )]
+            }
+            (own, _) => optimizer.freeze_notes(own),
+        };
+        self.optimizers.iter().enumerate().flat_map(notes).collect()
+    }
+
     /// Returns the notes of all groups.
     pub(super) fn notes(&self) -> Vec<String> {
         self.optimizers.iter().flat_map(Chain::notes).collect()

@@ -58,6 +58,9 @@ impl Optimizer for Sgd {
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
         momentum(self.momentum)?;
+        if self.nesterov && self.momentum == 0.0 {
+            return Err("nesterov needs a momentum above 0".into());
+        }
         not_negative("weight_decay", self.weight_decay)
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_checkpoint::{Info, LoadReport, Plan, TensorFile, Tensors};
+use unisono_checkpoint::{Info, LoadReport, Plan, TensorFile, Tensors, description_path};
 use unisono_data::FieldSpec;
 use unisono_gpu::Arithmetic;
 use unisono_graph::Precision;
@@ -135,7 +135,7 @@ impl PredictorBuilder {
     /// Those of [`Predictor::open`].
     pub fn open(self, path: impl AsRef<Path>) -> Result<Predictor, Error> {
         let path = file_of(path.as_ref());
-        let json = path.with_extension("json");
+        let json = description_path(&path);
         if !json.exists() {
             TensorFile::open(&path)?;
             let (path, json) = (path.display(), json.display());
@@ -202,6 +202,15 @@ impl PredictorBuilder {
         let states = program.program.states().to_vec();
         let wanted: BTreeMap<String, Info> = states.iter().map(|s| (s.name.clone(), info(&s.ty))).collect();
         let (tensors, _) = weights(&self.weights, &wanted)?;
+        let left_out: Vec<&str> =
+            wanted.keys().filter(|name| !tensors.contains_key(*name)).map(|name| &**name).collect();
+        if !left_out.is_empty() {
+            let problem = format!(
+                "the plan leaves out {}, without which nothing can be predicted",
+                left_out.join(", ")
+            );
+            return Err(Error::setting("predictor", problem));
+        }
         let mut chosen = selected(&self.adapters, self.arithmetic)?;
         chosen.truncate(self.replicas.unwrap_or(usize::MAX));
         let chosen = chosen

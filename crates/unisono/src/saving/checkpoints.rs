@@ -33,6 +33,24 @@ pub(crate) struct Checkpoints {
 }
 
 impl Checkpoints {
+    /// Returns where else checkpoints are, for a user who looks for them in a directory that has none: in the
+    /// directories of runs that are in it, or right in it, if it is a run's `checkpoints`.
+    pub fn elsewhere(&self) -> Option<String> {
+        let dir = &self.saving.dir;
+        let entries = std::fs::read_dir(dir).ok()?.filter_map(Result::ok).map(|entry| entry.path());
+        let has_steps = |dir: &Path| {
+            let names = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+            names.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("step-"))
+        };
+        let run = match has_steps(dir) {
+            true => dir.parent().map(Path::to_owned),
+            false => entries.filter(|own| has_steps(&own.join("checkpoints"))).min(),
+        };
+        run.map(|run| {
+            format!("{} has no checkpoint, but {} has: that is another run", dir.display(), run.display())
+        })
+    }
+
     /// Opens the directory of a policy.
     ///
     /// # Errors

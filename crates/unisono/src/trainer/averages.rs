@@ -113,10 +113,6 @@ impl Trainer {
         }
         Ok(())
     }
-
-    fn state_index(&self, name: &str) -> Option<usize> {
-        self.plan.programs.train().states().iter().position(|state| state.name == name)
-    }
 }
 
 impl Control<'_> {

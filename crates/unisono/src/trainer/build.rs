@@ -7,9 +7,8 @@ use std::thread::{self, ScopedJoinHandle};
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Backend, Kind};
 use unisono_graph::{Layout, MAX_SHARDS, Program, StateKind};
-use unisono_replica::{AuditReport, describe_classes, is_one_class};
+use unisono_replica::{AuditReport, Audits, describe_classes, is_one_class};
 
-use crate::compile::advice::advice;
 use crate::compile::feed::InputMemory;
 use crate::compile::fields::Fields;
 use crate::compile::memory::{Budget, kept_by_others};
@@ -29,6 +28,7 @@ use crate::trainer::Trainer;
 use crate::trainer::agree::{agree, compare_start, replicas_of_ranks};
 use crate::trainer::builder::Builder;
 use crate::trainer::export::check_attached;
+use crate::trainer::first_notes::{slow_fma_note, unoptimized_note};
 use crate::trainer::held_out::KnownData;
 use crate::trainer::identity::DataHash;
 use crate::trainer::lbfgs::check_all_samples;
@@ -48,6 +48,20 @@ impl Builder {
             return Err(Error::setting("replicas", "a run needs at least one"));
         }
         check_shards(self.settings.shards)?;
+        if let Some(Audits::Share(share)) = self.audits
+            && !(0.0..=1.0).contains(&share)
+        {
+            return Err(Error::setting("audits", format!("the share of {share} is not in 0..=1")));
+        }
+        if self.options.shards_at_once == Some(0) {
+            return Err(Error::setting("shards at once", "0 shards compute nothing: the least is 1"));
+        }
+        if self.options.steps_in_flight.is_some_and(|steps| !(1..=2).contains(&steps)) {
+            return Err(Error::setting("steps in flight", "a run has 1 or 2 steps in flight"));
+        }
+        if self.options.deadline.is_zero() {
+            return Err(Error::setting("deadline", "no replica answers within no time"));
+        }
         self.check_accumulation()?;
         self.parts.check()?;
         check_attached(&self.parts)?;
@@ -241,15 +255,6 @@ impl Builder {
         Ok(mixed)
     }
 
-    /// Returns what a user should know before the run, which is on so many replicas.
-    fn notes(&self, programs: &Programs, settings: &RunSettings, replicas: usize) -> Vec<String> {
-        let mut notes = notes(replicas, settings.shards, settings.global_batch, self.per_replica);
-        notes.extend(unprotected_note());
-        notes.extend(advice(&self.parts, programs));
-        notes.extend(self.accumulation_note(programs.train()));
-        notes
-    }
-
     /// Returns the run's settings on so many replicas.
     fn settled(&self, replicas: usize) -> RunSettings {
         let Parts { precision, .. } = &self.parts;
@@ -367,60 +372,6 @@ pub(crate) fn spread(
     }
 }
 
-/// Returns a note if nothing keeps compilers from changing kernels, so that the run's bits are promised to no
-/// other machine.
-fn unprotected_note() -> Option<String> {
-    unisono_gpu::is_unprotected().then(|| {
-        "the numeric class is not portable: compilers may change float operations, so other machines may give other \
-         bits"
-            .to_owned()
-    })
-}
-
-/// Returns a note if one of the adapters is the CPU, in a build without optimization.
-fn unoptimized_note(adapters: &[Adapter]) -> Option<String> {
-    let slow = adapters.iter().find(|adapter| adapter.is_unoptimized())?;
-    Some(format!(
-        "{} is compiled without optimization, so all steps are slow, above all the first one: build with --release, or \
-         optimize unisono-cpu and its dependencies in [profile.dev.package]",
-        slow.label()
-    ))
-}
-
-/// Returns a note if one of the adapters is a CPU that has no instruction for its arithmetic.
-fn slow_fma_note(adapters: &[Adapter]) -> Option<String> {
-    let slow = adapters.iter().find(|adapter| adapter.emulates_fma())?;
-    Some(format!(
-        "{} has no FMA3 instructions, so matrix products are very slow: choose the arithmetic split (--arithmetic split, \
-         Builder::arithmetic), which gives the bits of software drivers",
-        slow.label()
-    ))
-}
-
-/// Returns what a user should know of the settings.
-fn notes(replicas: usize, shards: usize, global_batch: usize, per_replica: Option<usize>) -> Vec<String> {
-    let mut notes = Vec::new();
-    if let Some(n) = per_replica {
-        notes.push(format!(
-            "{n} samples for each of {replicas} replicas make a global batch of {global_batch}: the result depends on the \
-             number of replicas"
-        ));
-    }
-    let working = shards.min(global_batch);
-    if replicas > working {
-        notes.push(format!(
-            "{} of {replicas} replicas have nothing to do: {working} shards",
-            replicas - working
-        ));
-    } else if !working.is_multiple_of(replicas) {
-        let most = working.div_ceil(replicas);
-        notes.push(format!(
-            "{working} shards do not divide evenly among {replicas} replicas: a step takes as long as {most} shards on one"
-        ));
-    }
-    notes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -432,13 +383,5 @@ mod tests {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let replicas = |backend| spread(&[software(backend)], None, cores, 1).len();
         assert_eq!([Backend::Vulkan, Backend::Dx12].map(replicas), [cores, 1]);
-    }
-
-    #[test]
-    fn uneven_and_idle_replicas_are_noted() {
-        assert!(notes(2, 8, 128, None).is_empty());
-        assert!(notes(3, 8, 128, None)[0].contains("8 shards do not divide evenly among 3"));
-        assert!(notes(10, 8, 128, None)[0].contains("2 of 10 replicas have nothing to do"));
-        assert!(notes(2, 8, 64, Some(32))[0].contains("depends on the number of replicas"));
     }
 }

@@ -30,6 +30,8 @@ pub struct Builder {
     pub(super) parts: Parts,
     /// Whether a loss was set at all.
     pub(super) is_loss_set: bool,
+    /// Whether an optimizer was set, which phases do not use.
+    pub(super) is_optimizer_set: bool,
     /// The global batch, the shards and the seed; the rest follows from the parts.
     pub(super) settings: RunSettings,
     /// The samples of a step for each replica, where these decide the global batch.
@@ -69,6 +71,7 @@ impl Builder {
         Self {
             parts: Parts::new(model),
             is_loss_set: false,
+            is_optimizer_set: false,
             settings: RunSettings::default(),
             per_replica: None,
             adapters: vec![],
@@ -163,6 +166,7 @@ impl Builder {
     /// Sets the optimizer. Default: [`Sgd`](crate::Sgd) with a learning rate of 0.01.
     pub fn optimizer(mut self, optimizer: impl Into<Chain>) -> Self {
         self.parts.optimizer = optimizer.into();
+        self.is_optimizer_set = true;
         self
     }
 

@@ -26,20 +26,15 @@ impl Trainer {
     ) -> Result<(Evaluation, Option<Evaluation>), Error> {
         self.hear_witness(true)?;
         self.check_before_leaving()?;
-        let all: Vec<usize> = (0..self.plan.programs.train().states().len()).collect();
-        let tensors = self.replica_set.replicas.read_states(&all, Vec::new());
-        let tensors = self.check_result(tensors)?;
+        let tensors = self.read_states()?;
         let (state, using) = (self.state.clone(), self.using.clone());
         let (trust, saver) = (std::mem::take(&mut self.trust), self.saver.take());
         let tried = self.try_out(train, validation);
         self.forget_witnessed();
-        for (index, bytes) in tensors.iter().enumerate() {
-            let written = self.replica_set.replicas.write_state(index, bytes);
-            self.check_result(written)?;
-        }
+        let restored = self.write_states(&tensors);
         (self.state, self.using, self.trust, self.saver) = (state, using, trust, saver);
         (self.replica_set.non_finite, self.replica_set.compared) = (None, None);
-        tried
+        restored.and(tried)
     }
 
     /// Does the steps and the evaluation.

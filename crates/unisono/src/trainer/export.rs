@@ -5,7 +5,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use unisono_checkpoint::{Export, Exported, TensorFile, Tensors, WeightPrecision, export_model, read_export};
+use unisono_checkpoint::{
+    Export, Exported, TensorFile, Tensors, WeightPrecision, description_path, export_model, read_export,
+};
 use unisono_data::FieldDType;
 use unisono_graph::{DType, Precision};
 
@@ -92,7 +94,7 @@ impl ExportedModel {
         let (weights, description) = read_export(path)?;
         let Contents { input, dtype, output, loss, attached, model, .. } =
             serde_json::from_value(description).map_err(|error| Error::Resume {
-                path: path.with_extension("json"),
+                path: description_path(path),
                 problem: format!("no model that this version knows: {error}"),
             })?;
         let dtype = match dtype {
@@ -148,7 +150,14 @@ impl Trainer {
         let (tensors, description) = self.described()?;
         let channels = self.plan.programs.channels.clone();
         let export = Export::default().precision(precision).channels(channels).description(description);
-        Ok(export_model(path, &tensors, &export)?)
+        let exported = export_model(path, &tensors, &export)?;
+        if let Some((name, count)) = exported.overflowed.first() {
+            self.monitor.note(&format!(
+                "note: {count} values of {name} are more than the export's precision holds, and infinite in the file: \
+                 it cannot be loaded"
+            ));
+        }
+        Ok(exported)
     }
 
     /// Writes the model as an ONNX file (opset 17), as it predicts: inputs and outputs have their names, and

@@ -49,6 +49,12 @@ impl Trainer {
         read: impl FnOnce(&BTreeMap<String, Info>) -> unisono_checkpoint::Result<(Tensors, LoadReport)>,
     ) -> Result<LoadReport, Error> {
         let (tensors, report) = self.write_weights(read)?;
+        if let [first, others @ ..] = &*report.missing {
+            let more =
+                if others.is_empty() { String::new() } else { format!(" and {} more tensors", others.len()) };
+            self.monitor
+                .note(&format!("note: {first}{more} were not among what was loaded, and keep their values"));
+        }
         // A run that started elsewhere is another.
         let loaded = unisono_checkpoint::state_sha256(&[("model", &tensors)], &[]);
         self.state.identity.load(self.steps(), loaded);

@@ -26,6 +26,7 @@ mod diagnose;
 mod dry_run;
 pub(crate) mod evaluate;
 pub(crate) mod export;
+mod first_notes;
 mod fit;
 pub(crate) mod held_out;
 pub(crate) mod identity;

@@ -54,7 +54,7 @@ impl Builder {
 
     /// Weights the losses of an output by a field of the data, in training and in evaluations (Keras's
     /// `sample_weight` by name). Default: samples count alike, or by the field [`w`](crate::WEIGHT), which
-    /// weights all outputs. If both are there, they are multiplied.
+    /// weights all outputs. If both are there, they are multiplied, so `field` cannot be `w` itself.
     ///
     /// The field is f32. `[B]` has one weight for each sample. `[B, T]` has one for each label of a sample,
     /// such as each token; for a loss of `[B, T, D]` elements it has one for each D. Weights must not be

@@ -57,7 +57,12 @@ impl Trainer {
             return Err(Error::setting("resume", "no checkpoint directory is set"));
         };
         saver.share_newest(self.cluster())?;
-        let Some(mut loaded) = saver.newest()? else { return Ok(None) };
+        let Some(mut loaded) = saver.newest()? else {
+            if let Some(elsewhere) = saver.elsewhere() {
+                self.monitor.note(&format!("note: {elsewhere}"));
+            }
+            return Ok(None);
+        };
         let run = SavedRun::load(&loaded.path, loaded.step, &loaded.contents)?;
         // The run has all tensors of the file. Those that remain are for the state's digest.
         loaded.contents.carries = run.state.digested_tensors()?;

@@ -8,6 +8,11 @@ use crate::saving::tensors::info;
 use crate::{Error, Trainer};
 
 impl Trainer {
+    /// Returns the index of a state by its name.
+    pub(super) fn state_index(&self, name: &str) -> Option<usize> {
+        self.plan.programs.train().states().iter().position(|state| state.name == name)
+    }
+
     /// Returns the values of a state by its index.
     pub(super) fn values(&mut self, index: usize) -> Result<Vec<f32>, Error> {
         self.check_before_leaving()?;
@@ -25,8 +30,7 @@ impl Trainer {
     /// one leaves the run; this is why it takes `&mut self`.
     #[doc(alias = "get_weights")]
     pub fn tensor(&mut self, name: &str) -> Option<Result<Vec<f32>, Error>> {
-        let index = self.plan.programs.train().states().iter().position(|s| s.name == name)?;
-        Some(self.values(index))
+        self.state_index(name).map(|index| self.values(index))
     }
 
     /// Replaces a tensor of [`Trainer::tensor`] on every replica, for example with values from another
@@ -38,11 +42,10 @@ impl Trainer {
     #[doc(alias = "set_weights")]
     pub fn set_tensor(&mut self, name: &str, values: &[f32]) -> Result<(), Error> {
         self.check_trust()?;
-        let states = self.plan.programs.train().states();
-        let Some(index) = states.iter().position(|s| s.name == name) else {
+        let Some(index) = self.state_index(name) else {
             return Err(Error::setting("tensor", format!("the model has no {name:?}")));
         };
-        let ty = &states[index].ty;
+        let ty = &self.plan.programs.train().states()[index].ty;
         if ty.count() != values.len() {
             let problem = format!("{name:?} is {:?}, not {} values", ty.dims, values.len());
             return Err(Error::setting("tensor", problem));

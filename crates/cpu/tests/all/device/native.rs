@@ -135,6 +135,77 @@ fn native_tiles_are_those_of_their_wgsl() {
     }
 }
 
+/// A kernel that adds two rows of numbers and a matrix to a tile of nine rows while it writes it.
+const ADD: &str = "
+@group(0) @binding(0) var<storage, read_write> c: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> source: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> sizes: array<u32>;
+@group(0) @binding(3) var<storage, read> b0: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read> b7: array<vec4<f32>>;
+const ADDS_PRODUCT: u32 = 1u;
+const ADDS_0: u32 = 7u;
+const ADDS_1: u32 = 0u;
+const ADDS_2: u32 = 7u;
+var<workgroup> tile: array<vec4<f32>, 72>;
+fn canonical(x: vec4<f32>) -> vec4<f32> {
+    let bits = bitcast<vec4<u32>>(x);
+    let magnitude = bitcast<vec4<i32>>(bits & vec4<u32>(0x7fffffffu));
+    return bitcast<vec4<f32>>(select(bits, vec4<u32>(), magnitude <= vec4<i32>(0x00800000)));
+}
+fn unisono_panel_add(
+    at: u32, step: u32, rows: u32, first: u32, columns: u32, begins: array<u32, 3>, apart: array<u32, 3>
+) {
+    for (var r = 0u; r < rows; r++) {
+        for (var e = 0u; e < columns; e += 4u) {
+            let x = canonical(tile[8u * r + (first + e) / 4u]);
+            let begun = canonical(b7[(begins[0] + r * apart[0] + e) / 4u] + x);
+            let more = canonical(begun + b0[(begins[1] + r * apart[1] + e) / 4u]);
+            c[(at + r * step + e) / 4u] = canonical(more + b7[(begins[2] + r * apart[2] + e) / 4u]);
+        }
+    }
+}
+@compute @workgroup_size(1) fn main() {
+    for (var e = 0u; e < 72u; e++) { tile[e] = source[e]; }
+    let begins = array<u32, 3>(sizes[5], sizes[7], 8u);
+    let apart = array<u32, 3>(sizes[6], sizes[8], 0u);
+    unisono_panel_add(sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], begins, apart);
+}";
+
+#[test]
+fn native_sums_are_those_of_their_wgsl() {
+    let small = [1e-40, -0.0, f32::MIN_POSITIVE, -3.5, f32::INFINITY];
+    let numbers = |seed: usize| -> Vec<f32> {
+        let number = |i: usize| (i * 37 + seed * 11) % 101;
+        let number = |i: usize| if number(i) < 20 { small[number(i) % 5] } else { number(i) as f32 / 7.0 };
+        (0..1024).map(number).collect()
+    };
+    let [tile, b0, b7] = [0, 1, 2].map(numbers);
+    for sizes in [
+        [0, 32, 9, 0, 32, 0, 32, 0, 0],
+        [8, 40, 9, 12, 20, 4, 64, 12, 28],
+        [4, 16, 2, 16, 16, 128, 4, 64, 512],
+        [0, 4, 1, 0, 4, 0, 0, 4, 0],
+        [0, 4, 0, 0, 4, 0, 0, 0, 0],
+    ] {
+        let machine = Machine::new(1);
+        // `Machine::run` compares both ways.
+        let given = [bytes_of(&tile[..288]), bytes_of_words(&sizes), bytes_of(&b0), bytes_of(&b7)];
+        let given: Vec<&[u8]> = given.iter().map(|bytes| &bytes[..]).collect();
+        let found = floats(&machine.run(ADD, 2048, &given, [1, 1, 1]));
+        let flush = |x: f32| if x.abs() <= f32::MIN_POSITIVE { 0.0 } else { x };
+        let [at, step, rows, first, columns, from, apart, from_b0, apart_b0] =
+            sizes.map(|size| size as usize);
+        let mut expected = vec![0.0; 512];
+        for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+            let begun = flush(b7[from + row * apart + column] + flush(tile[32 * row + first + column]));
+            let more = flush(begun + b0[from_b0 + row * apart_b0 + column]);
+            expected[at + row * step + column] = flush(more + b7[8 + column]);
+        }
+        let bits = |all: &[f32]| all.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&found), bits(&expected), "{sizes:?}");
+    }
+}
+
 /// Without bounds checks native code runs in the place of these functions, whatever they say, and with them
 /// it does not. The test above would see nothing if no function were known.
 #[test]

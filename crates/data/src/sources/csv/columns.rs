@@ -212,6 +212,21 @@ impl ChosenTable {
                 label = Some(Texts { known, ..texts(column)? });
             }
         }
+        // What is to be predicted would be known.
+        let answers = targets.iter().map(|target| target.at).chain(label.iter().map(|label| label.at));
+        let numbers: Vec<usize> = chosen.numbers.iter().map(at).collect::<Result<_, DataError>>()?;
+        for (place, column) in numbers.iter().enumerate() {
+            let twice = || format!("the column {:?} is among the numbers twice", names[*column]);
+            let known = || {
+                format!("the column {:?} is to be predicted, and is among the numbers too", names[*column])
+            };
+            if numbers[..place].contains(column) {
+                return Err(csv.table_error(twice()));
+            }
+            if answers.clone().any(|answer| answer == *column) {
+                return Err(csv.table_error(known()));
+            }
+        }
         if label.is_some() && !targets.is_empty() {
             return Err(csv.table_error("a label and targets are both the field \"y\""));
         }
@@ -240,7 +255,12 @@ impl ChosenTable {
             return Err(csv.table_error("no columns of features"));
         }
         let weight = chosen.weight.as_ref().map(number).transpose()?;
-        for (column, _) in &csv.scaled {
+        for (column, (_, scale)) in &csv.scaled {
+            if *scale == 0.0 || !scale.is_finite() {
+                let what =
+                    format!("the column {:?} cannot be divided by the scale {scale}", names[at(column)?]);
+                return Err(csv.table_error(what));
+            }
             let place = at(column)?;
             if !numbers.iter().chain(&targets).chain(&weight).any(|number| number.at == place) {
                 return Err(csv.not_numbers(&names[place]));

@@ -69,6 +69,18 @@ impl Writer<'_> {
         format!(" + {}", self.starts.wgsl(start, place.inside / lanes))
     }
 
+    /// Returns where a vector of this name is in its binding, as text, and the number of the binding, if one
+    /// vector follows the other along `j`, rows by `row` are equally far apart, and it is of f32.
+    pub(in crate::codegen) fn vector_of(&self, name: &str) -> Option<(String, usize)> {
+        let place = self.vectors.get(name)?;
+        let (binding, number) = name.strip_prefix('q')?.split_once('_')?;
+        let (binding, number): (usize, usize) = (binding.parse().ok()?, number.parse().ok()?);
+        let is_along =
+            place.factor("j") == Some(1) && place.factor("row").is_some() && place.factor("i") == Some(0);
+        let text = self.quads.get(&binding)?.get(number)?.clone()?;
+        (is_along && self.bindings[binding].2 == "f32").then_some((text, binding))
+    }
+
     /// Returns the vector of a binding that has an element for each of those that an invocation computes, if
     /// the index is that of the one at place `lane`.
     pub(super) fn vector(&self, id: NodeId, index: &Index, lane: usize) -> Option<Affine> {

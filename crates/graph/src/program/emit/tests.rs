@@ -1,3 +1,4 @@
+mod epilogues;
 mod limits;
 mod pack_launches;
 mod transformer;
@@ -8,7 +9,7 @@ use crate::plan::target::Machine;
 use crate::plan::{Command, Plan, Role, Segment, Slice, Transfer};
 use crate::program::{Conditions, Layout};
 use crate::trace::{StateKind, Tape, Window};
-use crate::values::Precision;
+use crate::values::{Lead, Precision};
 
 /// Returns a step with every kind of value that has samples: an input, dropout, a product, its gradient and a
 /// loss of each sample.
@@ -391,26 +392,6 @@ fn the_end_of_a_bucket_of_one_product_is_cleared() {
         let cleared = plan.segments[0].commands.iter().filter(is_padding).count();
         assert_eq!(cleared, run.blocks().len());
     }
-}
-
-/// What an epilogue adds to all rows alike it finds by the column, also under axes that the product lacks.
-#[test]
-fn an_epilogue_finds_a_row_by_its_column() {
-    let tape = Tape::new();
-    let (x, parts) = (tape.input("x", Type::sample(&[64])), tape.input("parts", Type::sample(&[3, 32])));
-    let w = tape.state("w", &[64, 32], StateKind::Parameter);
-    let [near, far] = ["near", "far"].map(|name| tape.state(name, &[32], StateKind::Parameter));
-    let part = (parts.slice(1, 1..2) + &far).reshape(&[32]);
-    tape.output("y", &((x.matmul(&w) + &near).relu() * &part));
-    let program = Program::compile(&tape.finish().unwrap()).unwrap();
-    let plan = program.plan(&Run::whole(&[128]), &Target::default()).unwrap();
-    let kernels: Vec<_> = plan.kernels.iter().filter(|kernel| kernel.name.starts_with("matmul")).collect();
-    assert_eq!(kernels.len(), 1, "{:?}", plan.kernels.iter().map(|k| &k.name).collect::<Vec<_>>());
-    let (_, finish) = kernels[0].wgsl.split_once("fn finish(").unwrap();
-    let (finish, _) = finish.split_once("\n}\n").unwrap();
-    // Both rows and the part have the column as it is, and are loaded in fours. No remainder is taken.
-    assert_eq!(finish.matches("[j + ").count(), 3, "{finish}");
-    assert!(!finish.contains("[i") && !finish.contains('%'), "{finish}");
 }
 
 /// Windows two pixels apart hold every second pixel at each of their places. Which pixels these are is known

@@ -1,10 +1,12 @@
 //! The kernel of a product: a file of `shaders`, with snippets and constants for what the file leaves open.
 
+use std::borrow::Cow;
+
 use unisono_shaders::{Params, ProductParams, STARTS, Snippet, module, snippets};
 
 use super::panels::{
     LEFT_COPIED, LEFT_STORED, LEFT_VIEWED, PUT_FINISHED, PUT_STORED, RIGHT_COPIED, RIGHT_STORED,
-    RIGHT_VIEWED, STRIPE,
+    RIGHT_VIEWED, STRIPE, put_added,
 };
 use super::shape::{All, Shape};
 use super::slab::SlabLayout;
@@ -177,7 +179,7 @@ impl ProductKernel<'_> {
                     self.segment,
                     self.left(),
                     self.right(),
-                    if self.epilogue.is_none() && !self.result.rounds { PUT_STORED } else { PUT_FINISHED }
+                    self.put()
                 );
                 (sizes, unisono_shaders::MATMUL_PANELS)
             }
@@ -201,6 +203,17 @@ impl ProductKernel<'_> {
                         .unwrap_or_default()
                 );
                 (sizes, unisono_shaders::MATMUL_TILES)
+            }
+        }
+    }
+
+    /// Returns how a panel's tile is written.
+    fn put(&self) -> Cow<'static, str> {
+        match self.epilogue {
+            _ if self.result.rounds => PUT_FINISHED.into(),
+            None => PUT_STORED.into(),
+            Some(epilogue) => {
+                epilogue.added.as_ref().map_or(PUT_FINISHED.into(), |added| put_added(added).into())
             }
         }
     }

@@ -1,5 +1,9 @@
 //! The functions that `matmul_panels.wgsl` leaves open: how rows of the left operand and columns of the right
-//! one are found or copied.
+//! one are found or copied, and how a tile is written.
+
+use std::fmt::Write as _;
+
+use crate::codegen::Addend;
 
 /// Finds eight rows of a left operand where it is stored.
 pub(super) const LEFT_STORED: &str = "fn left_steps(own: Part, steps: u32) {}
@@ -138,3 +142,57 @@ fn put_tile(own: Part, i: u32, j: u32, rows: u32, first: u32) {
     }
 }
 ";
+
+/// Writes a tile to which the epilogue adds numbers in memory, row by row.
+pub(super) fn put_added(addends: &[Addend]) -> String {
+    let (mut declared, mut sum) = (String::new(), String::new());
+    let (mut starts, mut apart) = (Vec::new(), Vec::new());
+    for (at, addend) in addends.iter().enumerate() {
+        let own = match addend {
+            Addend::Product => {
+                let _ = writeln!(declared, "const ADDS_PRODUCT: u32 = {at}u;");
+                "canonical(tile[8u * r + (first + e) / 4u])".to_owned()
+            }
+            Addend::Stored { binding, vector } => {
+                let n = starts.len();
+                let _ = writeln!(
+                    declared,
+                    "const ADDS_{n}: u32 = {binding}u;\n\
+                     fn added_{n}(row: u32, j: u32) -> u32 {{ return 4u * ({vector}); }}"
+                );
+                starts.push(format!("added_{n}(row, j / 4u)"));
+                apart.push(format!("added_{n}(row + 1u, j / 4u) - added_{n}(row, j / 4u)"));
+                format!("b{binding}[(begins[{n}] + r * apart[{n}] + e) / 4u]")
+            }
+        };
+        sum = if at == 0 { own } else { format!("canonical({sum} + {own})") };
+    }
+    let places = format!("array<u32, {}>", starts.len());
+    let (starts, apart) = (starts.join(", "), apart.join(", "));
+    format!(
+        "{declared}
+// Writes rows of the tile from element `first` on, a multiple of four, to c[at]. Rows lie `step` apart there.
+// What is added to them `begins` there, and its rows are so far `apart`.
+fn unisono_panel_add(
+    at: u32, step: u32, rows: u32, first: u32, columns: u32, begins: {places}, apart: {places}
+) {{
+    for (var r = 0u; r < rows; r++) {{
+        for (var e = 0u; e < columns; e += 4u) {{
+            put_quad(at + r * step + e, columns - 1u - e, {sum});
+        }}
+    }}
+}}
+fn put_tile(own: Part, i: u32, j: u32, rows: u32, first: u32) {{
+    if ACROSS > 0u {{
+        put_each(own, i, j, rows, first);
+        return;
+    }}
+    let row = own.c / params.n + i;
+    let columns = min(32u, params.n - j);
+    let at = own.c + i * params.n + j;
+    unisono_panel_add(at, params.n, rows, 32u * first, columns, {places}({starts}), {places}({apart}));
+}}
+{}",
+        PUT_FINISHED.replace("put_tile", "put_each")
+    )
+}

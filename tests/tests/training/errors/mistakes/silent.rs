@@ -1,0 +1,133 @@
+//! Mistakes that the library once accepted in silence.
+
+use std::time::Duration;
+
+use unisono::checkpoint::{Plan, Tensor};
+use unisono::{Adam, Audits, BatchNorm, Context, Ctc, FromFn, Groups, LayerNorm, Phase, Softmax, Var};
+
+use super::runs::{classes, labelled, optimizer, run, targets, with};
+use super::*;
+
+/// Mistakes in settings, weights, names and losses of one's own.
+pub fn all() -> Vec<Mistake> {
+    vec![
+        ("the field w named once more", with(|b| b.sample_weights("w")), &["\"w\"", "all outputs"]),
+        ("a share of audits in percent", with(|b| b.audits(Audits::Share(1.5))), &["audits", "1.5", "0..=1"]),
+        ("no shard at once", with(|b| b.shards_at_once(0)), &["shards at once", "0 shards"]),
+        ("nine steps in flight", with(|b| b.steps_in_flight(9)), &["steps in flight", "1 or 2"]),
+        ("no time to answer", with(|b| b.deadline(Duration::ZERO)), &["deadline"]),
+        ("nesterov without momentum", optimizer(Sgd::new(0.1).nesterov()), &["sgd: nesterov", "momentum"]),
+        (
+            "a group of no parameter",
+            optimizer(Groups::new(Sgd::new(0.1)).group(|name| name.starts_with("head."), Sgd::new(1.0))),
+            &["group 1 gets none of the 2 parameters"],
+        ),
+        (
+            "an optimizer beside phases",
+            with(|b| b.optimizer(Adam::new(0.5)).phase(Phase::new("all"))),
+            &["Builder::optimizer is not used"],
+        ),
+        (
+            "a phase that freezes what it trains",
+            with(|b| {
+                let frozen = Sgd::new(0.1).freeze(|name| name == "bias");
+                b.phase(Phase::new("last").trains(|name| name == "bias").optimizer(frozen))
+            }),
+            &["phase \"last\"", "matches all parameters"],
+        ),
+        (
+            "counts for probabilities",
+            run(
+                classes().loss(CrossEntropy::new().probabilities()),
+                &targets(&[3], Values::F32((0..48).map(|i| (i % 3) as f32).collect())),
+                None,
+                1,
+            ),
+            &["sample 0", "no distribution over 3 classes"],
+        ),
+        (
+            "softmax before a CTC loss's",
+            run(
+                Trainer::builder(Sequential::new().add(Dense::new(3)).add(Softmax)).global_batch(8).loss(Ctc),
+                &words(),
+                None,
+                1,
+            ),
+            &["ctc takes logits"],
+        ),
+        (
+            "one sample for a batch norm",
+            run(
+                Trainer::builder(Sequential::new().add(Dense::new(3)).add(BatchNorm::new())).global_batch(1),
+                &labelled(|i| i % 3),
+                None,
+                1,
+            ),
+            &["1 (batch_norm) sees one sample"],
+        ),
+        (
+            "one name for two layers",
+            run(
+                Trainer::builder(FromFn::new("twice", |cx: &mut Context, x: &Var| {
+                    let x = cx.apply("norm", &LayerNorm::new(), x);
+                    let y = cx.apply("out", &Dense::new(3), &x);
+                    cx.apply("norm", &BatchNorm::new(), &y)
+                }))
+                .global_batch(8),
+                &labelled(|i| i % 3),
+                None,
+                1,
+            ),
+            &["norm", "layer_norm already"],
+        ),
+        ("labels of an own loss from 1 on", own_loss(), &["sample 2", "id 3", "is not in 0..3"]),
+        ("weights under a name of one's own", with_weights("weight"), &["fields weight", "read x, y"]),
+        ("weights that are no numbers", weights_of(f32::NAN).0, &["\"bias\"", "value 0", "NaN"]),
+        ("a file of a run that diverged", weights_of(f32::INFINITY).1, &["1 values of bias", "infinite"]),
+        ("a target too large to be squared", evaluated(1e30), &["the loss of sample 3 is inf", "evaluation"]),
+    ]
+}
+
+/// 16 sequences of four steps with words of two letters.
+fn words() -> Loader {
+    let x = Memory::new("x", [4, 2], Values::F32((0..128).map(|i| i as f32 / 128.0).collect())).unwrap();
+    Loader::new(x.with("y", [2], Values::I32((0..32).map(|i| 1 + i % 2).collect())).unwrap())
+}
+
+/// What is said to labels 1, 2 and 3 of a model that computes the loss of three classes itself.
+fn own_loss() -> String {
+    let model = Model::new(|cx, x| {
+        let logits = cx.apply("logits", &Dense::new(3), &x["x"]);
+        cx.loss("own", &-logits.log_softmax().take(&x["y"]), 1.0);
+        Outputs::new().with("logits", &logits)
+    });
+    run(Trainer::builder(model).global_batch(8), &labelled(|i| i % 3 + 1), None, 1)
+}
+
+/// What is said to samples with weights in a field of this name.
+fn with_weights(name: &str) -> String {
+    let data = Memory::labelled([0.5; 32], [2], [0, 1].repeat(8)).unwrap();
+    run(classes(), &Loader::new(data.with(name, [], Values::F32(vec![1.0; 16])).unwrap()), None, 1)
+}
+
+/// What is said to a bias of this value that is set, and to one that is loaded.
+fn weights_of(value: f32) -> (String, String) {
+    let mut trainer = classes().replicas(1).adapter("cpu").build(&labelled(|i| i % 3).fields().unwrap());
+    let trainer = trainer.as_mut().unwrap();
+    let mut weights = trainer.weights().unwrap();
+    weights.insert("bias".into(), Tensor::f32(&[3], &[0.0, value, 0.0]).unwrap());
+    let set = trainer.set_tensor("bias", &[value; 3]).unwrap_err().to_string();
+    let before = trainer.state_sha256().unwrap();
+    let loaded = trainer.load_tensors(&weights, &Plan::new()).unwrap_err().to_string();
+    assert_eq!(trainer.state_sha256().unwrap(), before);
+    (set, loaded)
+}
+
+/// What is said in an evaluation where the target of sample 3 is this.
+fn evaluated(target: f32) -> String {
+    let data = targets(&[1], Values::F32((0..16).map(|i| if i == 3 { target } else { 0.5 }).collect()));
+    let mean = Trainer::builder(Dense::new(1)).loss(MeanSquaredError).global_batch(8);
+    let mut trainer = mean.replicas(1).adapter("cpu").build(&data.fields().unwrap()).unwrap();
+    trainer.evaluate(&data).unwrap();
+    trainer.notes().join("\n")
+}
