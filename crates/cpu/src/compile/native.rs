@@ -182,6 +182,9 @@ impl Writer<'_, '_> {
             return None;
         }
         let Some(Literal::U32(product)) = self.constant("ADDS_PRODUCT") else { return None };
+        if product as usize > count {
+            return None;
+        }
         let (tile, result) = (self.group_floats("tile")?, self.buffer_floats("c")?);
         let mut addends = Vec::new();
         for (n, (from, apart)) in from.iter().zip(apart.iter()).enumerate() {

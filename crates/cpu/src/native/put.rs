@@ -285,4 +285,46 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn sums_have_the_same_bits_on_all_cpus() {
+        let numbers = |seed: usize| -> Vec<f32> {
+            (0..512).map(|i| ((i * 37 + seed) % 101) as f32 * if i % 7 == 0 { 1e-40 } else { 0.37 }).collect()
+        };
+        let [tile, b, c] = [3, 19, 58].map(numbers);
+        for own in Vectors::of_this_cpu() {
+            for (rows, columns, product, apart) in
+                [(9, 32, 0, [0, 40]), (8, 31, 1, [36, 0]), (3, 4, 2, [7, 51]), (1, 1, 2, [0, 0])]
+            {
+                let mut expected = vec![7.5f32; 512];
+                for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+                    let mut all = vec![b[row * apart[0] + column], c[row * apart[1] + column]];
+                    all.insert(product, canonical(tile[32 * row + column]));
+                    expected[row * 40 + column] = canonical(canonical(all[0] + all[1]) + all[2]);
+                }
+                let mut to = vec![7.5f32; expected.len()];
+                let put = PanelPut {
+                    tile: tile.as_ptr(),
+                    to: to.as_mut_ptr(),
+                    step: 40,
+                    rows: rows as u32,
+                    columns: columns as u32,
+                };
+                let task = PanelAdd {
+                    put,
+                    from: [b.as_ptr(), c.as_ptr(), b.as_ptr(), b.as_ptr()],
+                    apart: [apart[0] as u32, apart[1] as u32, 0, 0],
+                    count: 2,
+                    product: product as u32,
+                };
+                // SAFETY: the loop above read and wrote the same places.
+                #[expect(unsafe_code, reason = "the code works on memory of kernels")]
+                unsafe {
+                    own.panel_add()(&task);
+                }
+                let bits = |all: &[f32]| all.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert!(bits(&to) == bits(&expected), "{own:?}: {rows} rows of {columns}, {apart:?} apart");
+            }
+        }
+    }
 }
