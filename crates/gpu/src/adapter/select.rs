@@ -43,7 +43,10 @@ pub fn select<S: AsRef<str>>(wanted: &[S]) -> Result<Vec<Adapter>, GpuError> {
             (None, None) => default(),
         };
         // Every label has an empty text in it, and a bracket.
-        let says_something = backend.is_some() || part.contains(char::is_alphanumeric);
+        // A number is no name, but versions and models have digits.
+        let is_number =
+            !part.is_empty() && part.chars().all(|digit| digit.is_ascii_digit()) && part.len() < 3;
+        let says_something = !is_number && (backend.is_some() || part.contains(char::is_alphanumeric));
         let is_meant = |adapter: &&Adapter| is_asked || says_something && contains(&adapter.label(), part);
         let fits: Vec<&Adapter> = there.iter().filter(is_meant).collect();
         if fits.is_empty() {

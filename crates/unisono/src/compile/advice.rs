@@ -3,7 +3,7 @@
 use unisono_graph::StateKind;
 
 use crate::Chain;
-use crate::compile::objective::LossOn;
+use crate::compile::objective::{LossOn, On};
 use crate::compile::parts::Parts;
 use crate::compile::programs::Programs;
 use crate::model::context::{FrozenNames, SummaryLine};
@@ -23,6 +23,8 @@ pub(crate) fn advice(parts: &Parts, programs: &Programs) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(activations_before_losses(programs));
     notes.extend(channels_last(programs));
+    notes.extend(steps_as_channels(programs));
+    notes.extend(one_of_several(parts, programs));
     let states = programs.train().states();
     let names = programs.states_of(&[StateKind::Parameter]);
     let names: Vec<&str> = names.into_iter().map(|index| &*states[index].name).collect();
@@ -123,14 +125,69 @@ fn of_layer(name: &str, layer: &str) -> bool {
     name.strip_prefix(layer).is_some_and(|own| !own.contains('.'))
 }
 
-/// A convolution takes `[B, C, H, W]`; sources of pictures give `[B, H, W, C]`.
-fn channels_last(programs: &Programs) -> Option<String> {
-    // The first layer that has no layers inside.
+/// Returns the layers that have no layers inside, in the order in which the model applies them.
+fn leaves(programs: &Programs) -> impl Iterator<Item = &SummaryLine> {
+    let lines = &programs.summary;
     let is_inside =
         |inner: &SummaryLine, outer: &SummaryLine| inner.path.starts_with(&format!("{}.", outer.path));
-    let lines = &programs.summary;
-    let mut leaves = lines.iter().enumerate();
-    let first = leaves.find(|(at, line)| !lines.get(at + 1).is_some_and(|next| is_inside(next, line)))?.1;
+    let is_leaf = move |(at, line): &(usize, &SummaryLine)| {
+        !lines.get(at + 1).is_some_and(|next| is_inside(next, line))
+    };
+    lines.iter().enumerate().filter(is_leaf).map(|(_, line)| line)
+}
+
+/// Layers of one axis take `[B, C, T]`; data from Keras, embeddings and recurrent layers give `[B, T, C]`.
+fn steps_as_channels(programs: &Programs) -> Option<String> {
+    const OF_STEPS: [&str; 5] = ["embedding", "lstm", "gru", "simple_rnn", "multi_head_attention"];
+    const OF_CHANNELS: [&str; 5] =
+        ["conv1d", "max_pool1d", "avg_pool1d", "global_avg_pool1d", "global_max_pool1d"];
+    let states = programs.train().states();
+    let channels = |line: &SummaryLine| {
+        let weight = format!("{}.weight", line.path);
+        let weight = states.iter().find(|state| state.name == weight).and_then(|state| state.ty.dims.get(1));
+        weight.or(line.output.dims.first()).copied()
+    };
+    let note = |line: &SummaryLine, steps: usize, features: usize| {
+        format!(
+            "{} ({}) takes {steps} channels of {features} steps: if these are {steps} steps of {features} features, put \
+             FromFn::new(\"channels first\", |_, x| x.transpose(1, 2)) before it",
+            line.path, line.kind
+        )
+    };
+    let all: Vec<&SummaryLine> = leaves(programs).collect();
+    let is_of_channels = |line: &SummaryLine| OF_CHANNELS.contains(&&*line.kind);
+    if let (Some(first), &[steps, features]) = (all.first(), &*programs.input.dims)
+        && is_of_channels(first)
+        && steps > features
+    {
+        return Some(note(first, steps, features));
+    }
+    all.windows(2).find_map(|pair| {
+        let &[before, line] = pair else { return None };
+        let &[steps, features] = &*before.output.dims else { return None };
+        let is_turned = is_of_channels(line) && OF_STEPS.contains(&&*before.kind) && steps != features;
+        (is_turned && channels(line) == Some(steps)).then(|| note(line, steps, features))
+    })
+}
+
+/// The accuracy of several answers that are not exclusive is that of each, and not of the largest.
+fn one_of_several(parts: &Parts, programs: &Programs) -> Option<String> {
+    let yes_or_no = programs.losses.iter().find(|(loss, output)| {
+        loss.loss.name() == "binary cross-entropy" && output.dims.last().is_some_and(|answers| *answers > 1)
+    })?;
+    let objective = parts.objective();
+    let metrics = objective.metrics.iter().zip(&objective.measured);
+    let is_on = |on: &On| on.output == yes_or_no.0.on.output;
+    metrics.into_iter().find(|(metric, on)| metric.name() == "accuracy" && is_on(on)).map(|_| {
+        "the metric accuracy is that of the largest answer, but the loss binary cross-entropy is of several answers \
+         that may all be true: BinaryAccuracy counts each of them"
+            .to_owned()
+    })
+}
+
+/// A convolution takes `[B, C, H, W]`; sources of pictures give `[B, H, W, C]`.
+fn channels_last(programs: &Programs) -> Option<String> {
+    let first = leaves(programs).next()?;
     let &[height, width, channels] = &*programs.input.dims else { return None };
     let is_picture = height >= SIDE && width >= SIDE && (1..=CHANNELS).contains(&channels);
     (first.kind == "conv2d" && is_picture).then(|| {

@@ -106,7 +106,12 @@ impl Trainer {
     pub fn save(&mut self) -> Result<Option<PathBuf>, Error> {
         self.save_behind()?;
         let step = self.steps();
-        let Some(saver) = &mut self.saver else { return Ok(None) };
+        let Some(saver) = &mut self.saver else {
+            self.monitor.note_once(
+                "note: nothing is saved: Trainer::save_to or Trainer::checkpoints sets a directory",
+            );
+            return Ok(None);
+        };
         saver.finish_step(step, &mut self.monitor)
     }
 

@@ -75,6 +75,11 @@ impl Trainer {
         self.monitor.check()?;
         self.check_takes_batches()?;
         let step = self.step_inner(batch, None, batch.after)?;
+        if !self.callbacks.all.is_empty() {
+            self.monitor.note_once(
+                "note: Trainer::step calls no callbacks, such as EarlyStopping: Trainer::fit does",
+            );
+        }
         self.identify_own_loop();
         if batch.after.epoch > batch.epoch {
             self.state.running = Running::default();

@@ -9,7 +9,7 @@ use crate::plan::target::Machine;
 use crate::plan::{Command, Plan, Role, Segment, Slice, Transfer};
 use crate::program::{Conditions, Layout};
 use crate::trace::{StateKind, Tape, Window};
-use crate::values::{Lead, Precision};
+use crate::values::Precision;
 
 /// Returns a step with every kind of value that has samples: an input, dropout, a product, its gradient and a
 /// loss of each sample.

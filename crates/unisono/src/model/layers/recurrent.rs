@@ -333,6 +333,10 @@ impl Shape {
             most("units", self.units, MOST_UNITS),
             most("layers", self.layers, MOST_LAYERS),
             rate("dropout", self.dropout),
+            (self.dropout > 0.0 && self.layers == 1).then(|| {
+                "dropout is between layers, and there is one: add the layer Dropout before or behind it"
+                    .into()
+            }),
         ];
         if !valid(layer, cx, settings) {
             return x.clone();

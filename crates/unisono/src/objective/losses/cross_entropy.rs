@@ -91,6 +91,9 @@ impl Loss for CrossEntropy {
             false if target == output => {
                 Err(format!("{}: CrossEntropy::probabilities takes such targets", problem()))
             }
+            false if output.dims.get(1..) == Some(&target.dims) && !target.dims.is_empty() => {
+                Err(format!("{}: the classes are the output's last axis (permute)", problem()))
+            }
             false => Err(problem()),
         }
     }

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use unisono::checkpoint::{Plan, Tensor};
-use unisono::{Adam, Audits, BatchNorm, Context, Ctc, FromFn, Groups, LayerNorm, Phase, Softmax, Var};
+use unisono::{
+    Adam, Audits, BatchNorm, BinaryCrossEntropyWithLogits, Context, Conv1d, Ctc, EarlyStopping, FromFn,
+    GlobalMaxPool1d, Groups, LayerNorm, Phase, Softmax, Var,
+};
 
 use super::runs::{classes, labelled, optimizer, run, targets, with};
 use super::*;
@@ -80,12 +83,67 @@ pub fn all() -> Vec<Mistake> {
             ),
             &["norm", "layer_norm already"],
         ),
+        (
+            "steps in the place of channels",
+            layer("words", Sequential::new().add(Embedding::new(3, 4)).add(Conv1d::new(2, 1))),
+            &["1 (conv1d) takes 5 channels of 4 steps", "transpose(1, 2)"],
+        ),
+        (
+            "a pool of channels behind a recurrent layer",
+            layer("words", Sequential::new().add(Embedding::new(3, 4)).add(Gru::new(6)).add(GlobalMaxPool1d)),
+            &["2 (global_max_pool1d) takes 5 channels of 6 steps"],
+        ),
+        (
+            "the accuracy of several answers",
+            run(
+                classes().loss(BinaryCrossEntropyWithLogits).metric(Accuracy),
+                &targets(&[3], Values::F32((0..48).map(|i| (i % 2) as f32).collect())),
+                None,
+                1,
+            ),
+            &["several answers", "BinaryAccuracy"],
+        ),
+        ("dropout inside of a single layer", layer("words", dropped()), &["lstm: dropout is between layers"]),
+        (
+            "classes that are the channels of a mask",
+            layer_and_loss(),
+            &["[B, 3, 8, 8]", "[B, 8, 8] i32", "last axis"],
+        ),
+        (
+            "an own loop that nothing stops, and a run that is saved nowhere",
+            own_loop(),
+            &["calls no callbacks", "nothing is saved"],
+        ),
+        ("an adapter by its number", with(|b| b.adapter("0")), &["\"0\""]),
         ("labels of an own loss from 1 on", own_loss(), &["sample 2", "id 3", "is not in 0..3"]),
         ("weights under a name of one's own", with_weights("weight"), &["fields weight", "read x, y"]),
         ("weights that are no numbers", weights_of(f32::NAN).0, &["\"bias\"", "value 0", "NaN"]),
         ("a file of a run that diverged", weights_of(f32::INFINITY).1, &["1 values of bias", "infinite"]),
         ("a target too large to be squared", evaluated(1e30), &["the loss of sample 3 is inf", "evaluation"]),
     ]
+}
+
+/// A recurrent layer whose only layer has dropout.
+fn dropped() -> Sequential {
+    Sequential::new().add(Embedding::new(3, 4)).add(Lstm::new(6).dropout(0.2))
+}
+
+/// What is said to logits with channels first and a mask of classes.
+fn layer_and_loss() -> String {
+    let pictures = Memory::new("x", [1, 8, 8], Values::F32(vec![0.5; 16 * 64])).unwrap();
+    let data = Loader::new(pictures.with("y", [8, 8], Values::I32(vec![0; 16 * 64])).unwrap());
+    run(Trainer::builder(Conv2d::new(3, 1)).global_batch(8), &data, None, 1)
+}
+
+/// What is said to a loop of one's own with a callback, and to a save without a directory.
+fn own_loop() -> String {
+    let data = labelled(|i| i % 3).batch(8);
+    let builder = classes().replicas(1).adapter("cpu").callback(EarlyStopping::lowest("loss"));
+    let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+    let batch = data.epoch(0).unwrap().next().unwrap().unwrap();
+    trainer.step(&batch).unwrap();
+    assert!(trainer.save().unwrap().is_none());
+    trainer.notes().join("\n")
 }
 
 /// 16 sequences of four steps with words of two letters.
