@@ -25,6 +25,7 @@ pub(crate) fn advice(parts: &Parts, programs: &Programs) -> Vec<String> {
     notes.extend(channels_last(programs));
     notes.extend(steps_as_channels(programs));
     notes.extend(one_of_several(parts, programs));
+    notes.extend(softmax_of_one(programs));
     let states = programs.train().states();
     let names = programs.states_of(&[StateKind::Parameter]);
     let names: Vec<&str> = names.into_iter().map(|index| &*states[index].name).collect();
@@ -168,6 +169,18 @@ fn steps_as_channels(programs: &Programs) -> Option<String> {
         let is_turned = is_of_channels(line) && OF_STEPS.contains(&&*before.kind) && steps != features;
         (is_turned && channels(line) == Some(steps)).then(|| note(line, steps, features))
     })
+}
+
+/// The softmax of one number is 1, whatever the number is.
+fn softmax_of_one(programs: &Programs) -> Option<String> {
+    let mut all = programs.losses.iter().zip(&programs.activations);
+    let ((loss, output), _) = all.find(|((_, output), activation)| {
+        output.dims.last() == Some(&1) && **activation == Some("softmax")
+    })?;
+    Some(format!(
+        "the output {:?}, {output}, is the softmax of one number, which is always 1: Sigmoid is for a yes or no",
+        loss.on.output
+    ))
 }
 
 /// The accuracy of several answers that are not exclusive is that of each, and not of the largest.

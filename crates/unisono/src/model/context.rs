@@ -263,6 +263,13 @@ impl Context {
         if !self.is_training() || self.frozen > 0 || self.is_given(statistic) {
             return;
         }
+        if let Some(parameter) = self.parameters.iter().find(|own| own.var.id() == statistic.id()) {
+            let problem = format!(
+                "{} is a parameter, which the optimizer changes: declare a statistic",
+                parameter.name
+            );
+            return self.fail("replace", problem);
+        }
         let state = self.states.get(&statistic.id()).unwrap_or(statistic).clone();
         if self.tape.state_name(&state).is_some_and(|name| self.keeps(&name)) {
             return;

@@ -22,6 +22,14 @@ impl Builder {
             );
         }
         if settings.global_batch == 1 {
+            const COMPARE: [&str; 4] = ["nt-xent", "in-batch softmax", "barlow twins", "triplet hard"];
+            let compares = self.parts.all_losses().find(|loss| COMPARE.contains(&loss.loss.name()));
+            notes.extend(compares.map(|loss| {
+                format!(
+                    "the loss {} compares the samples of a batch, and this one has a single one",
+                    loss.loss.name()
+                )
+            }));
             let of_batch = |line: &&SummaryLine| line.kind == "batch_norm" && line.output.dims.len() == 1;
             notes.extend(programs.summary.iter().find(of_batch).map(|line| {
                 format!("{} (batch_norm) sees one sample a step, whose numbers are their own mean: it gives zeros", line.path)

@@ -240,7 +240,13 @@ impl Csv {
                     (Some(_), Some(_)) => {
                         Err(self.table_error(format!("several columns are named {name:?}: choose by index")))
                     }
-                    _ => Err(self.table_error(format!("no column named {name:?} in {names:?}"))),
+                    _ => {
+                        let other =
+                            names.iter().find_map(|name| name.chars().find(|c| [';', '\t', '|'].contains(c)));
+                        let hint = other.map(|c| format!(" (Csv::delimiter(b{c:?}) is for such a file)"));
+                        let hint = hint.filter(|_| names.len() == 1).unwrap_or_default();
+                        Err(self.table_error(format!("no column named {name:?} in {names:?}{hint}")))
+                    }
                 }
             }
         }

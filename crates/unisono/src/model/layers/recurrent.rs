@@ -321,7 +321,11 @@ impl Shape {
     ) -> Var {
         let sequence = x.ty().lead == Lead::Sample && x.ty().dtype == DType::F32 && x.dims().len() >= 2;
         if !sequence || x.ty().count() == 0 {
-            cx.fail(layer, format!("needs sequences [B, steps, features] of f32, got {}", x.ty()));
+            let hint = match x.dims().len() {
+                1 => " (if the layer before is recurrent, leave out its `last`)",
+                _ => "",
+            };
+            cx.fail(layer, format!("needs sequences [B, steps, features] of f32, got {}{hint}", x.ty()));
             return x.clone();
         }
         let most = |setting: &str, value: usize, most: usize| {

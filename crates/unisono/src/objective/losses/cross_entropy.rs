@@ -1,7 +1,7 @@
 use unisono_data::{Field, Values};
 use unisono_graph::{DType, Type, Var};
 
-use super::{Loss, mean_of_sample, other_target};
+use super::{Loss, distributions, mean_of_sample, other_target};
 
 /// Cross-entropy of the softmax of logits (PyTorch's `CrossEntropyLoss`, Keras's
 /// `SparseCategoricalCrossentropy(from_logits=True)`): -ln softmax(x) at the label, the mean over a sample's
@@ -140,7 +140,7 @@ impl Loss for CrossEntropy {
         let per_sample = (output.count() / classes.max(1)).max(1);
         let labels = match &targets.values {
             Values::I32(labels) => labels,
-            Values::F32(all) if self.probabilities => return check_probabilities(all, classes, per_sample),
+            Values::F32(all) if self.probabilities => return distributions(all, classes, per_sample),
             Values::F32(_) => return Ok(()),
         };
         let bad = |l: &i32| (*l < 0 || *l as usize >= classes) && Some(*l) != self.ignored;
@@ -148,27 +148,5 @@ impl Loss for CrossEntropy {
             Some(at) => Err((at / per_sample, format!("label {} is not in 0..{classes}", labels[at]))),
             None => Ok(()),
         }
-    }
-}
-
-/// Checks targets that are probabilities of classes. A label of zeros counts nothing, as one that is masked.
-///
-/// # Errors
-/// The first sample with a label whose numbers are negative or whose sum is neither 1 nor 0.
-fn check_probabilities(all: &[f32], classes: usize, per_sample: usize) -> Result<(), (usize, String)> {
-    let fits = |label: &[f32]| {
-        let sum: f32 = label.iter().sum();
-        label.iter().all(|p| *p >= 0.0) && (sum == 0.0 || (sum - 1.0).abs() < 1e-2)
-    };
-    match all.chunks(classes.max(1)).position(|label| !fits(label)) {
-        Some(at) => {
-            let label = &all[at * classes..][..classes];
-            let shown = if classes <= 8 { format!("{label:?}") } else { "its target".to_owned() };
-            Err((
-                at / per_sample,
-                format!("{shown} is no distribution over {classes} classes: its sum must be 1"),
-            ))
-        }
-        None => Ok(()),
     }
 }

@@ -6,7 +6,7 @@ use unisono_data::{Field, Values};
 use unisono_graph::{Type, Var};
 
 use super::hinge::positive;
-use super::{Loss, mean_of_quantities, mean_of_sample};
+use super::{Loss, distributions, mean_of_quantities, mean_of_sample};
 
 /// The least number whose logarithm is taken of a target. 0 ln 0 is so 0.
 const LEAST: f32 = 1e-30;
@@ -111,7 +111,9 @@ impl Loss for KlDivergence {
     mean_of_quantities!();
 
     fn check(&self, output: &Type, targets: &Field) -> Result<(), (usize, String)> {
-        not_negative(output, targets)
+        let classes = output.dims.last().copied().unwrap_or(1);
+        let all = targets.values.as_f32().unwrap_or_default();
+        distributions(all, classes, (output.count() / classes.max(1)).max(1))
     }
 }
 

@@ -168,6 +168,28 @@ fn advice(expected: &Type, target: &Type) -> String {
     String::new()
 }
 
+/// Checks targets that are probabilities of classes. A label of zeros counts nothing, as one that is masked.
+///
+/// # Errors
+/// The first sample with a label whose numbers are negative or whose sum is neither 1 nor 0.
+pub(crate) fn distributions(all: &[f32], classes: usize, per_sample: usize) -> Result<(), (usize, String)> {
+    let fits = |label: &[f32]| {
+        let sum: f32 = label.iter().sum();
+        label.iter().all(|p| *p >= 0.0) && (sum == 0.0 || (sum - 1.0).abs() < 1e-2)
+    };
+    match all.chunks(classes.max(1)).position(|label| !fits(label)) {
+        Some(at) => {
+            let label = &all[at * classes..][..classes];
+            let shown = if classes <= 8 { format!("{label:?}") } else { "its target".to_owned() };
+            Err((
+                at / per_sample,
+                format!("{shown} is no distribution over {classes} classes: its sum must be 1"),
+            ))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Traces the mean over each sample's elements: `[B, ...]` to `[B]`.
 pub(crate) fn mean_of_sample(x: &Var) -> Var {
     if x.dims().is_empty() { x.clone() } else { x.flatten().mean(&[-1]) }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use unisono::checkpoint::{Plan, Tensor};
 use unisono::{
     Adam, Audits, BatchNorm, BinaryCrossEntropyWithLogits, Context, Conv1d, Ctc, EarlyStopping, FromFn,
-    GlobalMaxPool1d, Groups, LayerNorm, Phase, Softmax, Var,
+    GlobalMaxPool1d, Groups, InBatchSoftmax, KlDivergence, LayerNorm, Phase, Softmax, Var,
 };
 
 use super::runs::{classes, labelled, optimizer, run, targets, with};
@@ -115,6 +115,58 @@ pub fn all() -> Vec<Mistake> {
             &["calls no callbacks", "nothing is saved"],
         ),
         ("an adapter by its number", with(|b| b.adapter("0")), &["\"0\""]),
+        (
+            "counts for a divergence",
+            run(
+                classes().loss(KlDivergence::new()),
+                &targets(&[3], Values::F32((0..48).map(|i| (i % 3) as f32).collect())),
+                None,
+                1,
+            ),
+            &["sample 0", "no distribution over 3 classes"],
+        ),
+        (
+            "the softmax of one number",
+            run(
+                Trainer::builder(Sequential::new().add(Dense::new(1)).add(Softmax)).loss(MeanSquaredError),
+                &targets(&[1], Values::F32(vec![1.0; 16])),
+                None,
+                1,
+            ),
+            &["softmax of one number", "Sigmoid"],
+        ),
+        (
+            "pairs in batches of one",
+            run(
+                Trainer::builder(Model::new(|cx, x| {
+                    let both = cx.apply("code", &Dense::new(4), &x["x"]).reshape(&[2, 2]);
+                    Outputs::new().with("pair", &both)
+                }))
+                .loss_between("pair", "x", InBatchSoftmax::new(1.0, 8), 1.0)
+                .global_batch(1),
+                &labelled(|i| i % 3),
+                None,
+                1,
+            ),
+            &["in-batch softmax compares"],
+        ),
+        (
+            "a parameter that is replaced",
+            model(|cx, x| {
+                let w = cx.parameter("w", &[6], Initializer::Ones);
+                cx.replace(&w, &(&w * 2.0));
+                &x["x"] * w
+            }),
+            &["w is a parameter"],
+        ),
+        (
+            "a recurrent layer behind a last step",
+            layer(
+                "words",
+                Sequential::new().add(Embedding::new(3, 4)).add(Gru::new(6).last()).add(Gru::new(6)),
+            ),
+            &["2.gru", "leave out its `last`"],
+        ),
         ("labels of an own loss from 1 on", own_loss(), &["sample 2", "id 3", "is not in 0..3"]),
         ("weights under a name of one's own", with_weights("weight"), &["fields weight", "read x, y"]),
         ("weights that are no numbers", weights_of(f32::NAN).0, &["\"bias\"", "value 0", "NaN"]),
