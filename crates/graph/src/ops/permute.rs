@@ -82,8 +82,8 @@ impl Var {
         }
         if from_front < lead {
             let problem = format!(
-                "axis {axis} of {} is the batch, which a model does not reduce: a loss or metric has a number for \
-                 each sample, of which the trainer takes the mean (Var::sum_shards sums over the samples)",
+                "axis {axis} of {} is the batch, which a model does not reduce: give a loss or metric one number \
+                 for each sample. The trainer takes their mean. Var::sum_shards sums over the samples",
                 self.ty()
             );
             self.tape().fail_here(op, problem);

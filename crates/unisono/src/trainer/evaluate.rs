@@ -102,8 +102,8 @@ pub(crate) fn all_predicted(batches: &Batches) -> Result<(), Error> {
 
 impl Trainer {
     /// Evaluates one epoch of a loader on all replicas. Returns the mean loss, and the metrics over all
-    /// samples. Observers are told of samples that the loader skipped ([`Loader::skip_bad`]), and of the
-    /// first sample whose loss is not finite.
+    /// samples. Notes name the samples that the loader skipped ([`Loader::skip_bad`]) and the first sample
+    /// whose loss is not finite.
     ///
     /// # Errors
     /// The data do not fit the model. A sample is bad. The replicas fail. [`Error::Stopped`] if the run is

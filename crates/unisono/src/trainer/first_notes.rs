@@ -9,7 +9,7 @@ use crate::run::settings::RunSettings;
 use crate::trainer::builder::Builder;
 
 impl Builder {
-    /// Returns what a user should know before the run, which is on so many replicas.
+    /// Returns the notes that a user gets before the run starts. `replicas` counts those of all machines.
     pub(super) fn notes(&self, programs: &Programs, settings: &RunSettings, replicas: usize) -> Vec<String> {
         let mut notes = notes(replicas, settings.shards, settings.global_batch, self.per_replica);
         notes.extend(unprotected_note());

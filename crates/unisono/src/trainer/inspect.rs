@@ -22,8 +22,8 @@ impl Trainer {
     }
 
     /// Returns warnings about the model and the settings, such as idle replicas or a result that depends on
-    /// the number of replicas, and then what happened since that observers are told by
-    /// [`Observer::note`](crate::Observer::note), such as a replica that left. Each text is there once.
+    /// the number of replicas. Later notes of the run follow, such as a replica that left; observers get them
+    /// as they happen ([`Observer::note`](crate::Observer::note)). Each text appears once.
     pub fn notes(&self) -> &[String] {
         &self.monitor.notes
     }

@@ -11,8 +11,8 @@ impl Tape {
         self.inner.borrow().lookups.clone()
     }
 
-    /// Runs `f`, in which an index may be outside of what it looks up, as that of a label which does not
-    /// count is. Such an index is not among [`Tape::lookups`].
+    /// Runs `f`, in which indices may be out of range, such as a label that is ignored. [`Tape::lookups`]
+    /// does not contain them.
     pub fn with_any_index<T>(&self, f: impl FnOnce() -> T) -> T {
         let outer = std::mem::replace(&mut self.inner.borrow_mut().takes_any_index, true);
         let result = f();
@@ -20,7 +20,7 @@ impl Tape {
         result
     }
 
-    /// Notes that an index looks up one of so many elements.
+    /// Records that an index selects one of `count` elements.
     pub(crate) fn look_up(&self, index: &Var, count: Option<&usize>) {
         let mut inner = self.inner.borrow_mut();
         if !inner.takes_any_index {

@@ -162,7 +162,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Returns how many values of a type lie one behind the other where there are so many rows of samples.
+    /// Returns the number of matrices in a value of this type: one, one for each shard, or one for each of
+    /// the `rows` samples.
     fn entries(&self, ty: &Type, rows: usize) -> usize {
         match ty.lead {
             Lead::Global => 1,

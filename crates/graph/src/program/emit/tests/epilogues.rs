@@ -23,7 +23,7 @@ fn an_epilogue_finds_a_row_by_its_column() {
     assert!(!finish.contains("[i") && !finish.contains('%'), "{finish}");
 }
 
-/// A CPU adds a bias, and what lies in rows of its own, to whole rows of a product.
+/// On a CPU, an epilogue that only adds works on whole rows of a product.
 #[test]
 fn what_is_only_added_to_a_product_is_added_row_by_row() {
     let wgsl = |map: fn(&Tape, Var) -> Var| {
