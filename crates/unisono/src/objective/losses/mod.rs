@@ -181,10 +181,8 @@ pub(crate) fn distributions(all: &[f32], classes: usize, per_sample: usize) -> R
         Some(at) => {
             let label = &all[at * classes..][..classes];
             let shown = if classes <= 8 { format!("{label:?}") } else { "its target".to_owned() };
-            Err((
-                at / per_sample,
-                format!("{shown} is no distribution over {classes} classes: its sum must be 1"),
-            ))
+            let rule = "none may be negative, and their sum must be 1";
+            Err((at / per_sample, format!("{shown} is no distribution over {classes} classes: {rule}")))
         }
         None => Ok(()),
     }

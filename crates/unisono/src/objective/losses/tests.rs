@@ -145,6 +145,11 @@ fn targets_that_no_loss_can_mean_are_errors() {
     let counts = Field::f32([2], [3.0, -1.0]);
     let problem = Err((1, "target -1 is negative or not finite".to_string()));
     assert_eq!(PoissonNll::new().check(&Type::sample(&[1]), &counts), problem);
+    let shares = Field::f32([2, 2], [0.5, 0.5, 1.5, -0.5]);
+    let rule = "none may be negative, and their sum must be 1";
+    let problem = Err((1, format!("[1.5, -0.5] is no distribution over 2 classes: {rule}")));
+    assert_eq!(KlDivergence::new().check(&pixels, &shares), problem);
+    let problem = Err((0, format!("[3.0] is no distribution over 1 classes: {rule}")));
     assert_eq!(KlDivergence::new().check(&Type::sample(&[1]), &counts), problem);
     assert!(MultiMargin::new().check(&Type::sample(&[3]), &Field::i32([1], [3])).is_err());
 }
