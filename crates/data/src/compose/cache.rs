@@ -81,6 +81,10 @@ impl<S: Source> Source for Cache<S> {
         self.source.notes()
     }
 
+    fn overlaps(&self) -> bool {
+        self.source.overlaps()
+    }
+
     fn fingerprint(&self) -> u64 {
         self.source.fingerprint()
     }

@@ -133,7 +133,15 @@ impl<S: Source> Source for Subset<S> {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.source.notes()
+        let mut notes = self.source.notes();
+        if matches!(self.chosen, Chosen::Permuted { .. }) && self.source.overlaps() {
+            notes.push(
+                "samples that follow each other overlap, and a random split puts values of the one part into the other: \
+                 split the series itself, as by Windows::rows"
+                    .into(),
+            );
+        }
+        notes
     }
 
     /// Covers the source's fingerprint and which samples were chosen.

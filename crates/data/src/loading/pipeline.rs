@@ -13,7 +13,15 @@ use crate::order::Order;
 use crate::order::schedule::Unit;
 use crate::sample::batch::Stack;
 use crate::sample::check::{ask, check, fetch_checked, guarded};
-use crate::{Batch, BoxError, DataError, FieldSpec, Sample, Source};
+use crate::{Batch, BoxError, DataError, FieldSpec, Fingerprint, Sample, Source};
+
+/// Returns whether two samples have the same fields with the same bits.
+fn has_bits_of(a: &Sample, b: &Sample) -> bool {
+    let bits = |sample: &Sample| -> Vec<u64> {
+        sample.fields().map(|(_, field)| Fingerprint::new().values(&field.values).finish()).collect()
+    };
+    a.specs() == b.specs() && bits(a) == bits(b)
+}
 
 type Run = dyn Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync;
 
@@ -119,7 +127,17 @@ impl Pipeline {
         if !self.stages.is_empty() {
             let mut sample = fetch_checked(&*self.source, index)?;
             for (at, stage) in self.stages.iter().enumerate() {
+                let mut again = sample.clone();
                 self.apply(stage, &mut sample, index, (0, 0))?;
+                self.apply(stage, &mut again, index, (0, 0))?;
+                if !has_bits_of(&sample, &again) {
+                    let what = format!(
+                        "{} makes something else of {} each time: draw random numbers from the Draws that it is given",
+                        stage.label,
+                        describe()
+                    );
+                    return Err(DataError::Setting { setting: "map", what });
+                }
                 let mut found = sample.specs();
                 check(&sample, &found, &stage.label, describe)?;
                 // An extent that varies at first may vary up to the last stage; only the samples themselves

@@ -70,6 +70,12 @@ pub trait Source: Send + Sync {
         Vec::new()
     }
 
+    /// Returns whether samples that follow each other share values, as overlapping windows of a series do.
+    /// The parts of a random split then have values in common, and a fit tells its observers. Default: false.
+    fn overlaps(&self) -> bool {
+        false
+    }
+
     /// Returns 64 bits that change when the data do, for checkpoints and saved statistics; see
     /// [`Fingerprint`].
     ///
@@ -121,6 +127,9 @@ macro_rules! source_behind_a_pointer {
             }
             fn notes(&self) -> Vec<String> {
                 (**self).notes()
+            }
+            fn overlaps(&self) -> bool {
+                (**self).overlaps()
             }
             fn fingerprint(&self) -> u64 {
                 (**self).fingerprint()

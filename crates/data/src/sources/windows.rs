@@ -255,6 +255,10 @@ impl Source for Windows {
         Ok(sample)
     }
 
+    fn overlaps(&self) -> bool {
+        self.rows_of(0).is_ok_and(|rows| rows.len() > self.stride)
+    }
+
     /// Describes the window by its rows in the series.
     fn describe(&self, index: u64) -> String {
         match self.rows_of(index) {

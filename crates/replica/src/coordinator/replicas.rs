@@ -269,6 +269,11 @@ impl Replicas {
         self.timeline.all()
     }
 
+    /// Returns whether [`Options::timeline`] is set.
+    pub fn records_timeline(&self) -> bool {
+        self.options.timeline
+    }
+
     /// Takes what each replica did with its time since the last call, if [`Options::timeline`] is set.
     pub fn take_timeline(&mut self) -> Vec<Interval> {
         self.timeline.take()

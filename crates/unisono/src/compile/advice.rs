@@ -1,6 +1,6 @@
 //! Notes about a model that would train, and most likely not to what its author wants.
 
-use unisono_graph::StateKind;
+use unisono_graph::{StateKind, Type};
 
 use crate::Chain;
 use crate::compile::objective::{LossOn, On};
@@ -22,8 +22,12 @@ const MOST_NAMES: usize = 5;
 pub(crate) fn advice(parts: &Parts, programs: &Programs) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(activations_before_losses(programs));
+    notes.extend(activations_before_metrics(parts, programs));
+    notes.extend(ignored_and_counted(parts));
     notes.extend(channels_last(programs));
     notes.extend(steps_as_channels(programs));
+    notes.extend(norm_along_width(programs));
+    notes.extend(programs.notes.told.iter().cloned());
     notes.extend(one_of_several(parts, programs));
     notes.extend(softmax_of_one(programs));
     let states = programs.train().states();
@@ -72,15 +76,15 @@ fn plateaus(parts: &Parts) -> Vec<String> {
 /// A loss that takes logits computes softmax or sigmoid itself.
 fn activations_before_losses(programs: &Programs) -> Vec<String> {
     let last = programs.summary.last();
-    let losses = programs.losses.iter().zip(&programs.activations);
-    let note = |((loss, _), activation): (&(LossOn, _), &Option<&'static str>)| {
+    let note = |(loss, _): &(LossOn, Type)| {
         let name = loss.loss.name();
+        // Hinge losses apply no activation: the margin between scores is what they train.
         let own = match name {
-            "cross-entropy" | "ctc" | "multi-class hinge" => "softmax",
-            "binary cross-entropy" | "binary focal loss" | "hinge" => "sigmoid",
-            _ => return None,
+            "multi-class hinge" => "softmax",
+            "hinge" => "sigmoid",
+            _ => loss.loss.activation()?,
         };
-        let found = (*activation)?;
+        let found = *programs.activations.get(&loss.on.output)?;
         let takes = match name {
             "hinge" | "multi-class hinge" => format!("the loss {name} takes scores of any size, so leave"),
             _ => format!("the loss {name} takes logits: it computes {own} itself, so leave"),
@@ -90,7 +94,42 @@ fn activations_before_losses(programs: &Programs) -> Vec<String> {
             None => format!("the model's output {:?} is a {found}, and {takes} it out", loss.on.output),
         })
     };
-    losses.filter_map(note).collect()
+    programs.losses.iter().filter_map(note).collect()
+}
+
+/// A metric that compares logits with a threshold finds all probabilities above it.
+fn activations_before_metrics(parts: &Parts, programs: &Programs) -> Option<String> {
+    let objective = parts.objective();
+    let mut all =
+        objective.metrics.iter().zip(&objective.measured).filter(|(metric, _)| metric.takes_logits());
+    all.find_map(|(metric, on)| {
+        let activation = programs.activations.get(&on.output)?;
+        let [metric, output] = [metric.name(), &on.output];
+        let instead = match metric {
+            "binary accuracy" => ": F1::binary().probabilities() is a metric of probabilities",
+            "perplexity" => "",
+            _ => ", unless it is told so by probabilities()",
+        };
+        Some(format!(
+            "the metric {metric} takes logits, and the output {output:?} is a {activation}{instead}"
+        ))
+    })
+}
+
+/// A metric follows no setting of the loss.
+fn ignored_and_counted(parts: &Parts) -> Option<String> {
+    let objective = parts.objective();
+    let measured = || objective.metrics.iter().zip(&objective.measured);
+    parts.all_losses().find_map(|loss| {
+        let label = loss.loss.ignored_label()?;
+        let (metric, _) = measured().find(|(metric, on)| **on == loss.on && metric.counts_label(label))?;
+        Some(format!(
+            "the loss {} ignores the label {label}, and the metric {} counts it, unless it is given \
+             ignore_index({label}) too",
+            loss.loss.name(),
+            metric.name()
+        ))
+    })
 }
 
 /// A batch norm whose parameters are frozen goes on to move its statistics, and to use those of the batch.
@@ -171,11 +210,28 @@ fn steps_as_channels(programs: &Programs) -> Option<String> {
     })
 }
 
+/// The last axis of a picture is its width, and that of Keras's pictures has the channels.
+fn norm_along_width(programs: &Programs) -> Option<String> {
+    let all: Vec<&SummaryLine> = leaves(programs).collect();
+    all.windows(2).find_map(|pair| {
+        let &[before, norm] = pair else { return None };
+        let is_picture = before.kind.contains("2d") && before.output.dims.len() == 3;
+        let is_norm = matches!(&*norm.kind, "layer_norm" | "rms_norm") && norm.output == before.output;
+        let &[width] = norm.output.dims.last_chunk()?;
+        (is_picture && is_norm && norm.parameters <= 2 * width).then(|| {
+            format!(
+                "{} ({}) normalizes each row of {width} pixels of {}: GroupNorm::new(1) normalizes a picture, and for \
+                 each pixel's channels put them last (permute) and back",
+                norm.path, norm.kind, norm.output
+            )
+        })
+    })
+}
+
 /// The softmax of one number is 1, whatever the number is.
 fn softmax_of_one(programs: &Programs) -> Option<String> {
-    let mut all = programs.losses.iter().zip(&programs.activations);
-    let ((loss, output), _) = all.find(|((_, output), activation)| {
-        output.dims.last() == Some(&1) && **activation == Some("softmax")
+    let (loss, output) = programs.losses.iter().find(|(loss, output)| {
+        output.dims.last() == Some(&1) && programs.activations.get(&loss.on.output) == Some(&"softmax")
     })?;
     Some(format!(
         "the output {:?}, {output}, is the softmax of one number, which is always 1: Sigmoid is for a yes or no",

@@ -23,10 +23,10 @@ use crate::error::caught;
 use crate::identity::graph::of_graph;
 use crate::identity::part::Part;
 use crate::identity::start::start_values;
-use crate::model::context::{Mode, Parameter, SummaryLine};
+use crate::model::context::{LayerNotes, Mode, Parameter, SummaryLine};
 use crate::model::functional::{Inputs, Outputs};
 use crate::{Context, Error, Initializer};
-use fits::fits;
+use fits::{fits, same_states};
 use measured::{measured, measures_samples_alone};
 pub(crate) use predictions::{declare_predictions, predicted};
 use predictions::{predictions_of, trace_predict};
@@ -116,8 +116,10 @@ pub(crate) struct Programs {
     pub outputs: Vec<(String, Type)>,
     /// The losses, each with the type of its output.
     pub losses: Vec<(LossOn, Type)>,
-    /// The activations that the outputs of the losses are, where they are one.
-    pub activations: Vec<Option<&'static str>>,
+    /// What the model's layers tell the user.
+    pub notes: LayerNotes,
+    /// The outputs that are the result of an activation, with its name.
+    pub activations: BTreeMap<String, &'static str>,
     /// The upper limits of the ids in each field, see [`Fields::ids`].
     pub ids: BTreeMap<String, Vec<usize>>,
     /// The averages that optimizers keep.
@@ -183,8 +185,8 @@ impl Programs {
         let losses = parts.all_losses();
         let losses: Vec<(LossOn, Type)> =
             losses.filter_map(|loss| Some((loss.clone(), output_type(&loss.on.output)?))).collect();
-        let output = |(loss, _): &(LossOn, Type)| outputs.get(&loss.on.output).and_then(Var::activation);
-        let activations = losses.iter().map(output).collect();
+        let activation = |(name, output): (&str, &Var)| Some((name.to_owned(), output.activation()?));
+        let activations = outputs.iter().filter_map(activation).collect();
         let mut identity = Traced { model: of_graph(&simplify(&forward)), ..Traced::default() };
         let mut compiled: Vec<Arc<Program>> = Vec::new();
         let first = longest.map(Self::train);
@@ -208,6 +210,7 @@ impl Programs {
                 kept.retain(|name| cx.is_trained(name));
                 identity.training = of_training(parts, &graph, &phases);
             }
+            same_states(*id, &graph.states, &states)?;
             if *id == ProgramId::Predict {
                 predictions = predictions_of(&graph);
             }
@@ -225,6 +228,7 @@ impl Programs {
             input: fields.iter().next().map_or_else(|| Type::sample(&[]), |(_, ty)| ty.clone()),
             outputs: predictions,
             losses,
+            notes: cx.layer_notes().clone(),
             activations,
             ids,
             averages,

@@ -5,6 +5,7 @@ mod average;
 mod carry;
 mod given;
 mod kernel;
+mod notes;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,7 @@ use unisono_graph::{Graph, GraphError, Lead, NodeId, StateKind, Tape, Type, Var}
 
 pub(crate) use added::Added;
 pub(crate) use carry::Carry;
+pub(crate) use notes::LayerNotes;
 
 use crate::model::ids;
 use crate::model::reparametrize::Reparametrize;
@@ -104,6 +106,7 @@ pub struct Context {
     states: BTreeMap<NodeId, Var>,
     /// Values for tensors by name, which are declared already.
     given: BTreeMap<String, Var>,
+    notes: LayerNotes,
     /// What layers get in place of their parameters.
     pub(super) reparametrize: Option<Arc<Reparametrize>>,
 }
@@ -135,6 +138,7 @@ impl Context {
             replaced: BTreeMap::new(),
             states: BTreeMap::new(),
             given: BTreeMap::new(),
+            notes: LayerNotes::default(),
             reparametrize: None,
         }
     }

@@ -3,6 +3,7 @@
 mod nodes;
 mod proto;
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use unisono_checkpoint::{TensorDType, Tensors, WeightPrecision, scale_name, write_whole};
@@ -18,6 +19,9 @@ use crate::onnx::proto::{Attribute, FLOAT, FLOAT16, INT8, Proto};
 /// The most bytes of a file: what Protocol Buffers hold.
 const MOST: usize = (1 << 31) - 1;
 
+/// The extensions of other files of a model, which an ONNX file must not replace.
+const OTHERS: [&str; 3] = ["safetensors", "json", "keras"];
+
 /// Writes a prediction as a file, with the weights in a precision.
 ///
 /// # Errors
@@ -30,6 +34,10 @@ pub(crate) fn write(
     precision: WeightPrecision,
 ) -> Result<(), Error> {
     let wrong = |problem: String| Error::setting("onnx", problem);
+    let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default();
+    if OTHERS.contains(&extension) {
+        return Err(wrong(format!("{} is to be an ONNX file, whose name ends in .onnx", path.display())));
+    }
     let stored = precision.store(tensors, &program.channels)?;
     let bytes = onnx(program, &stored.tensors).map_err(wrong)?;
     if bytes.len() > MOST {

@@ -268,6 +268,13 @@ impl Chain {
     /// Returns notes on a schedule of the learning rate that does not fit a run of this many steps. For
     /// [`Groups`] they are those of each group.
     pub(crate) fn notes_on_steps(&self, steps: u64) -> Vec<String> {
+        let mut notes: Vec<String> =
+            self.transforms.iter().filter_map(|transform| transform.note_on_steps(steps)).collect();
+        notes.extend(self.notes_of_rule(steps));
+        notes
+    }
+
+    fn notes_of_rule(&self, steps: u64) -> Vec<String> {
         match &self.rule {
             Rule::One(rule) => {
                 let note = caught(|| rule.schedule().and_then(|schedule| schedule.note_on_steps(steps)));

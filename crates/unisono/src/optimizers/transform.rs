@@ -135,6 +135,19 @@ impl Transform {
         }
     }
 
+    /// Returns a note if the run is too short for the transform: an average over more steps than it has.
+    pub(super) fn note_on_steps(&self, steps: u64) -> Option<String> {
+        let Self::Average(decay) = self else { return None };
+        let share = libm::pow(*decay, steps as f64);
+        (share > 0.5).then(|| {
+            format!(
+                "average_weights({decay}): the average moves slowly, and after the {steps} steps of this run {:.0} % of it \
+                 are still the weights of the first step",
+                100.0 * share
+            )
+        })
+    }
+
     /// Returns the scalar of a step that this transform needs: of an average, the share of the new value,
     /// which is 1 in the first step, before which there is no average.
     pub(super) fn scalar(&self, step: u64) -> Option<Scalar> {

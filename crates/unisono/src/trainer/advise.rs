@@ -1,13 +1,28 @@
 //! Notes on a fit that works, and most likely not as its author wants. They change nothing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use unisono_data::{Batch, Loader, Values};
+use unisono_data::{Batch, Field, Loader, Sample, Values};
 
 use crate::Trainer;
+use crate::compile::fields::WEIGHT;
+use crate::compile::phases::Phase;
+use crate::trainer::held_out::transforms_of;
 
 /// The fewest samples of a first batch whose equal labels are noted.
 const MOST_LIKELY_SORTED: usize = 8;
+/// The fewest samples of data that are compared with others.
+const FEWEST_SAMPLES: u64 = 3;
+/// The fewest values of a field in a batch whose standard deviation is compared.
+const FEWEST_VALUES: usize = 256;
+/// The largest ratio of two batches' standard deviations that is not noted, where both went through transforms
+/// of the same names.
+const MOST_RATIO: f64 = 10.0;
+/// The same, where the transforms have other names.
+const MOST_RATIO_OF_OTHERS: f64 = 2.5;
+/// The most epochs whose phases are counted.
+const MOST_EPOCHS: u32 = 10_000;
 
 impl Trainer {
     /// Tells observers once what is odd about the data of a fit and about the schedule for its steps.
@@ -22,6 +37,10 @@ impl Trainer {
         if self.plan.parts.phases.is_empty() {
             notes.extend(self.plan.parts.optimizer.notes_on_steps(self.steps_until(reader, epochs)));
         }
+        for (phase, steps) in self.plan.parts.phases.iter().zip(self.steps_of_phases(reader, epochs)) {
+            let of_phase = |note| format!("phase '{}': {note}", phase.name);
+            notes.extend(phase.optimizer.notes_on_steps(steps).into_iter().map(of_phase));
+        }
         notes.iter().for_each(|note| self.monitor.note(&format!("note: {note}")));
     }
 
@@ -34,12 +53,86 @@ impl Trainer {
         self.optimizer_step(None).saturating_add(all)
     }
 
+    /// Returns about how many steps each phase will have made after `epochs` epochs: in each epoch, phases
+    /// share the steps as they share the turns. There is none for a number of epochs that stands for no end.
+    fn steps_of_phases(&self, reader: &Loader, epochs: u32) -> Vec<u64> {
+        let phases = &self.plan.parts.phases;
+        let first = self.position().epoch;
+        if epochs.saturating_sub(first) > MOST_EPOCHS {
+            return Vec::new();
+        }
+        let steps = |epoch: u32, phase: &Phase| if phase.epochs.contains(&epoch) { phase.steps } else { 0 };
+        let share = |epoch: u32, phase: &Phase| {
+            let all = phases.iter().fold(0, |all: u64, phase| all.saturating_add(steps(epoch, phase))).max(1);
+            (u128::from(reader.batches_per_epoch()) * u128::from(steps(epoch, phase)) / u128::from(all))
+                as u64
+        };
+        let left = |phase: &Phase| (first..epochs).map(|epoch| share(epoch, phase)).sum::<u64>();
+        phases.iter().map(|phase| self.state.phases.of(&phase.name).saturating_add(left(phase))).collect()
+    }
+
     /// A batch that is larger than the data has all of them, so that an epoch is a single step.
     fn note_on_batch(&self, reader: &Loader) -> Option<String> {
         let (samples, batch) = (reader.samples_per_epoch(), self.state.settings.global_batch as u64);
         (batch > samples).then(|| {
             format!("the global batch of {batch} is larger than the {samples} samples of an epoch, which is one step")
         })
+    }
+
+    /// Remembers how large the values of the first training batch are, for [`Trainer::note_other_scale`].
+    pub(super) fn remember_scale(&mut self, batch: &Batch, train: &Loader) {
+        let known = &mut self.known_data;
+        if known.transforms.is_none() {
+            known.deviations = deviations(batch);
+            known.transforms = Some(transforms_of(train));
+        }
+    }
+
+    /// Tells observers once if the values of a field are much smaller or larger in an evaluation than in
+    /// training: most likely one of the loaders lacks a transform such as `normalize`.
+    pub(super) fn note_other_scale(&mut self, batch: &Batch, loader: &Loader) {
+        let Some(trained) = &self.known_data.transforms else { return };
+        let most = if *trained == transforms_of(loader) { MOST_RATIO } else { MOST_RATIO_OF_OTHERS };
+        let own = deviations(batch);
+        let other = own.iter().find_map(|(name, own)| {
+            let known = self.known_data.deviations.get(name)?;
+            let ratio = own.max(*known) / own.min(*known);
+            (ratio.is_finite() && ratio >= most).then_some((name, own, known))
+        });
+        self.note_once(other.map(|(name, own, known)| {
+            format!(
+                "the values of {name:?} have a standard deviation of {own:.3} in a batch of the evaluation, and of \
+                 {known:.3} in one of the training: a transform such as normalize or rescale belongs on both loaders"
+            )
+        }));
+    }
+
+    /// Targets that are the next ids of the input are seen by a model in which steps see those behind them.
+    fn note_on_leak(&self, batch: &Batch) -> Option<String> {
+        let programs = &self.plan.programs;
+        let layer = programs.notes.look_ahead.first()?;
+        let ids = |name: &str| match batch.stacked.field(name)? {
+            Field { shape, values: Values::I32(ids) } if shape.len() == 2 && shape[1] > 1 => {
+                Some((shape[1], ids))
+            }
+            _ => None,
+        };
+        let targets: Vec<&str> =
+            programs.losses.iter().filter_map(|(loss, _)| loss.on.target.as_deref()).collect();
+        let mut inputs =
+            batch.stacked.fields().map(|(name, _)| &**name).filter(|name| !targets.contains(name));
+        let (Some(input), None) = (inputs.next(), inputs.next()) else { return None };
+        let (steps, seen) = ids(input)?;
+        let is_next = |target: &&&str| {
+            let Some((own, next)) = ids(target) else { return false };
+            let rows = || seen.chunks_exact(steps).zip(next.chunks_exact(steps));
+            own == steps && rows().all(|(seen, next)| seen[1..] == next[..steps - 1]) && seen != next
+        };
+        let target = targets.iter().find(is_next)?;
+        Some(format!(
+            "note: {target:?} are the next ids of {input:?}, and in {layer} each step sees those behind it, so the model \
+             can copy its targets: causal() of attention hides them, and so does a recurrent layer in one direction"
+        ))
     }
 
     /// Tells observers if the first batch of a run has pixels as they are stored, or if it is not shuffled
@@ -53,6 +146,9 @@ impl Trainer {
                 "note: the values of {name:?} are whole numbers up to 255, as pixels are stored: unless the model scales \
                  them, divide them by 255 in Loader::map, or use unisono::data::normalize"
             ));
+        }
+        if let Some(note) = self.note_on_leak(batch) {
+            self.monitor.note(&note);
         }
         if train.is_shuffled() {
             return;
@@ -77,6 +173,22 @@ impl Trainer {
     }
 }
 
+/// Returns the standard deviation of all values of each f32 field that has enough of them.
+fn deviations(batch: &Batch) -> BTreeMap<String, f64> {
+    let fields = batch.stacked.fields().filter(|(name, _)| &***name != WEIGHT);
+    let deviation = |(name, field): (&Arc<str>, &Field)| match &field.values {
+        Values::F32(values) if values.len() >= FEWEST_VALUES => {
+            let mean = |of: &dyn Fn(f64) -> f64| {
+                values.iter().map(|x| of(f64::from(*x))).sum::<f64>() / values.len() as f64
+            };
+            let middle = mean(&|x| x);
+            Some((name.to_string(), mean(&|x| (x - middle).powi(2)).sqrt()))
+        }
+        _ => None,
+    };
+    fields.filter_map(deviation).collect()
+}
+
 /// Validation with the training data measures what the model has seen. A validation set that is the larger
 /// one was most likely given in the place of the training data.
 fn note_on_validation(train: &Loader, validation: &Loader) -> Option<String> {
@@ -86,6 +198,11 @@ fn note_on_validation(train: &Loader, validation: &Loader) -> Option<String> {
                     Loader::validation_split holds some out";
         return Some(note.into());
     }
+    if has_samples_of(train, validation) {
+        let note = "the validation data have the samples of the training data, so they do not show how the model does \
+                    on others: Loader::validation_split holds some out";
+        return Some(note.into());
+    }
     let [trained, held_out] = [train, validation].map(Loader::samples);
     (held_out > trained).then(|| {
         format!(
@@ -93,6 +210,20 @@ fn note_on_validation(train: &Loader, validation: &Loader) -> Option<String> {
              first"
         )
     })
+}
+
+/// Returns whether two sources have as many samples, and the same ones at the start, in the middle and at the
+/// end. What cannot be read, or changes nothing between samples, is not compared.
+fn has_samples_of(train: &Loader, validation: &Loader) -> bool {
+    let samples = train.samples();
+    if samples < FEWEST_SAMPLES || samples != validation.samples() {
+        return false;
+    }
+    let fetch = |loader: &Loader| -> Option<Vec<Sample>> {
+        let fetch = |at| loader.ask_source("fetch", |source| source.fetch(at)).ok()?.ok();
+        [0, samples / 2, samples - 1].into_iter().map(fetch).collect()
+    };
+    fetch(train).is_some_and(|own| own[0] != own[1] && fetch(validation) == Some(own))
 }
 
 /// Returns the name of a field with pictures whose pixels are whole numbers in 0..=255.

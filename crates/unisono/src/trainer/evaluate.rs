@@ -114,7 +114,7 @@ impl Trainer {
     }
 
     fn evaluate_here(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
-        let (mut running, mut not_finite) = (Running::default(), None);
+        let (mut running, mut not_finite, mut is_first) = (Running::default(), None, true);
         self.note_data(loader)?;
         self.note_dropped(loader, "an evaluation");
         self.same_classes(loader, "evaluated")?;
@@ -126,6 +126,9 @@ impl Trainer {
             let batch = batch?;
             self.compile_for(&batch)?;
             self.plan.check(&batch, Some(loader.source()))?;
+            if std::mem::take(&mut is_first) {
+                self.note_other_scale(&batch, loader);
+            }
             let batch = self.using.with(&batch)?;
             let gathered = self.gather_weights(&batch)?;
             let outcome = self.use_model(ProgramId::Evaluate, &batch, &Asked::default())?;

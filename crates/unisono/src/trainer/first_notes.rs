@@ -5,6 +5,7 @@ use unisono_gpu::Adapter;
 use crate::compile::advice::advice;
 use crate::compile::programs::Programs;
 use crate::model::context::SummaryLine;
+use crate::run::loss_scale::LossScale;
 use crate::run::settings::RunSettings;
 use crate::trainer::builder::Builder;
 
@@ -15,6 +16,15 @@ impl Builder {
         notes.extend(unprotected_note());
         notes.extend(advice(&self.parts, programs));
         notes.extend(self.accumulation_note(programs.train()));
+        if self.loss_scale != LossScale::default() && !settings.precision.is_mixed() {
+            notes
+                .push("Builder::loss_scale is not used: gradients are scaled in mixed precision only".into());
+        }
+        if self.options.owners.is_some() && replicas == 1 {
+            notes.push(
+                "Builder::shard_optimizer saves no memory: there is a single replica, which keeps all".into(),
+            );
+        }
         if self.is_optimizer_set && !self.parts.phases.is_empty() {
             notes.push(
                 "Builder::optimizer is not used: each phase has an optimizer of its own (Phase::optimizer)"

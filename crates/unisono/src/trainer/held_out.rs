@@ -8,7 +8,7 @@ use std::time::Duration;
 use unisono_cluster::ClusterError;
 use unisono_data::{Batches, Coverage, DataError, Field, FieldDType, Fingerprint, Hashing, Loader, Source};
 
-use crate::compile::programs::ProgramId;
+use crate::compile::programs::{ProgramId, Programs};
 use crate::trainer::agree_on_data::{Blocks, is_hashed_by, joined, read, record_of};
 use crate::{Error, Trainer};
 
@@ -24,6 +24,10 @@ const PROBED: usize = 32;
 pub(super) struct KnownData {
     /// The names of the classes of the training data, by field.
     classes: Classes,
+    /// The standard deviations of the fields of the first training batch, by field.
+    pub(super) deviations: BTreeMap<String, f64>,
+    /// The names of the transforms of the training data. `None` before the first batch.
+    pub(super) transforms: Option<String>,
     /// What observers were told of the data.
     told: BTreeSet<String>,
     /// What other machines have too: sources, and for each the settings of its loader.
@@ -66,6 +70,24 @@ fn compare_classes(train: &Classes, other: &Classes, what: &str) -> Result<(), E
         return Err(Error::setting("classes", problem));
     }
     Ok(())
+}
+
+/// Returns a note if an output has another number of classes than its targets have names.
+fn other_classes(programs: &Programs, named: &Classes) -> Option<String> {
+    programs.losses.iter().filter(|(loss, _)| loss.loss.name() == "cross-entropy").find_map(
+        |(loss, output)| {
+            let target = loss.on.target.as_deref()?;
+            // A vocabulary is often rounded up, so texts are not compared.
+            let &[classes] = &*output.dims else { return None };
+            let named = named.get(target)?.len();
+            (classes != named).then(|| {
+                format!(
+                    "the output {:?} has {classes} classes, and {target:?} has names of {named}",
+                    loss.on.output
+                )
+            })
+        },
+    )
 }
 
 /// Returns a text as it is compared: itself, or a hash of a long one.
@@ -119,6 +141,7 @@ impl Trainer {
             self.note_data(loader)?;
         }
         self.known_data.classes = classes_of(train)?;
+        self.note_once(other_classes(&self.plan.programs, &self.known_data.classes));
         if let Some(validation) = validation {
             self.same_classes(validation, "validation")?;
         }
@@ -171,7 +194,8 @@ impl Trainer {
         self.note_once(drawn(batches, what));
     }
 
-    fn note_once(&mut self, note: Option<String>) {
+    /// Tells observers a note, unless they know it.
+    pub(super) fn note_once(&mut self, note: Option<String>) {
         if let Some(note) = note.filter(|note| self.known_data.told.insert(note.clone())) {
             self.monitor.note(&format!("note: {note}"));
         }
@@ -301,6 +325,11 @@ impl Trainer {
     pub(super) fn deciding(&self) -> (String, String) {
         ("what callbacks decide by".to_owned(), short(self.state.control.deciding()))
     }
+}
+
+/// Returns the names of the transforms of a loader.
+pub(super) fn transforms_of(loader: &Loader) -> String {
+    loader.settings().remove("transforms").unwrap_or_default()
 }
 
 fn settings_of(loader: &Loader) -> String {

@@ -139,6 +139,9 @@ impl Trainer {
 
     fn write_trace_here(&self, path: &Path) -> Result<(), Error> {
         let (cluster, replicas) = (self.cluster(), &self.replica_set.replicas);
+        if !replicas.records_timeline() {
+            return Err(Error::setting("write_trace", "no times are recorded: Builder::timeline does that"));
+        }
         let name = (!cluster.is_alone()).then(|| cluster.name(cluster.rank()));
         let own = trace::events(cluster.rank(), name, &replicas.reports(), replicas.timeline());
         let machines = cluster.gather("the trace", &own)?;

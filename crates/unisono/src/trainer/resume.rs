@@ -64,6 +64,14 @@ impl Trainer {
             return Ok(None);
         };
         let run = SavedRun::load(&loaded.path, loaded.step, &loaded.contents)?;
+        if self.steps() > 0 {
+            let own = self.steps();
+            self.monitor.note(&format!(
+                "note: resume replaces the {own} steps of this trainer by the run in {}, which had {}",
+                loaded.path.display(),
+                loaded.step
+            ));
+        }
         // The run has all tensors of the file. Those that remain are for the state's digest.
         loaded.contents.carries = run.state.digested_tensors()?;
         // Other settings come first, because they explain the rest. Tensors that do not fit come before the

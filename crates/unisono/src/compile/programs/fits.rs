@@ -1,8 +1,11 @@
 //! What has to fit together before programs are traced further: outputs, losses and metrics.
 
-use unisono_graph::{GraphError, Tape};
+use unisono_graph::{GraphError, StateDecl, Tape};
 
-use super::{LOSS, LOSS_WEIGHT, PENALTY, PENALTY_GRADIENT, WEIGHT_SUM, weight_of_loss, weight_of_output};
+use super::{
+    LOSS, LOSS_WEIGHT, PENALTY, PENALTY_GRADIENT, ProgramId, WEIGHT_SUM, weight_of_loss, weight_of_output,
+};
+use crate::Error;
 use crate::compile::objective::{LossOn, On};
 use crate::compile::parts::Parts;
 use crate::model::{Inputs, Outputs};
@@ -61,4 +64,25 @@ pub(super) fn fits(tape: &Tape, parts: &Parts, inputs: &Inputs, outputs: &Output
             fail_in("metrics", name, problem);
         }
     }
+}
+
+/// Checks that a program declares the states of the training step, as far as it declares any.
+///
+/// # Errors
+/// The model declares others in this mode; the error names the first.
+pub(super) fn same_states(id: ProgramId, states: &[StateDecl], trained: &[StateDecl]) -> Result<(), Error> {
+    let differs = |at: &usize| {
+        let (own, trained) = (&states[*at], trained.get(*at));
+        trained.is_none_or(|trained| (&own.name, &own.ty) != (&trained.name, &trained.ty))
+    };
+    let Some(at) = (0..states.len()).find(differs) else { return Ok(()) };
+    let shown = |state: &StateDecl| format!("{} {}", state.name, state.ty);
+    let there = trained.get(at).map_or_else(|| "none".to_owned(), shown);
+    let mode = if id == ProgramId::Predict { "prediction" } else { "evaluation" };
+    let problem = format!(
+        "tensor {at} is {} in {mode}, and {there} in training: declare the same parameters and statistics, in the same \
+         order, in both modes (Context::is_training)",
+        shown(&states[at])
+    );
+    Err(Error::setting("model", problem))
 }

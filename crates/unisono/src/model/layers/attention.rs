@@ -171,6 +171,9 @@ impl MultiHeadAttention {
         if !valid(self.name(), cx, self.checks(d)) {
             return x.clone();
         }
+        if !self.causal && x.id() == context.id() {
+            cx.looks_ahead();
+        }
         let kv_heads = self.kv_heads.unwrap_or(heads);
         // The rows of query, key and value begin and end here.
         let all = d * heads;

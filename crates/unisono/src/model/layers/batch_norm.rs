@@ -5,6 +5,9 @@ use super::functional::{batch_norm, batch_norm_with};
 use super::settings::{not_negative, share, valid};
 use crate::model::{Context, Forward, Initializer, Layer};
 
+/// The largest momentum that is not noted: running statistics that follow single batches are rarely meant.
+const MOST_LIKELY: f32 = 0.5;
+
 /// Batch normalization of each channel (Ioffe and Szegedy 2015; PyTorch's `BatchNorm1d` and `BatchNorm2d`):
 /// y = (x - mean) / sqrt(variance + epsilon) weight + bias.
 ///
@@ -62,6 +65,13 @@ impl Forward for BatchNorm {
         let settings = [not_negative("epsilon", self.epsilon), share("momentum", self.momentum)];
         if !valid(self.name(), cx, settings) {
             return x.clone();
+        }
+        if self.momentum > MOST_LIKELY {
+            cx.note(&format!(
+                "a batch_norm whose momentum {0} is the share of the new batch, as in PyTorch: Keras's {0} is {1:.3} here",
+                self.momentum,
+                1.0 - self.momentum
+            ));
         }
         let weight = cx.parameter("weight", &[channels], Initializer::Ones);
         let bias = cx.parameter("bias", &[channels], Initializer::Zeros);

@@ -157,6 +157,12 @@ impl Forward for LayerNorm {
         if !valid(self.name(), cx, [not_negative("epsilon", self.epsilon)]) {
             return x.clone();
         }
+        if dims.iter().product::<usize>() == 1 {
+            cx.note(&format!(
+                "a layer_norm of {}, whose last axis has one number: it gives its bias",
+                x.ty()
+            ));
+        }
         let weight = cx.parameter("weight", &dims, Initializer::Ones);
         let bias = cx.parameter("bias", &dims, Initializer::Zeros);
         layer_norm(x, self.axes, Some(&weight), Some(&bias), self.epsilon)
@@ -195,6 +201,12 @@ impl Forward for InstanceNorm {
         };
         if !valid(self.name(), cx, [not_negative("epsilon", self.epsilon)]) {
             return x.clone();
+        }
+        if x.dims()[1..].iter().all(|&extent| extent == 1) {
+            cx.note(&format!(
+                "an instance_norm of {}, whose channels have one number each: it gives zeros",
+                x.ty()
+            ));
         }
         let weight = self.affine.then(|| cx.parameter("weight", &[channels], Initializer::Ones));
         let bias = self.affine.then(|| cx.parameter("bias", &[channels], Initializer::Zeros));

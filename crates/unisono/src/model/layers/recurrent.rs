@@ -358,6 +358,9 @@ impl Shape {
             );
             return x.clone();
         }
+        if self.both_ways && !self.last {
+            cx.looks_ahead();
+        }
         let mut y = x.clone();
         for index in 0..self.layers {
             let top = index + 1 == self.layers;

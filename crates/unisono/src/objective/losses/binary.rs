@@ -77,6 +77,10 @@ impl Loss for BinaryCrossEntropyWithLogits {
         "binary cross-entropy"
     }
 
+    fn activation(&self) -> Option<&'static str> {
+        Some("sigmoid")
+    }
+
     fn target(&self, output: &Type) -> Result<Type, String> {
         Ok(output.clone())
     }
@@ -111,6 +115,10 @@ impl BinaryFocal {
 impl Loss for BinaryFocal {
     fn name(&self) -> &str {
         "binary focal loss"
+    }
+
+    fn activation(&self) -> Option<&'static str> {
+        Some("sigmoid")
     }
 
     fn target(&self, output: &Type) -> Result<Type, String> {

@@ -82,6 +82,10 @@ impl Loss for CrossEntropy {
         "cross-entropy"
     }
 
+    fn activation(&self) -> Option<&'static str> {
+        Some("softmax")
+    }
+
     fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
         let expected = self.target(output)?;
         let problem = || other_target(output, &expected, target);
@@ -110,6 +114,10 @@ impl Loss for CrossEntropy {
             Some((_, rest)) => Ok(output.with_dims(rest).of(DType::I32)),
             None => Err(format!("logits need an axis of classes, the model gives {output}")),
         }
+    }
+
+    fn ignored_label(&self) -> Option<i32> {
+        self.ignored.filter(|_| !self.probabilities)
     }
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {

@@ -33,6 +33,10 @@ impl Loss for Ctc {
         "ctc"
     }
 
+    fn activation(&self) -> Option<&'static str> {
+        Some("softmax")
+    }
+
     /// Returns the type of rows of as many labels as T steps can spell at most, T. Fewer are accepted too.
     fn target(&self, output: &Type) -> Result<Type, String> {
         match output.dims[..] {

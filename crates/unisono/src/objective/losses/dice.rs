@@ -49,6 +49,10 @@ impl Loss for Dice {
         "dice"
     }
 
+    fn activation(&self) -> Option<&'static str> {
+        (!self.probabilities).then_some("sigmoid")
+    }
+
     fn target(&self, output: &Type) -> Result<Type, String> {
         let valid = self.smooth > 0.0 && self.smooth.is_finite();
         valid

@@ -101,6 +101,10 @@ impl Loss for KlDivergence {
         "kl divergence"
     }
 
+    fn activation(&self) -> Option<&'static str> {
+        (!self.logs).then_some("softmax")
+    }
+
     fn target(&self, output: &Type) -> Result<Type, String> {
         if output.dims.is_empty() {
             return Err(format!("outputs need an axis of classes, the model gives {output}"));

@@ -91,6 +91,18 @@ pub trait Loss: Send + Sync {
         None
     }
 
+    /// Returns the activation that the loss applies to outputs, `"softmax"` or `"sigmoid"`. A note tells of an
+    /// output to which the model applied it already. Default: `None`.
+    fn activation(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Returns the label that the loss ignores, if there is one. A note tells of metrics of the same targets
+    /// that count it. Default: `None`.
+    fn ignored_label(&self) -> Option<i32> {
+        None
+    }
+
     /// Returns how many classes the labels of such outputs tell apart, for
     /// [`Builder::class_weights`](crate::Builder::class_weights). 0 if labels are quantities: then weights of
     /// classes are an error. Default: the length of the last axis, or 2 where that is 1 or there is no axis.
@@ -131,6 +143,12 @@ impl Loss for Box<dyn Loss> {
     }
     fn label_weight(&self, target: &Var) -> Option<Var> {
         (**self).label_weight(target)
+    }
+    fn activation(&self) -> Option<&'static str> {
+        (**self).activation()
+    }
+    fn ignored_label(&self) -> Option<i32> {
+        (**self).ignored_label()
     }
     fn classes(&self, output: &Type) -> usize {
         (**self).classes(output)

@@ -76,6 +76,10 @@ impl Metric for Accuracy {
         Some(Better::Higher)
     }
 
+    fn counts_label(&self, label: i32) -> bool {
+        self.ignored != Some(label)
+    }
+
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         let labels = if target.dims() == output.dims() { target.argmax() } else { target.to_f32() };
         let right = output.argmax().eq_mask(&labels);
@@ -123,6 +127,10 @@ impl Metric for BinaryAccuracy {
 
     fn better(&self) -> Option<Better> {
         Some(Better::Higher)
+    }
+
+    fn takes_logits(&self) -> bool {
+        true
     }
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {

@@ -104,6 +104,10 @@ impl Metric for Auc {
         Some(Better::Higher)
     }
 
+    fn counts_label(&self, label: i32) -> bool {
+        self.ignored != Some(label)
+    }
+
     /// Traces the scores of each sample, label by label, followed by its labels.
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         let (scores, labels) = match self.classes {

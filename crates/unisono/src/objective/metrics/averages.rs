@@ -230,6 +230,14 @@ macro_rules! averages {
                 Some(Better::Higher)
             }
 
+            fn counts_label(&self, label: i32) -> bool {
+                self.counted.labels.ignored != Some(label)
+            }
+
+            fn takes_logits(&self) -> bool {
+                self.counted.labels.takes_logits()
+            }
+
             fn per_sample(&self, output: &Var, target: &Var) -> Var {
                 self.counted.labels.trace(output, target)
             }

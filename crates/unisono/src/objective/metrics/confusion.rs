@@ -105,6 +105,14 @@ macro_rules! labelled {
                 $better
             }
 
+            fn counts_label(&self, label: i32) -> bool {
+                self.labels.ignored != Some(label)
+            }
+
+            fn takes_logits(&self) -> bool {
+                self.labels.takes_logits()
+            }
+
             fn per_sample(&self, output: &Var, target: &Var) -> Var {
                 self.labels.trace(output, target)
             }

@@ -82,6 +82,11 @@ impl Labels {
         }
     }
 
+    /// Returns whether a threshold applies, and applies to logits.
+    pub fn takes_logits(&self) -> bool {
+        !matches!(self.task, Task::Classes(_)) && !self.threshold.of_probabilities
+    }
+
     /// Checks the settings, and that outputs and targets are of the task.
     ///
     /// # Errors

@@ -51,6 +51,14 @@ impl Metric for Perplexity {
         Some(Better::Lower)
     }
 
+    fn counts_label(&self, label: i32) -> bool {
+        self.ignored != Some(label)
+    }
+
+    fn takes_logits(&self) -> bool {
+        true
+    }
+
     /// Traces the sum over a sample's labels, and their number.
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         let number = |x: f32| target.tape().constant(x);

@@ -85,6 +85,19 @@ pub trait Metric: Send + Sync {
         None
     }
 
+    /// Returns whether a label counts in the metric. A note tells of one that counts here and that the loss
+    /// of the same targets ignores ([`Loss::ignored_label`](crate::Loss::ignored_label)). Default: false, for
+    /// a metric that knows no labels or that does not say so.
+    fn counts_label(&self, _label: i32) -> bool {
+        false
+    }
+
+    /// Returns whether the metric reads outputs as logits, so that probabilities give another value. A note
+    /// tells where the output is a softmax or sigmoid. Default: false.
+    fn takes_logits(&self) -> bool {
+        false
+    }
+
     /// Returns the reduction of the samples' values. Default: `None`, the weighted mean over samples.
     fn reduction(&self) -> Option<&dyn Reduction> {
         None

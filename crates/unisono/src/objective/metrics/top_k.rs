@@ -61,6 +61,10 @@ impl Metric for TopKAccuracy {
     }
 
     /// Counts the logits behind that of the label. NaN is behind nothing, so that its label is no hit.
+    fn counts_label(&self, label: i32) -> bool {
+        self.ignored != Some(label)
+    }
+
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         let tape = output.tape();
         let classes = output.dims().last().copied().unwrap_or(1);
