@@ -1,6 +1,6 @@
 //! Finds a learning rate to begin with.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
@@ -39,7 +39,16 @@ pub struct LearningRateFinder {
 /// The learning rates that a [`LearningRateFinder`] has tried, each with the loss of its step. Clones share
 /// one list.
 #[derive(Clone, Debug, Default)]
-pub struct RateLosses(Arc<Mutex<Vec<(f64, f64)>>>);
+pub struct RateLosses(Arc<Mutex<Found>>);
+
+/// What a search has found.
+#[derive(Debug, Default)]
+struct Found {
+    /// The learning rate and the loss of each step.
+    tried: Vec<(f64, f64)>,
+    /// Whether all rates were tried, or the loss grew.
+    is_over: bool,
+}
 
 /// By how many times its size the lowest loss so far may be exceeded.
 const DIVERGED: f64 = 3.0;
@@ -53,6 +62,15 @@ impl LearningRateFinder {
     pub fn new(lowest: f64, highest: f64, steps: u64) -> (Self, RateLosses) {
         let found = RateLosses::default();
         (Self { lowest, highest, steps, found: found.clone() }, found)
+    }
+
+    /// Returns why the search is over after these rates, if it is.
+    fn is_over(&self, tried: &[(f64, f64)]) -> Option<&'static str> {
+        let before = tried.len().saturating_sub(1);
+        if !tried.is_empty() && before.saturating_sub(1) as u64 + 1 >= self.steps {
+            return Some("all rates were tried");
+        }
+        has_diverged(tried).then_some("the loss grows")
     }
 
     /// Returns one of the rates, 0 being the first.
@@ -71,13 +89,21 @@ impl LearningRateFinder {
 impl RateLosses {
     /// Returns the learning rate and the loss of each step, in order.
     pub fn all(&self) -> Vec<(f64, f64)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.found().tried.clone()
+    }
+
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the rate at which the smoothed loss fell most steeply, over the logarithm of the rate. It
     /// compares points a tenth of the steps before and after, up to the lowest smoothed loss, and ignores the
-    /// first tenth of the steps. `None` if there are too few steps, or if the loss never fell.
+    /// first tenth of the steps. `None` before the search is over, as after a fit of too few epochs. `None` too
+    /// if there are too few steps, or if the loss never fell.
     pub fn suggestion(&self) -> Option<f64> {
+        if !self.found().is_over {
+            return None;
+        }
         let all = self.all();
         let mut smoothed = Vec::with_capacity(all.len());
         let mut mean = 0.0;
@@ -135,8 +161,9 @@ impl Callback for LearningRateFinder {
             state.as_array().and_then(|losses| losses.iter().map(Value::as_u64).collect());
         let losses = losses.ok_or("the losses of the rates that were tried are not in the checkpoint")?;
         let losses = losses.into_iter().map(f64::from_bits).enumerate();
-        let found = losses.map(|(step, loss)| (self.rate_of(step), loss)).collect();
-        *self.found.0.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        let tried: Vec<_> = losses.map(|(step, loss)| (self.rate_of(step), loss)).collect();
+        let is_over = self.is_over(&tried).is_some();
+        *self.found.found() = Found { tried, is_over };
         Ok(())
     }
 
@@ -150,14 +177,14 @@ impl Callback for LearningRateFinder {
         if !step.committed {
             return Ok(());
         }
-        let mut found = self.found.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let tried = found.len();
-        found.push((self.rate_of(tried), step.now.loss));
-        let done = tried.saturating_sub(1) as u64 + 1 >= self.steps;
-        let diverged = has_diverged(&found);
+        let mut found = self.found.found();
+        let tried = found.tried.len();
+        found.tried.push((self.rate_of(tried), step.now.loss));
+        let over = self.is_over(&found.tried);
+        found.is_over = over.is_some();
         drop(found);
-        if done || diverged {
-            run.stop(if done { "all rates were tried" } else { "the loss grows" });
+        if let Some(why) = over {
+            run.stop(why);
             return Ok(());
         }
         run.set_learning_rate(self.rate(tried as u64 + 1))
@@ -177,10 +204,13 @@ mod tests {
             2.0 - 1.0 / (1.0 + (-3.0 * (exponent + 2.0)).exp()) + (exponent + 1.0).max(0.0).powi(2)
         };
         let rates = (0..100).map(|i| -6.0 + 6.0 * f64::from(i) / 99.0);
-        *found.0.lock().unwrap() = rates.map(|e| (10_f64.powf(e), loss(e))).collect();
+        let tried = rates.map(|e| (10_f64.powf(e), loss(e))).collect();
+        *found.found() = Found { tried, is_over: false };
+        assert_eq!(found.suggestion(), None, "the search goes on");
+        found.found().is_over = true;
         let rate = found.suggestion().unwrap();
         assert!((0.005..0.05).contains(&rate), "{rate}");
-        *found.0.lock().unwrap() = vec![(0.1, 1.0), (0.2, 2.0), (0.3, 3.0)];
+        found.found().tried = vec![(0.1, 1.0), (0.2, 2.0), (0.3, 3.0)];
         assert_eq!(found.suggestion(), None);
     }
 

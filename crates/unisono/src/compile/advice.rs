@@ -26,7 +26,8 @@ pub(crate) fn advice(parts: &Parts, programs: &Programs) -> Vec<String> {
     notes.extend(ignored_and_counted(parts));
     notes.extend(channels_last(programs));
     notes.extend(steps_as_channels(programs));
-    notes.extend(norm_along_width(programs));
+    notes.extend(along_width(programs));
+    notes.extend(dropped_outputs(programs));
     notes.extend(programs.notes.told.iter().cloned());
     notes.extend(one_of_several(parts, programs));
     notes.extend(softmax_of_one(programs));
@@ -179,8 +180,8 @@ fn leaves(programs: &Programs) -> impl Iterator<Item = &SummaryLine> {
 /// Layers of one axis take `[B, C, T]`; data from Keras, embeddings and recurrent layers give `[B, T, C]`.
 fn steps_as_channels(programs: &Programs) -> Option<String> {
     const OF_STEPS: [&str; 5] = ["embedding", "lstm", "gru", "simple_rnn", "multi_head_attention"];
-    const OF_CHANNELS: [&str; 5] =
-        ["conv1d", "max_pool1d", "avg_pool1d", "global_avg_pool1d", "global_max_pool1d"];
+    const OF_CHANNELS: [&str; 6] =
+        ["conv1d", "max_pool1d", "avg_pool1d", "global_avg_pool1d", "global_max_pool1d", "batch_norm"];
     let states = programs.train().states();
     let channels = |line: &SummaryLine| {
         let weight = format!("{}.weight", line.path);
@@ -211,21 +212,35 @@ fn steps_as_channels(programs: &Programs) -> Option<String> {
 }
 
 /// The last axis of a picture is its width, and that of Keras's pictures has the channels.
-fn norm_along_width(programs: &Programs) -> Option<String> {
+fn along_width(programs: &Programs) -> Option<String> {
     let all: Vec<&SummaryLine> = leaves(programs).collect();
     all.windows(2).find_map(|pair| {
-        let &[before, norm] = pair else { return None };
-        let is_picture = before.kind.contains("2d") && before.output.dims.len() == 3;
-        let is_norm = matches!(&*norm.kind, "layer_norm" | "rms_norm") && norm.output == before.output;
-        let &[width] = norm.output.dims.last_chunk()?;
-        (is_picture && is_norm && norm.parameters <= 2 * width).then(|| {
-            format!(
-                "{} ({}) normalizes each row of {width} pixels of {}: GroupNorm::new(1) normalizes a picture, and for \
-                 each pixel's channels put them last (permute) and back",
-                norm.path, norm.kind, norm.output
-            )
+        let &[before, line] = pair else { return None };
+        let &[channels, height, width] = &*before.output.dims else { return None };
+        let output = &*line.output.dims;
+        let instead = match &*line.kind {
+            "layer_norm" | "rms_norm" if output == [channels, height, width] && line.parameters <= 2 * width => {
+                "GroupNorm::new(1) normalizes a picture, and for the channels of each pixel put them last (permute)"
+            }
+            "softmax" => "for one over channels put them last (permute)",
+            "dense" if output[..2] == [channels, height] => {
+                "Flatten comes before a dense layer, or Conv2d with a kernel of 1 applies it to each pixel"
+            }
+            _ => return None,
+        };
+        before.kind.contains("2d").then(|| {
+            format!("{} ({}) works on each row of {width} pixels of {}: {instead}", line.path, line.kind, before.output)
         })
     })
+}
+
+/// Dropout behind the last layer sets outputs to 0 that the loss is computed from.
+fn dropped_outputs(programs: &Programs) -> Option<String> {
+    let last = leaves(programs).last().filter(|line| line.kind == "dropout")?;
+    Some(format!(
+        "the model ends in {} (dropout), which sets outputs to 0 in training: it belongs before the last layer",
+        last.path
+    ))
 }
 
 /// The softmax of one number is 1, whatever the number is.
@@ -247,23 +262,31 @@ fn one_of_several(parts: &Parts, programs: &Programs) -> Option<String> {
     let objective = parts.objective();
     let metrics = objective.metrics.iter().zip(&objective.measured);
     let is_on = |on: &On| on.output == yes_or_no.0.on.output;
-    metrics.into_iter().find(|(metric, on)| metric.name() == "accuracy" && is_on(on)).map(|_| {
-        "the metric accuracy is that of the largest answer, but the loss binary cross-entropy is of several answers \
-         that may all be true: BinaryAccuracy counts each of them"
-            .to_owned()
-    })
+    let (metric, _) = metrics.into_iter().find(|(metric, on)| metric.takes_largest() && is_on(on))?;
+    let name = metric.name();
+    let instead =
+        if name == "accuracy" { "BinaryAccuracy counts each of them" } else { "see its multilabel()" };
+    Some(format!(
+        "the metric {name} is that of the largest answer, but the loss binary cross-entropy is of several answers that \
+         may all be true: {instead}"
+    ))
 }
 
-/// A convolution takes `[B, C, H, W]`; sources of pictures give `[B, H, W, C]`.
+/// A convolution takes `[B, C, H, W]`, or volumes `[B, C, D, H, W]`; sources of pictures give `[B, H, W, C]`.
 fn channels_last(programs: &Programs) -> Option<String> {
     let first = leaves(programs).next()?;
-    let &[height, width, channels] = &*programs.input.dims else { return None };
-    let is_picture = height >= SIDE && width >= SIDE && (1..=CHANNELS).contains(&channels);
-    (first.kind == "conv2d" && is_picture).then(|| {
+    let (&channels, places) = programs.input.dims.split_last()?;
+    let is_picture = places.iter().all(|&side| side >= SIDE) && (1..=CHANNELS).contains(&channels);
+    let is_taken = matches!((&*first.kind, places.len()), ("conv2d", 2) | ("conv3d", 3));
+    let shown = |extents: &[usize]| extents.iter().map(usize::to_string).collect::<Vec<_>>().join(" x ");
+    (is_taken && is_picture).then(|| {
+        let (taken, size) = (shown(&programs.input.dims[1..]), shown(places));
+        let what = if places.len() == 2 { "pictures" } else { "volumes" };
+        let instead =
+            if places.len() == 2 { "unisono::data::channels_first" } else { "permute(&[3, 0, 1, 2])" };
         format!(
-            "{} (conv2d) takes {height} channels of {width} x {channels}: if these are pictures of {height} x \
-             {width}, put unisono::data::channels_first before it",
-            first.path
+            "{} ({}) takes {} channels of {taken}: if these are {what} of {size}, put {instead} before it",
+            first.path, first.kind, places[0]
         )
     })
 }

@@ -87,7 +87,8 @@ impl Fields {
             weights.push(WEIGHT.to_owned());
             let expected = Type::sample(&[]);
             if weight != expected {
-                let (expected, got) = (expected.to_string(), weight.to_string());
+                let hint = "weights of labels are a field of another name, see Builder::sample_weights_of";
+                let (expected, got) = (format!("{expected} ({hint})"), weight.to_string());
                 return Err(Error::Field { field: WEIGHT.into(), expected, got });
             }
             if !names.iter().any(|name| name == WEIGHT) {

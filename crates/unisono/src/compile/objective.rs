@@ -85,7 +85,7 @@ impl On {
                 "{problem}: use Builder::loss_between({only:?}, {target:?}, ..) and metric_between, or call it {:?}",
                 self.output
             ),
-            _ => problem,
+            _ => format!("{problem}: name one of them (loss_of, metric_of)"),
         }
     }
 

@@ -79,9 +79,11 @@ impl Initializer {
                 return Err(format!("{name} cannot start with {self:?}: a bound is finite and not negative"));
             }
             Self::Normal(scale) | Self::TruncatedNormal(scale) | Self::Orthogonal(scale)
-                if !scale.is_finite() =>
+                if !scale.is_finite() || *scale < 0.0 =>
             {
-                return Err(format!("{name} cannot start with {self:?}, which is not finite"));
+                return Err(format!(
+                    "{name} cannot start with {self:?}: its number is finite and not negative"
+                ));
             }
             _ => {}
         }
@@ -152,7 +154,7 @@ mod tests {
         let problem = |own: Initializer| own.values(1, "0.weight", &[4, 3]).unwrap_err();
         let expected = "0.weight cannot start with Uniform(-0.1): a bound is finite and not negative";
         assert_eq!(problem(Initializer::Uniform(-0.1)), expected);
-        let expected = "0.weight cannot start with Normal(inf), which is not finite";
+        let expected = "0.weight cannot start with Normal(inf): its number is finite and not negative";
         assert_eq!(problem(Initializer::Normal(f32::INFINITY)), expected);
         for own in [Initializer::Uniform, Initializer::TruncatedNormal, Initializer::Orthogonal] {
             assert!(problem(own(f32::NAN)).contains("(NaN)"));

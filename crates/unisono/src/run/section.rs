@@ -102,7 +102,8 @@ pub(crate) struct Difference {
 impl Difference {
     /// Compares a setting by its text. `what` is its name with an article.
     pub fn of(what: &str, saved: &str, own: &str, forcible: bool) -> Option<Self> {
-        let problem = || format!("{what} of the run is {saved}, not {own}");
+        let shown = |text: &str| if text.is_empty() { "none".to_owned() } else { text.to_owned() };
+        let problem = || format!("{what} of the run is {}, not {}", shown(saved), shown(own));
         (saved != own).then(|| Self { problem: problem(), forcible })
     }
 

@@ -33,11 +33,13 @@ pub(crate) struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Returns where else checkpoints are, for a user who looks for them in a directory that has none: in the
-    /// directories of runs that are in it, or right in it, if it is a run's `checkpoints`.
-    pub fn elsewhere(&self) -> Option<String> {
+    /// Returns what to tell a user who looks for checkpoints in a directory that has none: that the run
+    /// starts, or where else there are some: in the directories of runs that are in it, or right in it, if it
+    /// is a run's `checkpoints`.
+    pub fn none_found(&self) -> String {
         let dir = &self.saving.dir;
-        let entries = std::fs::read_dir(dir).ok()?.filter_map(Result::ok).map(|entry| entry.path());
+        let entries = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+        let entries = entries.map(|entry| entry.path());
         let has_steps = |dir: &Path| {
             let names = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
             names.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("step-"))
@@ -46,9 +48,11 @@ impl Checkpoints {
             true => dir.parent().map(Path::to_owned),
             false => entries.filter(|own| has_steps(&own.join("checkpoints"))).min(),
         };
-        run.map(|run| {
-            format!("{} has no checkpoint, but {} has: that is another run", dir.display(), run.display())
-        })
+        let none = format!("{} has no checkpoint", dir.display());
+        match run {
+            Some(run) => format!("{none}, but {} has: that is another run", run.display()),
+            None => format!("{none}: the run starts from the beginning"),
+        }
     }
 
     /// Opens the directory of a policy.

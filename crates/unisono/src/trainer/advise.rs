@@ -33,6 +33,9 @@ impl Trainer {
         }
         let mut notes = Vec::new();
         notes.extend(validation.and_then(|validation| note_on_validation(reader, validation)));
+        if validation.is_none() {
+            notes.extend(self.callbacks.note_on_training_values());
+        }
         notes.extend(self.note_on_batch(reader));
         if self.plan.parts.phases.is_empty() {
             notes.extend(self.plan.parts.optimizer.notes_on_steps(self.steps_until(reader, epochs)));

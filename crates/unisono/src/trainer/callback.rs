@@ -187,6 +187,14 @@ impl Callbacks {
         Ok(notes)
     }
 
+    /// Returns a note if a callback watches a value of an epoch in a fit without validation data.
+    pub fn note_on_training_values(&self) -> Option<String> {
+        let watches = |callback: &&Box<dyn Callback>| caught(|| callback.watches()).ok().flatten().is_some();
+        let callback = self.all.iter().find(watches)?;
+        let name = caught(|| callback.name().to_owned()).ok()?;
+        Some(format!("{name} watches values of the training, as the fit has no validation data"))
+    }
+
     /// Returns whether the next step waits for one of the callbacks. It does for one that panics when asked,
     /// which [`Trainer::call`] finds.
     pub fn await_steps(&self) -> bool {

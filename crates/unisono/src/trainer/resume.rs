@@ -58,9 +58,8 @@ impl Trainer {
         };
         saver.share_newest(self.cluster())?;
         let Some(mut loaded) = saver.newest()? else {
-            if let Some(elsewhere) = saver.elsewhere() {
-                self.monitor.note(&format!("note: {elsewhere}"));
-            }
+            let note = format!("note: {}", saver.none_found());
+            self.monitor.note(&note);
             return Ok(None);
         };
         let run = SavedRun::load(&loaded.path, loaded.step, &loaded.contents)?;

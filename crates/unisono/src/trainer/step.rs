@@ -74,6 +74,13 @@ impl Trainer {
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
         self.monitor.check()?;
         self.check_takes_batches()?;
+        if batch.first == 0 && batch.epoch < self.position().epoch {
+            self.monitor.note_once(&format!(
+                "note: the loop trains epoch {} again, with the same order and the same draws: Loader::epoch takes the \
+                 number of the epoch",
+                batch.epoch
+            ));
+        }
         let step = self.step_inner(batch, None, batch.after)?;
         if !self.callbacks.all.is_empty() {
             self.monitor.note_once(
@@ -192,6 +199,9 @@ impl Trainer {
         }
         let given = self.weights_of(batch, weights.as_deref());
         let step = Step { learning_rate, ..self.record(batch, number, did, &outcome, given, after) };
+        if step.step == 0 && step.committed && step.now.loss == 0.0 {
+            self.monitor.note_once("note: the loss of the first step is 0, so no parameter has a gradient");
+        }
         if let (Some(before), Some(audit)) = (before, outcome.audit.take()) {
             self.passed(before, audit);
         }

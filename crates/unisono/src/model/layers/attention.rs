@@ -138,13 +138,19 @@ impl MultiHeadAttention {
     }
 
     /// Checks the heads of keys and values and the positions, for heads of `d` features.
-    fn checks(&self, d: usize) -> [Problem; 3] {
+    fn checks(&self, d: usize) -> [Problem; 4] {
         let shared = self.kv_heads.filter(|&heads| heads == 0 || !self.heads.is_multiple_of(heads));
-        let base = self.rotary.filter(|base| !(*base > 1.0 && base.is_finite() && d.is_multiple_of(2)));
+        let base = self.rotary.filter(|base| !(*base > 1.0 && base.is_finite()));
+        let is_odd = self.rotary.is_some() && !d.is_multiple_of(2);
         [
             shared
                 .map(|heads| format!("{heads} heads of keys and values do not divide {} heads", self.heads)),
-            base.map(|base| format!("heads of {d} features cannot be rotated with base {base}")),
+            base.map(|base| {
+                format!("the base of rotary positions is {base}, and must be finite and above 1")
+            }),
+            is_odd.then(|| {
+                format!("rotary positions turn pairs of features, and a head has {d}: an odd number")
+            }),
             self.buckets().and_then(|buckets| buckets.problem()),
         ]
     }

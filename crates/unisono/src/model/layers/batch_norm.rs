@@ -73,6 +73,11 @@ impl Forward for BatchNorm {
                 1.0 - self.momentum
             ));
         }
+        if self.momentum == 0.0 {
+            cx.note(
+                "a batch_norm of momentum 0, whose running statistics never change: predictions use 0 and 1",
+            );
+        }
         let weight = cx.parameter("weight", &[channels], Initializer::Ones);
         let bias = cx.parameter("bias", &[channels], Initializer::Zeros);
         let mean = cx.statistic("running_mean", &[channels], Initializer::Zeros);

@@ -117,7 +117,9 @@ fn spelled(labels: &[i32], steps: usize, classes: usize) -> Result<(), String> {
     let count = labels.iter().position(|&label| label <= 0).unwrap_or(labels.len());
     let (own, rest) = labels.split_at(count);
     if let Some(label) = rest.iter().find(|&&label| label > 0) {
-        return Err(format!("label {label} comes after the end of the labels"));
+        return Err(format!(
+            "label {label} comes after the end of the labels: 0 is the blank, which ends them, so classes count from 1"
+        ));
     }
     if let Some(label) = own.iter().find(|&&label| label as usize >= classes) {
         return Err(format!("label {label} is not in 1..{classes}"));

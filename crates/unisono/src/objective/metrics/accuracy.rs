@@ -76,6 +76,10 @@ impl Metric for Accuracy {
         Some(Better::Higher)
     }
 
+    fn takes_largest(&self) -> bool {
+        true
+    }
+
     fn counts_label(&self, label: i32) -> bool {
         self.ignored != Some(label)
     }

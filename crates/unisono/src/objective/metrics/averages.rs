@@ -230,6 +230,10 @@ macro_rules! averages {
                 Some(Better::Higher)
             }
 
+            fn takes_largest(&self) -> bool {
+                self.counted.labels.takes_largest()
+            }
+
             fn counts_label(&self, label: i32) -> bool {
                 self.counted.labels.ignored != Some(label)
             }

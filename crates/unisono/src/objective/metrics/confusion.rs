@@ -105,6 +105,10 @@ macro_rules! labelled {
                 $better
             }
 
+            fn takes_largest(&self) -> bool {
+                self.labels.takes_largest()
+            }
+
             fn counts_label(&self, label: i32) -> bool {
                 self.labels.ignored != Some(label)
             }

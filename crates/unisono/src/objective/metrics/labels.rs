@@ -82,6 +82,11 @@ impl Labels {
         }
     }
 
+    /// Returns whether classes exclude each other.
+    pub fn takes_largest(&self) -> bool {
+        matches!(self.task, Task::Classes(_))
+    }
+
     /// Returns whether a threshold applies, and applies to logits.
     pub fn takes_logits(&self) -> bool {
         !matches!(self.task, Task::Classes(_)) && !self.threshold.of_probabilities

@@ -92,6 +92,12 @@ pub trait Metric: Send + Sync {
         false
     }
 
+    /// Returns whether the largest value of the last axis counts alone, as that of classes that exclude each
+    /// other. A note tells where the loss is of answers that may all be true. Default: false.
+    fn takes_largest(&self) -> bool {
+        false
+    }
+
     /// Returns whether the metric reads outputs as logits, so that probabilities give another value. A note
     /// tells where the output is a softmax or sigmoid. Default: false.
     fn takes_logits(&self) -> bool {

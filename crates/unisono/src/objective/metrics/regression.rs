@@ -197,6 +197,11 @@ fn squared_error(output: &Var, target: &Var) -> Var {
 pub(super) fn like_output(output: &Type, target: &Type) -> Result<(), String> {
     match output.dtype == DType::F32 && fits_binary(output, target) {
         true => Ok(()),
-        false => Err(format!("needs targets of the output's shape {output}, got {target}")),
+        false => Err(match output.dims.split_last() {
+            Some((&classes, places)) if classes > 1 && target.dims == places => format!(
+                "takes one number for each target {target}, and the output {output} has {classes}, as of classes"
+            ),
+            _ => format!("needs targets of the output's shape {output}, got {target}"),
+        }),
     }
 }

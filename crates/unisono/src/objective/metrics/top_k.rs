@@ -61,6 +61,10 @@ impl Metric for TopKAccuracy {
     }
 
     /// Counts the logits behind that of the label. NaN is behind nothing, so that its label is no hit.
+    fn takes_largest(&self) -> bool {
+        true
+    }
+
     fn counts_label(&self, label: i32) -> bool {
         self.ignored != Some(label)
     }

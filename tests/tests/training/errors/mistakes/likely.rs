@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use unisono::data::{DataError, Draws, FieldSpec, Per, Sample, Source, Statistics, normalize, rescale};
 use unisono::{
-    AvgPool2d, BatchNorm, BinaryAccuracy, Dice, Embedding, Flatten, FromFn, InstanceNorm, KlDivergence,
-    LayerNorm, LossScale, Phase, Saving, Sigmoid, Softmax, TransformerBlock,
+    AvgPool2d, BatchNorm, BinaryAccuracy, BinaryCrossEntropyWithLogits, Conv3d, Dice, Dropout, EarlyStopping,
+    Embedding, F1, Flatten, FromFn, Initializer, InstanceNorm, KlDivergence, LayerNorm, LearningRateFinder,
+    LossScale, Phase, Saving, Sigmoid, Softmax, TransformerBlock, TripletHard,
 };
 
 use super::runs::{classes, labelled, optimizer, run, targets, with};
@@ -33,6 +34,73 @@ pub fn all() -> Vec<Mistake> {
             ),
             &["binary accuracy takes logits", "sigmoid", "probabilities()"],
         ),
+        (
+            "classes in the place of several answers",
+            run(
+                classes().loss(BinaryCrossEntropyWithLogits).metric(F1::macro_average(3)),
+                &targets(&[3], Values::F32([0.0, 1.0, 1.0].repeat(16))),
+                None,
+                1,
+            ),
+            &["f1 (macro)", "several answers that may all be true", "multilabel()"],
+        ),
+        (
+            "a dense layer of a picture's rows",
+            behind_conv(Dense::new(4)),
+            &["1 (dense)", "each row of 6 pixels", "Flatten"],
+        ),
+        (
+            "softmax of a picture's rows",
+            behind_conv(Softmax),
+            &["1 (softmax)", "each row of 6 pixels", "permute"],
+        ),
+        (
+            "a batch norm of steps",
+            layer("words", Sequential::new().add(Embedding::new(3, 4)).add(BatchNorm::new())),
+            &["1 (batch_norm) takes 5 channels of 4 steps", "transpose(1, 2)"],
+        ),
+        (
+            "volumes with channels last",
+            volumes(),
+            &["0 (conv3d) takes 8 channels of 8 x 8 x 1", "volumes of 8 x 8 x 8", "permute"],
+        ),
+        (
+            "dropout of the outputs",
+            run(
+                Trainer::builder(Sequential::new().add(Dense::new(3)).add(Dropout::new(0.5))),
+                &labelled(|i| i % 3),
+                None,
+                1,
+            ),
+            &["ends in 1 (dropout)", "before the last layer"],
+        ),
+        (
+            "a batch norm that does not move",
+            layer("picture", BatchNorm::new().momentum(0.0)),
+            &["momentum 0", "never change"],
+        ),
+        (
+            "hard triplets of one class",
+            run(classes().loss(TripletHard::new(1.0, 8)), &labelled(|_| 0), None, 1),
+            &["the loss of the first step is 0", "gradient"],
+        ),
+        ("an epoch that is repeated by hand", repeated(), &["trains epoch 0 again", "Loader::epoch"]),
+        (
+            "a callback that has no validation to watch",
+            with(|b| b.callback(EarlyStopping::lowest("loss"))),
+            &["early stopping watches values of the training"],
+        ),
+        (
+            "a resume where there is nothing",
+            nothing_there(folder),
+            &["has no checkpoint", "from the beginning"],
+        ),
+        (
+            "a deviation below 0",
+            layer("x", Dense::new(3).initializer(Initializer::Normal(-1.0))),
+            &["Normal(-1.0)", "not negative"],
+        ),
+        ("a search for a rate in too short a fit", searched(), &["None"]),
         (
             "softmax before a divergence's own",
             run(
@@ -226,4 +294,42 @@ fn overlapping_windows() -> String {
     let shaped = FromFn::new("shaped", |_, y| y.reshape(&[1, 1]));
     let model = Sequential::new().add(Flatten).add(Dense::new(1)).add(shaped);
     run(Trainer::builder(model).loss(MeanSquaredError).global_batch(8), &train, Some(&validation), 1)
+}
+
+/// What is said to a layer behind a convolution.
+fn behind_conv(layer: impl Layer + 'static) -> String {
+    self::layer("picture", Sequential::new().add(Conv2d::new(4, 3)).add(layer))
+}
+
+fn volumes() -> String {
+    let x = Memory::new("x", [8, 8, 8, 1], Values::F32(vec![0.5; 8 * 512])).unwrap();
+    let data = x.with("y", [], Values::I32([0, 1].repeat(4))).unwrap();
+    let model = Sequential::new().add(Conv3d::new(2, 1)).add(Flatten).add(Dense::new(2));
+    run(Trainer::builder(model).global_batch(8), &Loader::new(data), None, 1)
+}
+
+fn repeated() -> String {
+    let data = labelled(|i| i % 3).batch(8).shuffle(1);
+    let mut trainer = classes().replicas(1).adapter("cpu").build(&data.fields().unwrap()).unwrap();
+    for _ in 0..2 {
+        for batch in data.epoch(0).unwrap() {
+            trainer.step(&batch.unwrap()).unwrap();
+        }
+    }
+    trainer.notes().join("\n")
+}
+
+fn nothing_there(folder: &Path) -> String {
+    let mut trainer = trained(&labelled(|i| i % 3));
+    trainer.save_to(Saving::new(folder.join("typo"))).unwrap();
+    trainer.resume().unwrap();
+    trainer.notes().join("\n")
+}
+
+/// What is suggested after 4 of 100 rates.
+fn searched() -> String {
+    let (finder, found) = LearningRateFinder::new(1e-6, 1.0, 100);
+    run(classes().callback(finder), &labelled(|i| i % 3), None, 1);
+    assert_eq!(found.all().len(), 4);
+    format!("{:?}", found.suggestion())
 }

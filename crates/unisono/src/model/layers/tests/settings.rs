@@ -96,11 +96,8 @@ fn sequences() {
             Box::new(MultiHeadAttention::new(2).kv_heads(0)),
             "0 heads of keys and values do not divide 2 heads",
         ),
-        (
-            Box::new(MultiHeadAttention::new(4).rotary()),
-            "heads of 1 features cannot be rotated with base 10000",
-        ),
-        (Box::new(MultiHeadAttention::new(2).rotary_base(1.0)), "cannot be rotated with base 1"),
+        (Box::new(MultiHeadAttention::new(4).rotary()), "a head has 1: an odd number"),
+        (Box::new(MultiHeadAttention::new(2).rotary_base(1.0)), "the base of rotary positions is 1"),
         (Box::new(SimpleRnn::new(0)), "simple_rnn: units is 0, and must be at least 1"),
         (Box::new(Conv1d::new(0, 3)), "conv1d: channels is 0, and must be at least 1"),
         (Box::new(Conv1d::new(3, 0)), "kernel is 0, and must be at least 1"),
