@@ -27,7 +27,8 @@ fn model() -> Sequential {
 }
 
 fn trainer(model: impl Layer + 'static, seed: u64) -> Trainer {
-    Trainer::builder(model).global_batch(8).seed(seed).replicas(2).build(&data().fields().unwrap()).unwrap()
+    let builder = Trainer::builder(model).global_batch(8).seed(seed).replicas(2).timeline();
+    builder.build(&data().fields().unwrap()).unwrap()
 }
 
 #[test]

@@ -44,6 +44,16 @@ impl Pattern {
         Some(captures)
     }
 
+    /// Returns whether the pattern begins with a star.
+    pub(crate) fn starts_with_star(&self) -> bool {
+        self.stars() > 0 && self.parts.first().is_some_and(String::is_empty)
+    }
+
+    /// Returns whether every name matches, as by `*`.
+    pub(crate) fn is_star(&self) -> bool {
+        self.stars() == 1 && self.parts.iter().all(String::is_empty)
+    }
+
     pub(crate) fn stars(&self) -> usize {
         self.parts.len() - 1
     }

@@ -214,13 +214,14 @@ impl Plan {
             found.insert(name, (tensor.info(), tensor.bytes()));
         }
         let mut sources: BTreeMap<String, Vec<Arranged>> = BTreeMap::new();
-        for Item { name, tensor } in self.items(path, found.iter().map(|(name, (info, _))| (*name, *info)))? {
+        let (items, unused) = self.items(path, found.iter().map(|(name, (info, _))| (*name, *info)))?;
+        for Item { name, tensor } in items {
             if self.wants(&name) {
                 sources.entry(name).or_default().push(tensor);
             }
         }
         let missing = model.keys().filter(|name| self.wants(name) && !sources.contains_key(*name));
-        let mut report = LoadReport { missing: missing.cloned().collect(), ..LoadReport::default() };
+        let mut report = LoadReport { missing: missing.cloned().collect(), unused, ..LoadReport::default() };
         let mut tensors = Tensors::new();
         for (name, from) in sources {
             let names = from.iter().flat_map(Arranged::names).map(str::to_owned);
@@ -278,12 +279,13 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns what the rules make of a file's tensors, without those that are ignored.
+    /// Returns what the rules make of a file's tensors, without those that are ignored, and the rules that
+    /// found none of theirs.
     pub(super) fn items<'a>(
         &self,
         path: &Path,
         file: impl Iterator<Item = (&'a str, &'a Info)> + Clone,
-    ) -> Result<Vec<Item>> {
+    ) -> Result<(Vec<Item>, Vec<String>)> {
         if let Some(keras) = &self.keras {
             let shapes = file.clone().map(|(name, info)| (name, &*info.shape));
             keras.check(shapes).map_err(|problem| broken(path, problem))?;
@@ -293,8 +295,13 @@ impl Plan {
             Item { name: name.to_owned(), tensor: Arranged::stored(name, info, view) }
         };
         let wanted = file.filter(|(name, _)| !self.ignores(name));
-        let items = wanted.map(item).collect();
-        self.rules.iter().try_fold(items, |items, rule| rule.apply(path, items))
+        let mut items: Vec<Item> = wanted.map(item).collect();
+        let mut unused = Vec::new();
+        for rule in &self.rules {
+            unused.extend(rule.unused(&items));
+            items = rule.apply(path, items)?;
+        }
+        Ok((items, unused))
     }
 
     /// Whether the plan passes over the file's tensor of this name.

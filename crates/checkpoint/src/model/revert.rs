@@ -35,7 +35,7 @@ impl Plan {
         let found = found.collect();
         let mut all = Tensors::new();
         let mut ambiguous: BTreeSet<String> = BTreeSet::new();
-        for Item { name, tensor } in self.items(path, infos)? {
+        for Item { name, tensor } in self.items(path, infos)?.0 {
             let tensor = match unchanged(&tensor, tensors) {
                 Some(unchanged) => unchanged.clone(),
                 None => {
@@ -84,7 +84,7 @@ impl Plan {
         let scales: BTreeSet<String> =
             file.iter().filter(is_quantized).map(|(name, _)| scale_name(name)).collect();
         let own = file.iter().filter(|(name, _)| !scales.contains(*name));
-        let items = self.items(path, own.map(|(name, info)| (name.as_str(), info)))?;
+        let (items, _) = self.items(path, own.map(|(name, info)| (name.as_str(), info)))?;
         let mut report = LoadReport::default();
         let mut wholes: BTreeMap<&str, Whole<'_>> = BTreeMap::new();
         let known: BTreeSet<&str> = items.iter().map(|item| item.name.as_str()).collect();

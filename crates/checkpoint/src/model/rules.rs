@@ -37,6 +37,25 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
+    /// Returns what the rule would do, if it is for tensors of certain names and there is none of them.
+    pub fn unused(&self, items: &[Item]) -> Option<String> {
+        let (pattern, what) = match self {
+            // Such a name is renamed where it occurs, as a prefix is taken off where there is one.
+            Self::Rename(from, to) if to.is_star() || from.starts_with_star() => return None,
+            Self::Replace(..) => return None,
+            Self::Rename(from, to) => (from, format!("rename {from} to {to}")),
+            Self::Transpose(of) => (of, format!("transpose {of}")),
+            Self::Permute(of, _) => (of, format!("permute {of}")),
+            Self::Reshape(of, _) => (of, format!("reshape {of}")),
+            Self::Split { from, .. } => (from, format!("split {from}")),
+            Self::Merge { from, .. } => {
+                let first = from.first()?;
+                (first, format!("merge {first}"))
+            }
+        };
+        (!items.iter().any(|item| pattern.matches(&item.name))).then_some(what)
+    }
+
     /// Applies the rule to all tensors. `path` is the file, for errors.
     pub fn apply(&self, path: &Path, items: Vec<Item>) -> Result<Vec<Item>> {
         match self {

@@ -144,7 +144,7 @@ mod tests {
     fn what_is_no_such_file_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let error = TensorFile::open(dir.path()).unwrap_err().to_string();
-        assert!(error.ends_with("cannot read: no regular file"), "{error}");
+        assert!(error.ends_with("cannot read: a directory, and no regular file"), "{error}");
         let empty = dir.path().join("empty");
         std::fs::write(&empty, "").unwrap();
         let error = TensorFile::open(&empty).unwrap_err().to_string();

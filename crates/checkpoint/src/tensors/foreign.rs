@@ -51,6 +51,10 @@ pub(crate) fn name(file: &[u8]) -> Option<&'static str> {
     if let Some((_, name)) = known.into_iter().find(|(magic, _)| begins(magic)) {
         return Some(name);
     }
+    // An ONNX file begins with its version, and goes on with its producer, its graph or its operator sets.
+    if matches!(file, [0x08, 1..=31, 0x12 | 0x3a | 0x42, ..]) {
+        return Some("an ONNX file, which is written and not read: open the safetensors file of the model");
+    }
     let text = file.iter().position(|byte| !byte.is_ascii_whitespace()).map(|at| &file[at..])?;
     if !text.starts_with(b"{") {
         return None;
@@ -128,6 +132,7 @@ mod tests {
             (padded(b"\x1f\x8b\x08"), "gzip"),
             (b"{\n \"metadata\": {}, \"weight_map\": {}}".to_vec(), "index of a sharded model"),
             (b"  {\"a\": 1}".to_vec(), "a text in JSON"),
+            (b"\x08\x08\x12\x07unisono".to_vec(), "an ONNX file"),
         ] {
             let error = parse_tensors(Path::new("w"), &file).unwrap_err().to_string();
             assert!(

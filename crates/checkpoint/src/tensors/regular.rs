@@ -84,7 +84,12 @@ pub(crate) fn too_long(limit: u64) -> io::Error {
 
 /// Refuses what is not a regular file.
 pub(crate) fn regular(found: &Metadata) -> io::Result<()> {
-    if found.is_file() { Ok(()) } else { Err(io::Error::new(ErrorKind::InvalidInput, "no regular file")) }
+    let wrong = |what| Err(io::Error::new(ErrorKind::InvalidInput, what));
+    match found {
+        _ if found.is_file() => Ok(()),
+        _ if found.is_dir() => wrong("a directory, and no regular file"),
+        _ => wrong("no regular file"),
+    }
 }
 
 /// Whether a file has more than one name. It is known on Unix alone.

@@ -23,6 +23,9 @@ pub struct LoadReport {
     pub ambiguous: Vec<(String, Vec<String>)>,
     /// The tensors among those found with values that are NaN or infinite, each with their number.
     pub not_finite: Vec<(String, usize)>,
+    /// The rules of the plan that found no tensor of their pattern, such as `rename fc.* to head.*`, without
+    /// renames of a pattern that begins with a star: a pattern without a star is one whole name.
+    pub unused: Vec<String>,
 }
 
 /// A tensor whose type or shape differs.
@@ -62,6 +65,8 @@ impl fmt::Display for LoadReport {
             format!("{count} values of {name} are NaN or infinite: the run that wrote them has diverged")
         });
         let lines: Vec<String> = lists.chain(shapes).chain(ambiguous).chain(not_finite).collect();
+        let unused = self.unused.iter().map(|rule| format!("the plan would {rule}: there is no such tensor"));
+        let lines: Vec<String> = lines.into_iter().chain(unused).collect();
         if lines.is_empty() {
             return write!(f, "all {} tensors loaded", self.loaded.len());
         }

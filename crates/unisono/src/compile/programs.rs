@@ -26,7 +26,7 @@ use crate::identity::start::start_values;
 use crate::model::context::{LayerNotes, Mode, Parameter, SummaryLine};
 use crate::model::functional::{Inputs, Outputs};
 use crate::{Context, Error, Initializer};
-use fits::{fits, same_states};
+use fits::{fits, same_model, same_states};
 use measured::{measured, measures_samples_alone};
 pub(crate) use predictions::{declare_predictions, predicted};
 use predictions::{predictions_of, trace_predict};
@@ -188,6 +188,10 @@ impl Programs {
         let activation = |(name, output): (&str, &Var)| Some((name.to_owned(), output.activation()?));
         let activations = outputs.iter().filter_map(activation).collect();
         let mut identity = Traced { model: of_graph(&simplify(&forward)), ..Traced::default() };
+        if longest.is_none() {
+            let again = Trace::new(parts, fields, Mode::Train, None)?.tape.finish()?;
+            same_model(&identity.model, &of_graph(&simplify(&again)))?;
+        }
         let mut compiled: Vec<Arc<Program>> = Vec::new();
         let first = longest.map(Self::train);
         let mut phases = phase_graphs(parts, fields, longest)?;

@@ -1,5 +1,7 @@
 //! Learning rate schedules, in f64 on the host.
 
+mod notes;
+
 use std::f64::consts::PI;
 use std::fmt;
 use std::sync::Arc;
@@ -26,6 +28,8 @@ use crate::objective::Epoch;
 pub struct Schedule {
     shape: Shape,
     warm_up: u64,
+    /// An end that was given to a schedule that has none.
+    end_of_none: Option<f64>,
     plateau: Option<Plateau>,
     /// How many reductions the plateau has made.
     reductions: u32,
@@ -130,12 +134,12 @@ impl Schedule {
     }
 
     /// Sets the final learning rate of a cosine, with or without restarts, or of a polynomial. Default: 0.
-    /// Other schedules ignore it.
+    ///
+    /// Errors, which [`Schedule::check`] finds: the schedule is another one.
     pub fn end(mut self, lr: f64) -> Self {
-        if let Shape::Cosine { to, .. } | Shape::Restarts { to, .. } | Shape::Polynomial { to, .. } =
-            &mut self.shape
-        {
-            *to = lr;
+        match &mut self.shape {
+            Shape::Cosine { to, .. } | Shape::Restarts { to, .. } | Shape::Polynomial { to, .. } => *to = lr,
+            _ => self.end_of_none = Some(lr),
         }
         self
     }
@@ -178,44 +182,18 @@ impl Schedule {
     /// message.
     pub fn check(&self) -> Result<(), String> {
         self.shape.check()?;
+        if let Some(lr) = self.end_of_none {
+            return Err(format!(
+                "end({lr}) is for a cosine or a polynomial, and this is: {}",
+                self.shape.describe()
+            ));
+        }
         finite_at(0, self.planned(0)?)
     }
 
     /// Returns whether the learning rate is 0 at every step.
     pub(super) fn is_zero(&self) -> bool {
         matches!(self.shape, Shape::Constant(lr) if lr == 0.0)
-    }
-
-    /// Returns a note if the schedule is not made for a run of this many steps in all: the warm-up lasts
-    /// longer, the learning rate is 0 long before the end, or the schedule is not half over then.
-    pub(super) fn note_on_steps(&self, total: u64) -> Option<String> {
-        let Some(end) = self.shape.steps().map(|own| self.warm_up.saturating_add(own)) else {
-            return (self.warm_up > total).then(|| self.note_on_warm_up(total));
-        };
-        if self.warm_up > total {
-            return Some(self.note_on_warm_up(total));
-        }
-        let schedule = self.describe();
-        if end < total && self.planned(end) == Ok(0.0) {
-            let rest = steps(total - end);
-            return Some(format!(
-                "the learning rate ({schedule}) is 0 from step {end} on, and the run has {}: the last {rest} change nothing",
-                steps(total)
-            ));
-        }
-        (end / 2 > total).then(|| {
-            let reached = self.planned(total).unwrap_or(f64::NAN);
-            format!(
-                "the learning rate ({schedule}) is made for {}, and the run has {}, after which it is still {reached}",
-                steps(end),
-                steps(total)
-            )
-        })
-    }
-
-    fn note_on_warm_up(&self, total: u64) -> String {
-        let (lasts, total) = (steps(self.warm_up), steps(total));
-        format!("the warm-up lasts {lasts}, and the run has {total}: the learning rate does not get that far")
     }
 
     /// Checks the learning rate of a step.
@@ -401,7 +379,7 @@ pub fn scaled_lr(base: f64, base_batch: usize, batch: usize) -> f64 {
 
 impl From<Shape> for Schedule {
     fn from(shape: Shape) -> Self {
-        Self { shape, warm_up: 0, plateau: None, reductions: 0, changes: Vec::new() }
+        Self { shape, warm_up: 0, end_of_none: None, plateau: None, reductions: 0, changes: Vec::new() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The settings of a predictor, and how one is opened.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,12 +21,9 @@ use crate::predictor::Predictor;
 use crate::predictor::report::Clock;
 use crate::run::carries::Carries;
 use crate::run::settings::{LENGTHS, SHARDS};
-use crate::saving::tensors::info;
+use crate::saving::tensors::{info, weights_file};
 use crate::trainer::build::{check_batch, check_shards, spread};
 use crate::{Error, ExportedModel};
-
-/// The name of a run's final model.
-const MODEL: &str = "model.safetensors";
 
 /// The weights that a plan takes, and what became of each.
 type Taken = unisono_checkpoint::Result<(Tensors, LoadReport)>;
@@ -134,7 +131,7 @@ impl PredictorBuilder {
     /// # Errors
     /// Those of [`Predictor::open`].
     pub fn open(self, path: impl AsRef<Path>) -> Result<Predictor, Error> {
-        let path = file_of(path.as_ref());
+        let path = weights_file(path.as_ref());
         let json = description_path(&path);
         if !json.exists() {
             TensorFile::open(&path)?;
@@ -165,7 +162,7 @@ impl PredictorBuilder {
         fields: &[FieldSpec],
         path: impl AsRef<Path>,
     ) -> Result<Predictor, Error> {
-        let weights = TensorFile::open(file_of(path.as_ref()))?;
+        let weights = TensorFile::open(weights_file(path.as_ref()))?;
         self.start(model.into(), fields, |plan, model| plan.read(&weights, model))
     }
 
@@ -254,9 +251,4 @@ impl PredictorBuilder {
             notes: BTreeSet::new(),
         })
     }
-}
-
-/// Returns the file of weights that a path stands for.
-fn file_of(path: &Path) -> PathBuf {
-    if path.is_dir() { path.join(MODEL) } else { path.to_owned() }
 }

@@ -1,9 +1,18 @@
 //! The tensors of a run and of a checkpoint: what each is in a file, and whether they fit together.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use unisono_checkpoint::{Contents, Info, LoadReport, Mismatch, Tensor, TensorDType};
 use unisono_graph::{DType, StateDecl, Type};
+
+/// The name of a run's final model.
+const MODEL: &str = "model.safetensors";
+
+/// Returns the file of weights that a path stands for: itself, or the model in a run's directory.
+pub(crate) fn weights_file(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join(MODEL) } else { path.to_owned() }
+}
 
 /// Returns what a tensor of the state is in a file.
 pub(crate) fn info(ty: &Type) -> Info {

@@ -6,23 +6,22 @@ use std::path::Path;
 use unisono_checkpoint::{Info, LoadReport, Plan, TensorFile, Tensors};
 use unisono_graph::StateKind;
 
-use crate::saving::tensors::info;
+use crate::saving::tensors::{info, weights_file};
 use crate::{Error, Trainer};
 
 impl Trainer {
-    /// Takes parameters and statistics from a safetensors file; the [`Plan`] says which and what they are
-    /// called there. Returns what became of each. The run's position, history and optimizer stay what they
+    /// Takes parameters and statistics from a safetensors file, or from `model.safetensors` in the directory of
+    /// a run. The [`Plan`] says which and what they are called there. Returns what became of each. The run's position, history and optimizer stay what they
     /// are; the weights become a part of its identity. Weights of i8 are multiplied by their scales
     /// ([`WeightPrecision::I8`](unisono_checkpoint::WeightPrecision::I8)), and training goes on in f32.
     ///
     /// # Errors
     /// The file cannot be read, or does not fit, or a weight in it is NaN or infinite; the error lists
-    /// everything that does not fit. A step has
-    /// made the state not finite ([`Error::StateNotFinite`]): resume first. In these cases nothing has
+    /// everything that does not fit. A step has made the state not finite ([`Error::StateNotFinite`]): resume first. In these cases nothing has
     /// changed.
     #[doc(alias("load_state_dict", "load_weights"))]
     pub fn load_model(&mut self, path: impl AsRef<Path>, plan: &Plan) -> Result<LoadReport, Error> {
-        self.take_weights(|model| plan.read(&TensorFile::open(path)?, model))
+        self.take_weights(|model| plan.read(&TensorFile::open(weights_file(path.as_ref()))?, model))
     }
 
     /// Takes parameters and statistics out of tensors in memory, as [`Trainer::load_model`] takes those of a
@@ -54,6 +53,10 @@ impl Trainer {
                 if others.is_empty() { String::new() } else { format!(" and {} more tensors", others.len()) };
             self.monitor
                 .note(&format!("note: {first}{more} were not among what was loaded, and keep their values"));
+        }
+        let arranges = |rule: &&String| !rule.starts_with("rename ");
+        if let Some(rule) = report.unused.iter().find(|rule| !report.is_exact() || arranges(rule)) {
+            self.monitor.note(&format!("note: the plan would {rule}: there is no such tensor"));
         }
         // A run that started elsewhere is another.
         let loaded = unisono_checkpoint::state_sha256(&[("model", &tensors)], &[]);

@@ -8,6 +8,7 @@ use super::{
 use crate::Error;
 use crate::compile::objective::{LossOn, On};
 use crate::compile::parts::Parts;
+use crate::identity::part::Part;
 use crate::model::{Inputs, Outputs};
 
 /// Returns whether a name is that of a value that a trainer measures by itself.
@@ -84,5 +85,18 @@ pub(super) fn same_states(id: ProgramId, states: &[StateDecl], trained: &[StateD
          order, in both modes (Context::is_training)",
         shown(&states[at])
     );
+    Err(Error::setting("model", problem))
+}
+
+/// Checks that a model that is traced twice is the same.
+///
+/// # Errors
+/// It has drawn numbers, or counted how often it was traced.
+pub(super) fn same_model(first: &Part, second: &Part) -> Result<(), Error> {
+    if first == second {
+        return Ok(());
+    }
+    let problem = "it is another one each time it is traced, for training, evaluations and predictions: layers must not \
+                   draw numbers of their own or count (Var::dropout and the ops of Tape draw in the graph)";
     Err(Error::setting("model", problem))
 }

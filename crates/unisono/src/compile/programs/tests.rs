@@ -173,5 +173,8 @@ fn fields_that_evaluations_alone_take_are_there_and_a_weight_is_one_number_of_a_
     assert!(masked.unwrap().get("mask").is_some());
     let weighed = fields(("w", &[3]), |scores, _, x| scores * &x["w"]);
     let error = weighed.err().unwrap().to_string();
-    assert_eq!(error, "field \"w\": expected [B], got [B, 3]");
+    assert_eq!(
+        error,
+        "field \"w\": expected [B] (weights of labels are a field of another name, see Builder::sample_weights_of), got [B, 3]"
+    );
 }

@@ -1,12 +1,12 @@
 use serde::{Deserialize, Serialize};
-use unisono_graph::{Lead, Var};
+use unisono_graph::{DType, Lead, Var};
 
 use super::Dense;
 use super::functional::{
     RelativeBuckets, relative_position_bias, repeat_heads, rotary, scaled_dot_product_attention_biased,
     scaled_dot_product_attention_masked,
 };
-use super::settings::{Problem, valid};
+use super::settings::{MASK, Problem, valid};
 use crate::model::{Context, Forward, Initializer, Layer};
 
 /// Multi-head self-attention (Vaswani et al. 2017; PyTorch's `MultiheadAttention` with `batch_first=True`).
@@ -164,6 +164,10 @@ impl MultiHeadAttention {
         if x.dims().len() != 2 || !fits(x) || !fits(context) {
             let problem = format!("needs [B, places, width] twice, got {} and {}", x.ty(), context.ty());
             cx.fail(self.name(), problem);
+            return x.clone();
+        }
+        if let Some(mask) = mask.filter(|mask| mask.ty().dtype != DType::F32) {
+            cx.fail(self.name(), format!("a mask {}: {MASK}", mask.ty()));
             return x.clone();
         }
         let (width, heads) = (x.dims()[1], self.heads);

@@ -6,7 +6,7 @@ use unisono_graph::{DType, Lead, Type, Var};
 use super::functional::{
     GruWeights, LstmWeights, RnnWeights, Steps, gru_steps, join, lstm_steps, rnn_steps, stack_steps,
 };
-use super::settings::{positive, rate, valid};
+use super::settings::{MASK, positive, rate, valid};
 use crate::model::{Context, Forward, Initializer, Layer};
 
 /// Long short-term memory (Hochreiter and Schmidhuber 1997; PyTorch's `LSTM` with `batch_first=True`, Keras's
@@ -347,7 +347,10 @@ impl Shape {
         }
         let steps = &x.dims()[..x.dims().len() - 1];
         if let Some(mask) = mask.filter(|mask| mask.ty() != &Type::sample(steps)) {
-            let problem = format!("a mask {} does not fit sequences {}", mask.ty(), x.ty());
+            let problem = match mask.ty().dtype {
+                DType::F32 => format!("a mask {} does not fit sequences {}", mask.ty(), x.ty()),
+                _ => format!("a mask {}: {MASK}", mask.ty()),
+            };
             cx.fail(layer, problem);
             return x.clone();
         }

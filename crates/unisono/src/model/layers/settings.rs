@@ -6,6 +6,9 @@ use unisono_graph::ops::Window;
 use super::functional::Window3;
 use crate::model::Context;
 
+/// What to do with a mask of integers.
+pub(super) const MASK: &str = "a mask is f32, of 0 and 1: Var::to_f32 makes it of integers";
+
 /// The problem of a setting, or `None` if it can work.
 pub(super) type Problem = Option<String>;
 

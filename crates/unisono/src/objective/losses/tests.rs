@@ -230,7 +230,12 @@ fn ctc_says_which_labels_cannot_be_spelled() {
     for (labels, problem) in [
         ([1, 2, 3], None),
         ([0, 0, 0], None),
-        ([1, 0, 3], Some("label 3 comes after the end of the labels")),
+        (
+            [1, 0, 3],
+            Some(
+                "label 3 comes after the end of the labels: 0 is the blank, which ends them, so classes count from 1",
+            ),
+        ),
         ([1, 4, 0], Some("label 4 is not in 1..4")),
         ([2, 2, 3], Some("3 labels need 4 steps, and there are 3")),
     ] {

@@ -151,9 +151,10 @@ fn settings_and_types_that_cannot_work_say_why() {
         assert_eq!(PrecisionScore::binary().threshold(threshold).accepts(&one, &one), expected);
         assert_eq!(ConfusionMatrix::binary().threshold(threshold).accepts(&one, &one), expected);
     }
-    assert_eq!(of(&R2), "needs targets of the output's shape [B, 3], got [B] i32");
-    assert_eq!(of(&Auc::roc()), "needs targets of the output's shape [B, 3], got [B] i32");
-    assert_eq!(of(&CosineSimilarity), "needs targets of the output's shape [B, 3], got [B] i32");
+    let of_classes = "takes one number for each target [B] i32, and the output [B, 3] has 3, as of classes";
+    assert_eq!(of(&R2), of_classes);
+    assert_eq!(of(&Auc::roc()), of_classes);
+    assert_eq!(of(&CosineSimilarity), of_classes);
     let problem = Perplexity::new().accepts(&three, &three).unwrap_err();
     assert_eq!(problem, "needs i32 labels for logits [B, 3], got [B, 3]");
 }

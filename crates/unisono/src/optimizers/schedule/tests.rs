@@ -94,11 +94,15 @@ fn schedules_that_do_not_fit_the_run_are_noted() {
     assert!(early.contains("0 from step 100 on") && early.contains("the last 220 steps"), "{early}");
     let late = note(Schedule::one_cycle(0.1, 1_000), 320);
     assert!(late.contains("is made for 1000 steps") && late.contains("the run has 320"), "{late}");
+    let never = note(Schedule::step(0.1, 320, 0.1), 320);
+    assert!(never.contains("after each 320 steps") && never.contains("it never does"), "{never}");
+    let cycle = note(Schedule::one_cycle(0.1, 100), 320);
+    assert!(cycle.contains("the last 220 steps change almost nothing"), "{cycle}");
     for fits in [
         Schedule::cosine(0.1, 310).warm_up(10),
         Schedule::cosine(0.1, 100).end(0.01),
         Schedule::polynomial(0.1, 600, 1.0),
-        Schedule::step(0.1, 1_000, 0.1),
+        Schedule::step(0.1, 319, 0.1),
         Schedule::constant(0.0),
     ] {
         assert_eq!(note(fits, 320), "");

@@ -219,7 +219,7 @@ fn differences_are_told_and_what_is_forced_is_the_trainers() {
     let differences = own.differences(&other);
     let told: Vec<(&str, bool)> = differences.iter().map(|d| (&*d.problem, d.forcible)).collect();
     assert_eq!(told[0], ("the seed of the run is 7, not 42", true));
-    assert_eq!(told[1], ("the optimizer of the run is sgd, not ", false));
+    assert_eq!(told[1], ("the optimizer of the run is sgd, not none", false));
     assert!(told[2].0.starts_with("the loss scale of the run is fixed at 8, not dynamic "), "{told:?}");
     assert_eq!(told.len(), 3);
     own.resume(other);

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use unisono::checkpoint::{Plan, Tensors};
 use unisono::data::{DataError, Draws, FieldSpec, Per, Sample, Source, Statistics, normalize, rescale};
 use unisono::{
     AvgPool2d, BatchNorm, BinaryAccuracy, BinaryCrossEntropyWithLogits, Conv3d, Dice, Dropout, EarlyStopping,
@@ -84,6 +85,17 @@ pub fn all() -> Vec<Mistake> {
             run(classes().loss(TripletHard::new(1.0, 8)), &labelled(|_| 0), None, 1),
             &["the loss of the first step is 0", "gradient"],
         ),
+        (
+            "a plan that transposes nothing",
+            planned("", &Plan::new().transpose("1.weight")),
+            &["would transpose 1.weight", "no such tensor"],
+        ),
+        (
+            "a renaming without stars",
+            planned("head.", &Plan::new().rename("head.", "")),
+            &["missing: \"bias\"", "would rename head. to ", "no such tensor"],
+        ),
+        ("weights of ONNX", opened(folder), &["an ONNX file", "safetensors"]),
         ("an epoch that is repeated by hand", repeated(), &["trains epoch 0 again", "Loader::epoch"]),
         (
             "a callback that has no validation to watch",
@@ -153,6 +165,31 @@ pub fn all() -> Vec<Mistake> {
             "averages that move too slowly for the run",
             optimizer(Sgd::new(0.1).average_weights(0.9999)),
             &["average_weights(0.9999)", "100 %", "4 steps"],
+        ),
+        (
+            "steps of a schedule that are epochs",
+            optimizer(Sgd::new(Schedule::step(0.1, 30, 0.1))),
+            &["after each 30 steps", "the run has 4 steps", "not epochs"],
+        ),
+        (
+            "a cycle that ends before the run",
+            optimizer(Sgd::new(Schedule::one_cycle(0.1, 2))),
+            &["from step 2 on", "change almost nothing"],
+        ),
+        (
+            "the end of a schedule without one",
+            optimizer(Sgd::new(Schedule::step(0.1, 2, 0.5).end(0.01))),
+            &["end(0.01) is for a cosine or a polynomial"],
+        ),
+        (
+            "a model that draws numbers itself",
+            drawn(),
+            &["another one each time it is traced", "draw in the graph"],
+        ),
+        (
+            "a mask of integers",
+            model(|cx, x| Gru::new(3).masked(cx, &x["words"].to_f32().reshape(&[5, 1]), Some(&x["words"]))),
+            &["gru", "i32", "f32, of 0 and 1", "to_f32"],
         ),
         (
             "Keras's momentum of a batch norm",
@@ -332,4 +369,30 @@ fn searched() -> String {
     run(classes().callback(finder), &labelled(|i| i % 3), None, 1);
     assert_eq!(found.all().len(), 4);
     format!("{:?}", found.suggestion())
+}
+
+/// What is said to a trainer's own weights, under names with a prefix, that a plan loads.
+fn planned(prefix: &str, plan: &Plan) -> String {
+    let mut trainer = trained(&labelled(|i| i % 3));
+    let weights = trainer.weights().unwrap().into_iter();
+    let weights: Tensors = weights.map(|(name, tensor)| (format!("{prefix}{name}"), tensor)).collect();
+    match trainer.load_tensors(&weights, plan) {
+        Ok(_) => trainer.notes().join("\n"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn opened(folder: &Path) -> String {
+    let path = folder.join("model.onnx");
+    trained(&labelled(|i| i % 3)).export_onnx(&path).unwrap();
+    Predictor::open(&path).err().map_or_else(String::new, |error| error.to_string())
+}
+
+fn drawn() -> String {
+    let drawn = AtomicU32::new(0);
+    model(move |cx, x| {
+        let noise = drawn.fetch_add(1, Ordering::Relaxed) as f32;
+        let shifted = &x["x"] + cx.tape().constant(noise);
+        cx.apply("dense", &Dense::new(1), &shifted)
+    })
 }
