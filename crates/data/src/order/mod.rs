@@ -8,7 +8,7 @@ use std::sync::Arc;
 use unisono_random::{Draws, Permutation};
 
 use crate::order::buckets::Buckets;
-use crate::{FieldSpec, Fingerprint};
+use crate::{DataError, FieldSpec, Fingerprint};
 
 /// The order of every epoch.
 #[derive(Clone, Debug)]
@@ -28,6 +28,14 @@ pub(crate) enum Kind {
 }
 
 impl Order {
+    /// Checks that samples of these fields can come in this order.
+    pub fn check_fields(&self, specs: &[FieldSpec]) -> Result<(), DataError> {
+        match &self.kind {
+            Kind::Buckets(buckets) => buckets.check_fields(specs),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the order of one epoch over `len` samples.
     pub fn of_epoch(&self, seed: u64, epoch: u32, len: u64) -> EpochOrder<'_> {
         match &self.kind {
