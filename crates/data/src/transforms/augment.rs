@@ -189,6 +189,22 @@ impl<S: Clone + Into<String>> From<&[S]> for Fields {
     }
 }
 
+/// Checks a probability that a transform was given.
+fn check_probability(of: &str, probability: f32) -> Result<(), BoxError> {
+    if (0.0..=1.0).contains(&probability) {
+        return Ok(());
+    }
+    Err(format!("{of} with a probability of {probability}: it has to be from 0 to 1").into())
+}
+
+/// Checks the bounds of a number that a transform draws.
+fn check_bounds(of: &str, low: f32, high: f32) -> Result<(), BoxError> {
+    if low <= high && low.is_finite() && high.is_finite() {
+        return Ok(());
+    }
+    Err(format!("{of} from {low} to {high}: the lower bound comes first").into())
+}
+
 /// Returns a transform of several image fields. Each of them gets the same draws.
 fn on_images(
     fields: impl Into<Fields>,

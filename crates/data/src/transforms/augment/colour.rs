@@ -1,6 +1,6 @@
 //! Brightness, contrast and saturation. They do not clamp values, whose range is the caller's: see [`clamp`].
 
-use super::on_image;
+use super::{check_bounds, on_image};
 use crate::Transform;
 
 /// Luminance of linear red, green and blue (Rec. 601).
@@ -19,6 +19,7 @@ pub fn brightness(field: &str, most: f32) -> impl Transform {
 /// one word.
 pub fn contrast(field: &str, low: f32, high: f32) -> impl Transform {
     on_image(field, move |image, draws| {
+        check_bounds("contrast", low, high)?;
         let factor = draws.range(low, high);
         let channels = image.channels;
         for channel in 0..channels {
@@ -41,6 +42,7 @@ pub fn saturation(field: &str, low: f32, high: f32) -> impl Transform {
         if image.channels != 3 {
             return Err(format!("saturation needs 3 channels, not {}", image.channels).into());
         }
+        check_bounds("saturation", low, high)?;
         let factor = draws.range(low, high);
         for pixel in image.pixels.chunks_exact_mut(3) {
             let grey = pixel[0] * LUMA[0] + pixel[1] * LUMA[1] + pixel[2] * LUMA[2];

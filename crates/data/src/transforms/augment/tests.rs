@@ -283,6 +283,32 @@ fn a_picture_and_its_mask_get_the_same_draws() {
     }
 }
 
+/// Percents in the place of probabilities, and bounds that are upside down.
+#[test]
+fn numbers_that_cannot_be_meant_are_refused() {
+    let refused: [(Boxed, &str); 9] = [
+        (Box::new(flip_horizontal("x", 50.0)), "flip_horizontal with a probability of 50"),
+        (Box::new(flip_vertical("x", f32::NAN)), "flip_vertical with a probability of NaN"),
+        (
+            Box::new(random_erasing("x", 25.0, [0.1, 0.2], [0.5, 2.0], 0.0)),
+            "random_erasing with a probability of 25",
+        ),
+        (Box::new(contrast("x", 1.5, 0.5)), "contrast from 1.5 to 0.5"),
+        (Box::new(saturation("x", 1.5, 0.5)), "saturation from 1.5 to 0.5"),
+        (Box::new(gain("x", 2.0, 0.5)), "gain from 2 to 0.5"),
+        (Box::new(zoom("x", 1.2, 0.8)), "zoom from 1.2 to 0.8"),
+        (Box::new(shift("x", 0.1, 4.0)), "shift by 4: it is a fraction"),
+        (
+            Box::new(resized_crop("x", [4, 4], [8.0, 100.0], [0.75, 1.3])),
+            "resized_crop of areas within [8.0, 100.0]",
+        ),
+    ];
+    for (transform, expected) in refused {
+        let error = transform(&mut picture(5, 6, 3), &mut draws(0)).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
+
 #[test]
 fn labels_are_the_nearest_ones() {
     let mask = || Sample::new().with("x", Field::i32([2, 3], [1, 2, 3, i32::MIN, -1, i32::MAX]));
