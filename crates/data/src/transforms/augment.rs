@@ -205,6 +205,25 @@ fn check_bounds(of: &str, low: f32, high: f32) -> Result<(), BoxError> {
     Err(format!("{of} from {low} to {high}: the lower bound comes first").into())
 }
 
+/// Checks that no field of several is a list of boxes or of keypoints: rows of 2 to 5 numbers beside a wider
+/// picture, which would be moved as pixels.
+fn check_pictures(sample: &mut Sample, names: &[String]) -> Result<(), DataError> {
+    let extents = names.iter().map(|name| extents(sample, name)).collect::<Result<Vec<_>, _>>()?;
+    let Some(wide) = extents.iter().position(|&(_, width, _)| width > 5) else { return Ok(()) };
+    for (name, &(rows, width, _)) in names.iter().zip(&extents) {
+        let is_list = sample.field(name).is_some_and(|field| field.shape.len() == 2);
+        if is_list && (2..=5).contains(&width) {
+            let what = format!(
+                "shape [{rows}, {width}] is no picture like field '{}': boxes and keypoints need a transform \
+                 of your own (Loader::map) that moves their numbers",
+                names[wide]
+            );
+            return Err(DataError::field(name, what));
+        }
+    }
+    Ok(())
+}
+
 /// Returns a transform of several image fields. Each of them gets the same draws.
 fn on_images(
     fields: impl Into<Fields>,
@@ -212,6 +231,7 @@ fn on_images(
 ) -> impl Transform {
     let Fields(names) = fields.into();
     move |sample: &mut Sample, draws: &mut Draws| {
+        check_pictures(sample, &names)?;
         let before = draws.clone();
         for name in &names {
             *draws = before.clone();

@@ -310,6 +310,29 @@ fn numbers_that_cannot_be_meant_are_refused() {
 }
 
 #[test]
+fn boxes_and_keypoints_are_no_pictures() {
+    for (rows, width) in [(7, 4), (7, 5), (3, 2)] {
+        let boxes = Field::f32([rows, width], vec![0.5; rows * width]);
+        for fields in [["x", "boxes"], ["boxes", "x"]] {
+            for transform in
+                [Box::new(flip_horizontal(fields, 0.5)) as Boxed, Box::new(resize(fields, [3, 3]))]
+            {
+                let mut sample = picture(8, 6, 3).with("boxes", boxes.clone());
+                let error = transform(&mut sample, &mut draws(0)).unwrap_err().to_string();
+                let expected = format!("field 'boxes': shape [{rows}, {width}] is no picture like field 'x'");
+                assert!(error.starts_with(&expected), "{error}");
+                assert_eq!(sample.field("boxes"), Some(&boxes));
+            }
+        }
+    }
+    // A mask of another size is one, and so is a narrow picture.
+    let mut sample = picture(8, 6, 3).with("mask", Field::i32([4, 3, 1], [1; 12]));
+    flip_horizontal(["x", "mask"], 0.5)(&mut sample, &mut draws(0)).unwrap();
+    let mut sample = picture(8, 4, 3).with("mask", Field::i32([8, 4], [1; 32]));
+    flip_horizontal(["x", "mask"], 0.5)(&mut sample, &mut draws(0)).unwrap();
+}
+
+#[test]
 fn labels_are_the_nearest_ones() {
     let mask = || Sample::new().with("x", Field::i32([2, 3], [1, 2, 3, i32::MIN, -1, i32::MAX]));
     let found = |transform: &dyn Fn(&mut Sample, &mut Draws) -> Result<(), BoxError>| {
