@@ -71,6 +71,7 @@ pub(crate) use resample::resize_pixels;
 
 use unisono_random::Draws;
 
+use crate::transforms::standard::check_channels_last;
 use crate::{BoxError, DataError, Sample, Transform, Values};
 
 /// An image being changed. Its `pixels` always fill its extents.
@@ -205,10 +206,13 @@ fn check_bounds(of: &str, low: f32, high: f32) -> Result<(), BoxError> {
     Err(format!("{of} from {low} to {high}: the lower bound comes first").into())
 }
 
-/// Checks that no field of several is a list of boxes or of keypoints: rows of 2 to 5 numbers beside a wider
-/// picture, which would be moved as pixels.
+/// Checks that fields have their channels last, and that none of several is a list of boxes or of keypoints:
+/// rows of 2 to 5 numbers beside a wider picture, which would be moved as pixels.
 fn check_pictures(sample: &mut Sample, names: &[String]) -> Result<(), DataError> {
     let extents = names.iter().map(|name| extents(sample, name)).collect::<Result<Vec<_>, _>>()?;
+    for (name, &(height, width, channels)) in names.iter().zip(&extents) {
+        check_channels_last(name, &[height, width, channels])?;
+    }
     let Some(wide) = extents.iter().position(|&(_, width, _)| width > 5) else { return Ok(()) };
     for (name, &(rows, width, _)) in names.iter().zip(&extents) {
         let is_list = sample.field(name).is_some_and(|field| field.shape.len() == 2);
@@ -229,9 +233,21 @@ fn on_images(
     fields: impl Into<Fields>,
     change: impl Fn(&mut Image, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static,
 ) -> impl Transform {
-    let Fields(names) = fields.into();
+    let fields = fields.into();
+    let names = fields.0.clone();
+    let transform = on_each(fields, change);
     move |sample: &mut Sample, draws: &mut Draws| {
         check_pictures(sample, &names)?;
+        transform(sample, draws)
+    }
+}
+
+/// Returns a transform of fields of any layout. Each of them gets the same draws.
+fn on_each(
+    Fields(names): Fields,
+    change: impl Fn(&mut Image, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static,
+) -> impl Transform {
+    move |sample: &mut Sample, draws: &mut Draws| {
         let before = draws.clone();
         for name in &names {
             *draws = before.clone();
@@ -267,13 +283,14 @@ fn on_aligned(
     }
 }
 
-/// Returns a transform of one image field of colours.
+/// Returns a transform of one image field of colours. Where the transform does not treat all values alike, it
+/// checks the layout itself.
 fn on_image(
     field: &str,
     change: impl Fn(&mut Image, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static,
 ) -> impl Transform {
     let name = field.to_owned();
-    let transform = on_images(field, change);
+    let transform = on_each(field.into(), change);
     move |sample: &mut Sample, draws: &mut Draws| {
         if sample.field(&name).is_some_and(|field| field.values.as_i32().is_some()) {
             return Err(DataError::field(&name, "dtype i32, expected f32").into());

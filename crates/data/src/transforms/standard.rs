@@ -120,7 +120,10 @@ pub fn channels_first(field: &str) -> impl Transform {
         field.check_length(&name)?;
         let (height, width, channels) = match *field.shape.as_slice() {
             [height, width] => (height, width, 1),
-            [height, width, channels] => (height, width, channels),
+            [height, width, channels] => {
+                check_channels_last(&name, &field.shape)?;
+                (height, width, channels)
+            }
             _ => {
                 let what =
                     format!("shape {:?} is not [height, width] or [height, width, channels]", field.shape);
@@ -133,6 +136,24 @@ pub fn channels_first(field: &str) -> impl Transform {
         }
         field.shape = vec![channels, height, width];
         Ok(())
+    }
+}
+
+/// Checks that the shape of a picture does not look as if its channels came first: 1, 3 or 4 of them, and then
+/// a height and a width of more than 4, neither of which is twice the other. Maps of features may have a height
+/// of 3, and signals a height of 1, but their channels and their width are rarely as close.
+pub(crate) fn check_channels_last(name: &str, shape: &[usize]) -> Result<(), DataError> {
+    match *shape {
+        [1 | 3 | 4, height, width]
+            if height.min(width) > 4 && height.max(width) / 2 < height.min(width) =>
+        {
+            let what = format!(
+                "shape {shape:?} looks like [channels, height, width], and [height, width, channels] is \
+                 expected: channels_first is the last transform of a picture, and comes once"
+            );
+            Err(DataError::field(name, what))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -201,6 +222,21 @@ mod tests {
         );
         channels_first("e")(&mut row, &mut draws()).unwrap();
         assert_eq!(row.field("e"), Some(&Field::f32([0, 0, 3], [])));
+    }
+
+    #[test]
+    fn channels_that_come_first_already_are_refused() {
+        let mut sample = Sample::new().with("x", Field::f32([6, 8, 3], [0.5; 144]));
+        channels_first("x")(&mut sample, &mut draws()).unwrap();
+        let error = channels_first("x")(&mut sample, &mut draws()).unwrap_err().to_string();
+        assert!(error.starts_with("field 'x': shape [3, 6, 8] looks like [channels, height, width]"), "{error}");
+        for shape in [[1, 28, 28], [4, 5, 9], [3, 480, 640]] {
+            assert!(check_channels_last("x", &shape).is_err(), "{shape:?}");
+        }
+        // Small pictures, patches with many channels, strips, and signals of a height of 1.
+        for shape in [[3, 5, 3], [3, 3, 200], [4, 4, 16], [1, 90, 3], [1, 1000, 64], [2, 9, 9], [3, 5, 10]] {
+            assert!(check_channels_last("x", &shape).is_ok(), "{shape:?}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::{check_bounds, on_image};
 use crate::Transform;
+use crate::transforms::standard::check_channels_last;
 
 /// Luminance of linear red, green and blue (Rec. 601).
 pub(super) const LUMA: [f32; 3] = [0.299, 0.587, 0.114];
@@ -18,7 +19,9 @@ pub fn brightness(field: &str, most: f32) -> impl Transform {
 /// Multiplies each channel's distance from its mean over the image by a factor from `low` to `high`. It draws
 /// one word.
 pub fn contrast(field: &str, low: f32, high: f32) -> impl Transform {
+    let name = field.to_owned();
     on_image(field, move |image, draws| {
+        check_channels_last(&name, &[image.height, image.width, image.channels])?;
         check_bounds("contrast", low, high)?;
         let factor = draws.range(low, high);
         let channels = image.channels;

@@ -209,6 +209,25 @@ fn images_are_checked() {
     assert_eq!(error(Sample::new().with("x", Field::f32([0, 2], []))), "field 'x': shape [0, 2] is empty");
 }
 
+#[test]
+fn pictures_with_channels_first_are_refused() {
+    let first = || Sample::new().with("x", Field::f32([3, 8, 8], vec![0.5; 192]));
+    let transforms: [Boxed; 4] = [
+        Box::new(flip_horizontal("x", 0.5)),
+        Box::new(random_crop("x", [3, 8], 0)),
+        Box::new(rotation("x", 9.0)),
+        Box::new(contrast("x", 0.5, 1.5)),
+    ];
+    for transform in transforms {
+        let error = transform(&mut first(), &mut draws(0)).unwrap_err().to_string();
+        assert!(error.contains("[3, 8, 8] looks like [channels, height, width]"), "{error}");
+        assert!(error.contains("channels_first is the last transform"), "{error}");
+    }
+    // The layout does not matter to these.
+    brightness("x", 0.1)(&mut first(), &mut draws(0)).unwrap();
+    clamp("x", 0.0, 0.4)(&mut first(), &mut draws(0)).unwrap();
+}
+
 /// Any transform.
 type Boxed = Box<dyn Fn(&mut Sample, &mut Draws) -> Result<(), BoxError>>;
 
