@@ -190,6 +190,25 @@ fn mixup_blends_features_and_targets_alike() {
 }
 
 #[test]
+fn a_blend_that_leaves_the_targets_or_sees_one_sample_is_refused() {
+    let pictures = || crate::Memory::labelled(vec![0.5; 4 * 192], [3, 8, 8], vec![0, 1, 2, 0]).unwrap();
+    let blends: [fn() -> Box<dyn Transform>; 2] =
+        [|| Box::new(mixup(&["x"], 1.0)), || Box::new(cutmix("x", "x", 1.0))];
+    for (blend, name) in blends.into_iter().zip(["mixup", "cutmix"]) {
+        let single = crate::Loader::new(pictures()).try_map("blend", blend());
+        let error = single.fields().unwrap_err().to_string();
+        let expected =
+            format!("map 'blend': {name} blends the samples of a batch: give it to Loader::map_batch");
+        assert!(error.ends_with(&expected), "{error}");
+        let hard = crate::Loader::new(pictures()).map_batch("blend", blend());
+        let error = hard.epoch(0).unwrap().next().unwrap().unwrap_err().to_string();
+        assert!(error.contains(&format!("field 'y': {name} blends [\"x\"")), "{error}");
+        let alone = crate::Loader::new(pictures()).map("x", |sample, _| drop(sample.remove("y")));
+        alone.map_batch("blend", blend()).epoch(0).unwrap().next().unwrap().unwrap();
+    }
+}
+
+#[test]
 fn images_are_checked() {
     let error = |sample: Sample| run(flip_vertical("x", 1.0), sample, 0).unwrap_err().to_string();
     assert_eq!(error(Sample::new()), "field 'x': no such field");
