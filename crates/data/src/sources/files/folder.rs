@@ -107,9 +107,9 @@ impl ImageFolder {
     }
 
     /// Resizes every picture to this height and width, with bilinear interpolation. Default: pictures keep
-    /// their size.
+    /// their size. A height or a width of 0 is an error of the loader.
     pub fn size(mut self, height: usize, width: usize) -> Self {
-        self.size = Some([height.max(1), width.max(1)]);
+        self.size = Some([height, width]);
         self.with_specs()
     }
 
@@ -165,6 +165,11 @@ impl ImageFolder {
         packed.checked_add(values(size, pixel)?.max(widened).max(resizing))
     }
 
+    /// Whether pictures are to have no pixels.
+    fn has_no_size(&self) -> bool {
+        self.size.is_some_and(|size| size.contains(&0))
+    }
+
     fn file(&self, index: u64) -> Option<&(PathBuf, i32)> {
         self.listing.files.get(usize::try_from(index).ok()?)
     }
@@ -183,7 +188,7 @@ fn is_missing(error: &DataError) -> bool {
 
 impl Source for ImageFolder {
     fn len(&self) -> u64 {
-        self.listing.files.len() as u64
+        if self.has_no_size() { 0 } else { self.listing.files.len() as u64 }
     }
 
     fn fields(&self) -> &[FieldSpec] {
@@ -191,6 +196,10 @@ impl Source for ImageFolder {
     }
 
     fn fetch(&self, index: u64) -> Result<Sample, DataError> {
+        if let Some([height, width]) = self.size.filter(|_| self.has_no_size()) {
+            let what = format!("a height of {height} and a width of {width}: both have to be above 0");
+            return Err(DataError::Setting { setting: "ImageFolder::size", what });
+        }
         let (file, class) = self.file(index).ok_or(DataError::Index { index, len: self.len() })?;
         let bytes = Bytes::open(&self.root.join(file))?;
         let packed = bytes.len();
