@@ -45,7 +45,8 @@ impl ImageFolder {
     /// Lists the files of a folder. It opens no picture.
     ///
     /// # Errors
-    /// A folder cannot be read, or has no pictures in class folders. The name of a class is not UTF-8. There
+    /// A folder cannot be read, has no pictures in class folders, or has the parts of a data set, such as
+    /// `train` and `val`, in the place of classes. The name of a class is not UTF-8. There
     /// are WebP, BMP, GIF or TIFF files, and the feature `more-pictures` is missing. A picture that cannot be
     /// decoded is an error when it is fetched.
     pub fn open(root: impl AsRef<Path>) -> Result<Self, DataError> {
@@ -53,6 +54,14 @@ impl ImageFolder {
         let listing = Listing::of(&root)?;
         if listing.files.is_empty() {
             return Err(DataError::format(&root, "no pictures in directories of classes"));
+        }
+        if listing.has_parts() {
+            let what = format!(
+                "the directories {:?} are parts of a data set, with those of the classes in them: open each \
+                 part, and number the classes of the others with ImageFolder::like",
+                listing.classes
+            );
+            return Err(DataError::format(&root, what));
         }
         let folder = Self {
             root,
