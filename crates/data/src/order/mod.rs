@@ -31,6 +31,10 @@ impl Order {
     /// Checks that samples of these fields can come in this order.
     pub fn check_fields(&self, specs: &[FieldSpec]) -> Result<(), DataError> {
         match &self.kind {
+            Kind::Window(0) => {
+                let what = "a window of 0 samples has none to shuffle".into();
+                Err(DataError::Setting { setting: "shuffle_window", what })
+            }
             Kind::Buckets(buckets) => buckets.check_fields(specs),
             _ => Ok(()),
         }
@@ -42,6 +46,7 @@ impl Order {
             Kind::Plain if !self.shuffled => EpochOrder::Plain,
             Kind::Plain => EpochOrder::Shuffled(Permutation::new(seed, epoch, len)),
             &Kind::Window(window) => {
+                let window = window.max(1);
                 let offset = u128::from(Draws::of(seed, "window", "", epoch, 0).next_u32());
                 let offset = ((offset * u128::from(window)) >> 32) as u64;
                 EpochOrder::Window { seed, epoch, len, window, offset, current: None }

@@ -65,6 +65,14 @@ fn windows_stay_near_and_hold_each_once() {
 }
 
 #[test]
+fn a_window_of_nothing_is_refused() {
+    let loader = Loader::new(numbers(9)).shuffle_window(1, 0);
+    let expected = "shuffle_window: a window of 0 samples has none to shuffle";
+    assert_eq!(loader.fields().unwrap_err().to_string(), expected);
+    assert_eq!(loader.epoch(0).unwrap_err().to_string(), expected);
+}
+
+#[test]
 fn each_lane_continues() {
     let whole = same_however(&Loader::new(numbers(103)).batch(8).lanes());
     once_an_epoch(&whole, 103);
