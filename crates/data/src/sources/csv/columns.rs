@@ -370,7 +370,11 @@ impl ChosenTable {
         };
         for number in &mut self.numbers {
             let known = chosen.like.as_ref().and_then(|like| like.fills.get(&number.name).copied());
-            if let Some(fill) = known.or_else(|| number.fill(chosen.missing)) {
+            let fill = match known {
+                Some(known) => Some(known),
+                None => number.fill(chosen.missing).map_err(|problem| csv.table_error(problem))?,
+            };
+            if let Some(fill) = fill {
                 number.missing.iter().for_each(|&row| number.values[row] = fill);
                 schema.fills.insert(number.name.clone(), fill);
             }

@@ -1,7 +1,7 @@
 //! CSV files: tables of numbers in text, gzipped or not.
 
 pub(crate) mod columns;
-mod number;
+pub(crate) mod number;
 mod texts;
 
 use std::cell::Cell;
