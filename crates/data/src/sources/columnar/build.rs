@@ -242,9 +242,12 @@ impl Scan {
         budget.check(path, "what is kept of all rows", Some(needs))
     }
 
-    /// Returns what the columns are read with. An error is a message of the mean or the median of no numbers.
+    /// Returns what the columns are read with. An error is a message of numbers in another order, or of the
+    /// mean or the median of no numbers.
     fn schema(&self, table: &Columnar) -> Result<TableSchema, String> {
         let mut schema = table.like.clone().unwrap_or_default();
+        schema.check_order(&table.columns.numbers)?;
+        schema.numbers.clone_from(&table.columns.numbers);
         schema.left_out = self.left_out.len() as u64;
         let label = table.columns.label.as_ref();
         for (name, texts) in &self.texts {

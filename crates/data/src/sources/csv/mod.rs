@@ -2,6 +2,7 @@
 
 pub(crate) mod columns;
 pub(crate) mod number;
+pub(crate) mod schema;
 mod texts;
 
 use std::cell::Cell;
@@ -373,11 +374,12 @@ impl Table {
         if width == usize::from(answer_at.is_some()) {
             return Err(csv.table_error("no columns of features"));
         }
-        // The index of a pandas table: "" in the file itself, and "Unnamed: 0" once it was read and written again.
+        // The index of a pandas table has no name in the file, and becomes "Unnamed: 0" where pandas reads
+        // the file and writes it again.
         if answer_at != Some(0) && names.first().is_some_and(|name| is_of_an_index(name)) {
             let what = format!(
-                "column 0 is called {:?}, as the index of a pandas table is, which numbers the lines: write the \
-                 file with index=False, or choose columns with Csv::numbers",
+                "the first column is called {:?}, as the index of a pandas table is, which numbers the \
+                 lines: write the file with index=False, or choose columns with Csv::numbers",
                 names[0]
             );
             return Err(csv.table_error(what));
