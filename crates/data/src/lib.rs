@@ -30,7 +30,9 @@ pub use sources::budget::DECODED_BYTES;
 #[cfg(feature = "parquet")]
 pub use sources::columnar::{Columnar, ColumnarSource};
 #[cfg(feature = "csv")]
-pub use sources::csv::columns::{Missing, TableSchema};
+pub use sources::csv::columns::Missing;
+#[cfg(feature = "csv")]
+pub use sources::csv::schema::TableSchema;
 #[cfg(feature = "csv")]
 pub use sources::csv::{Column, Csv};
 pub use sources::episodes::{Environment, Episodes, Turn};

@@ -105,11 +105,11 @@ impl Loader {
     }
 
     /// Shuffles within windows of this many samples, differently in every epoch. Use it for sources that are
-    /// fast when they are read in sequence.
+    /// fast when they are read in sequence. A window of 0 samples is an error of the loader.
     ///
     /// The borders between windows are drawn in each epoch, so over several epochs samples cross any border.
     pub fn shuffle_window(mut self, seed: u64, samples: u64) -> Self {
-        self.pipeline.order = Order { shuffled: true, kind: Kind::Window(samples.max(1)) };
+        self.pipeline.order = Order { shuffled: true, kind: Kind::Window(samples) };
         self.seed(seed)
     }
 
@@ -353,10 +353,12 @@ impl Loader {
     /// # Errors
     /// The source has no samples. Two transforms have one name. The first sample cannot be read, or a
     /// transform fails on it. (If [`Loader::skip_bad`] allows bad samples, the first samples are tried in
-    /// turn.) Shapes differ from sample to sample, and no transform makes them equal. [`DataError::Stopped`]
-    /// if the loader is asked to stop.
+    /// turn.) Shapes differ from sample to sample, and no transform makes them equal. Buckets cut a field
+    /// that samples do not have. [`DataError::Stopped`] if the loader is asked to stop.
     pub fn fields(&self) -> Result<Vec<FieldSpec>, DataError> {
-        Ok(self.specs()?.last().cloned().unwrap_or_default())
+        let fields = self.specs()?.last().cloned().unwrap_or_default();
+        self.pipeline.order.check_fields(&fields)?;
+        Ok(fields)
     }
 
     fn stage(mut self, stage: Stage, of_batches: bool) -> Self {

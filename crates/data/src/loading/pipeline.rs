@@ -10,6 +10,7 @@ use unisono_random::Draws;
 use crate::loading::known::Known;
 use crate::loading::seen::Meters;
 use crate::order::Order;
+use crate::order::buckets::check_cut;
 use crate::order::schedule::Unit;
 use crate::sample::batch::Stack;
 use crate::sample::check::{ask, check, fetch_checked, guarded};
@@ -192,7 +193,8 @@ impl Pipeline {
                 indices.push(index);
                 continue;
             }
-            match self.sample(index, (unit.epoch, position), specs, &mut clock) {
+            let sample = self.sample(index, (unit.epoch, position), specs, &mut clock);
+            match sample.and_then(|sample| self.fit(index, sample, &expected)) {
                 Ok(sample) => {
                     let since = Instant::now();
                     stack.push(&sample);
@@ -255,6 +257,12 @@ impl Pipeline {
             check(&sample, expected, &stage.label, || self.source.describe(index))?;
             since = clock.add(at + 1, since);
         }
+        Ok(sample)
+    }
+
+    /// Returns a sample that loses nothing but padding in a batch of these fields.
+    fn fit(&self, index: u64, sample: Sample, specs: &[FieldSpec]) -> Result<Sample, DataError> {
+        guarded(|| self.source.describe(index), "buckets", || Ok(check_cut(&sample, specs)?))?;
         Ok(sample)
     }
 

@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use unisono_random::Permutation;
 
-use crate::{DataError, FieldSpec, Fingerprint};
+use crate::transforms::padding::LENGTH;
+use crate::{DataError, FieldSpec, Fingerprint, Sample, Values};
 
 /// Samples grouped by length, so that no batch mixes short and long sequences.
 ///
 /// Bucket i takes the sequences no longer than boundary i and longer than the one before. A batch comes from
-/// one bucket, and the first axis of the named fields is cut to the bucket's boundary; what lies beyond must
-/// be padding. Full batches come first, and then the rest of each bucket as a smaller batch. If the
-/// loader shuffles, the order of the full batches and of the samples within a bucket is shuffled each epoch.
-/// Every sample comes once an epoch, and none is added.
+/// one bucket, and the first axis of the named fields is cut to the bucket's boundary. What lies beyond must
+/// be padding: a sample whose bucket cuts off rows that differ from each other is an error, unless its field
+/// `length` (see [`pad`](crate::pad)) is within the boundary. Full batches come first, and then the rest of
+/// each bucket as a smaller batch. If the loader shuffles, the order of the full batches and of the samples
+/// within a bucket is shuffled each epoch. Every sample comes once an epoch, and none is added.
 ///
 /// A trainer of the crate `unisono` is built for the longest samples
 /// ([`Loader::fields`](crate::Loader::fields)), and compiles a program for each shorter length when the first
@@ -76,6 +78,15 @@ impl Buckets {
     /// Returns the number of samples.
     pub(crate) fn len(&self) -> u64 {
         self.members.iter().map(|members| members.len() as u64).sum()
+    }
+
+    /// Checks that samples of these fields have all the fields that are cut.
+    pub(crate) fn check_fields(&self, specs: &[FieldSpec]) -> Result<(), DataError> {
+        let is_missing = |name: &&Arc<str>| !specs.iter().any(|spec| spec.name == **name);
+        let Some(missing) = self.fields.iter().find(is_missing) else { return Ok(()) };
+        let names: Vec<&str> = specs.iter().map(|spec| &*spec.name).collect();
+        let what = format!("no field '{missing}' to cut: the samples have {names:?}");
+        Err(DataError::Setting { setting: "buckets", what })
     }
 
     /// Describes the boundaries, the fields cut to them, and a fingerprint of which samples are in which
@@ -144,6 +155,33 @@ fn bucket_of(before: &[u64], place: u64) -> usize {
     before.partition_point(|&before| before <= place).saturating_sub(1).min(before.len().saturating_sub(2))
 }
 
+/// Checks that what is cut off the fields of a sample, so that they fit `specs`, can be padding: it is after
+/// the sample's own length, where the sample has one, or all of its rows are the same.
+pub(crate) fn check_cut(sample: &Sample, specs: &[FieldSpec]) -> Result<(), DataError> {
+    for ((name, field), spec) in sample.fields().zip(specs) {
+        let (Some(&rows), Some(&kept)) = (field.shape.first(), spec.shape.first()) else { continue };
+        if rows <= kept {
+            continue;
+        }
+        let length = sample.i32(LENGTH).and_then(|length| usize::try_from(*length.first()?).ok());
+        let values: &[u32] = match &field.values {
+            Values::F32(values) => bytemuck::cast_slice(values),
+            Values::I32(values) => bytemuck::cast_slice(values),
+        };
+        let size = values.len() / rows;
+        let cut = values.get(kept * size..).unwrap_or(&[]);
+        let is_alike = cut.get(size..) == cut.get(..cut.len().saturating_sub(size));
+        if length.is_none_or(|length| length > kept) && !is_alike {
+            let what = format!(
+                "its bucket cuts off what comes after the first {kept} of {rows}, and that is no padding: \
+                 Buckets::new takes the lengths of these samples, in the order of the source"
+            );
+            return Err(DataError::field(name, what));
+        }
+    }
+    Ok(())
+}
+
 /// The order of one epoch.
 pub(crate) struct EpochBuckets<'a> {
     buckets: &'a Buckets,
@@ -198,6 +236,7 @@ impl EpochBuckets<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Field;
 
     /// Each fit sets the batch of a copy that a loader has.
     #[test]
@@ -207,5 +246,22 @@ mod tests {
         Arc::make_mut(&mut other).set_batch(8);
         assert_eq!((buckets.full(), other.full()), (100, 96));
         assert!(std::ptr::eq(&raw const buckets.members[0][0], &raw const other.members[0][0]));
+    }
+
+    #[test]
+    fn what_is_cut_off_has_to_be_padding() {
+        let spec = |rows| [Field::i32([rows, 2], []).spec("x"), Field::i32([], []).spec(LENGTH)];
+        let sample = |values: [i32; 8]| Sample::new().with("x", Field::i32([4, 2], values));
+        let padded = sample([1, 2, 3, 4, 0, 9, 0, 9]);
+        assert!(check_cut(&padded, &spec(2)).is_ok() && check_cut(&padded, &spec(4)).is_ok());
+        let error = check_cut(&padded, &spec(1)).unwrap_err().to_string();
+        assert!(
+            error.starts_with("field 'x': its bucket cuts off what comes after the first 1 of 4"),
+            "{error}"
+        );
+        // Noise in the padding does not matter where the sample has its length.
+        let with = |length| sample([1, 2, 3, 4, 0, 9, 9, 0]).with(LENGTH, Field::i32([], [length]));
+        assert!(check_cut(&with(2), &spec(2)).is_ok());
+        assert!(check_cut(&with(3), &spec(2)).is_err() && check_cut(&with(3), &spec(3)).is_ok());
     }
 }

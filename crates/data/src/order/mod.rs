@@ -8,7 +8,7 @@ use std::sync::Arc;
 use unisono_random::{Draws, Permutation};
 
 use crate::order::buckets::Buckets;
-use crate::{FieldSpec, Fingerprint};
+use crate::{DataError, FieldSpec, Fingerprint};
 
 /// The order of every epoch.
 #[derive(Clone, Debug)]
@@ -28,12 +28,25 @@ pub(crate) enum Kind {
 }
 
 impl Order {
+    /// Checks that samples of these fields can come in this order.
+    pub fn check_fields(&self, specs: &[FieldSpec]) -> Result<(), DataError> {
+        match &self.kind {
+            Kind::Window(0) => {
+                let what = "a window of 0 samples has none to shuffle".into();
+                Err(DataError::Setting { setting: "shuffle_window", what })
+            }
+            Kind::Buckets(buckets) => buckets.check_fields(specs),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the order of one epoch over `len` samples.
     pub fn of_epoch(&self, seed: u64, epoch: u32, len: u64) -> EpochOrder<'_> {
         match &self.kind {
             Kind::Plain if !self.shuffled => EpochOrder::Plain,
             Kind::Plain => EpochOrder::Shuffled(Permutation::new(seed, epoch, len)),
             &Kind::Window(window) => {
+                let window = window.max(1);
                 let offset = u128::from(Draws::of(seed, "window", "", epoch, 0).next_u32());
                 let offset = ((offset * u128::from(window)) >> 32) as u64;
                 EpochOrder::Window { seed, epoch, len, window, offset, current: None }

@@ -71,6 +71,7 @@ pub(crate) use resample::resize_pixels;
 
 use unisono_random::Draws;
 
+use crate::transforms::standard::check_channels_last;
 use crate::{BoxError, DataError, Sample, Transform, Values};
 
 /// An image being changed. Its `pixels` always fill its extents.
@@ -189,12 +190,63 @@ impl<S: Clone + Into<String>> From<&[S]> for Fields {
     }
 }
 
+/// Checks a probability that a transform was given.
+fn check_probability(of: &str, probability: f32) -> Result<(), BoxError> {
+    if (0.0..=1.0).contains(&probability) {
+        return Ok(());
+    }
+    Err(format!("{of} with a probability of {probability}: it has to be from 0 to 1").into())
+}
+
+/// Checks the bounds of a number that a transform draws.
+fn check_bounds(of: &str, low: f32, high: f32) -> Result<(), BoxError> {
+    if low <= high && low.is_finite() && high.is_finite() {
+        return Ok(());
+    }
+    Err(format!("{of} from {low} to {high}: the lower bound comes first").into())
+}
+
+/// Checks that fields have their channels last, and that none of several is a list of boxes or of keypoints:
+/// rows of 2 to 5 numbers beside a wider picture, which would be moved as pixels.
+fn check_pictures(sample: &mut Sample, names: &[String]) -> Result<(), DataError> {
+    let extents = names.iter().map(|name| extents(sample, name)).collect::<Result<Vec<_>, _>>()?;
+    for (name, &(height, width, channels)) in names.iter().zip(&extents) {
+        check_channels_last(name, &[height, width, channels])?;
+    }
+    let Some(wide) = extents.iter().position(|&(_, width, _)| width > 5) else { return Ok(()) };
+    for (name, &(rows, width, _)) in names.iter().zip(&extents) {
+        let is_list = sample.field(name).is_some_and(|field| field.shape.len() == 2);
+        if is_list && (2..=5).contains(&width) {
+            let what = format!(
+                "shape [{rows}, {width}] is no picture like field '{}': boxes and keypoints need a transform \
+                 of your own (Loader::map) that moves their numbers",
+                names[wide]
+            );
+            return Err(DataError::field(name, what));
+        }
+    }
+    Ok(())
+}
+
 /// Returns a transform of several image fields. Each of them gets the same draws.
 fn on_images(
     fields: impl Into<Fields>,
     change: impl Fn(&mut Image, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static,
 ) -> impl Transform {
-    let Fields(names) = fields.into();
+    let fields = fields.into();
+    let names = fields.0.clone();
+    let transform = on_each(fields, change);
+    move |sample: &mut Sample, draws: &mut Draws| {
+        check_pictures(sample, &names)?;
+        transform(sample, draws)
+    }
+}
+
+/// Returns a transform of fields of any layout. Each of them gets the same draws.
+fn on_each(
+    Fields(names): Fields,
+    change: impl Fn(&mut Image, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static,
+) -> impl Transform {
     move |sample: &mut Sample, draws: &mut Draws| {
         let before = draws.clone();
         for name in &names {
@@ -231,13 +283,14 @@ fn on_aligned(
     }
 }
 
-/// Returns a transform of one image field of colours.
+/// Returns a transform of one image field of colours. Where the transform does not treat all values alike, it
+/// checks the layout itself.
 fn on_image(
     field: &str,
     change: impl Fn(&mut Image, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static,
 ) -> impl Transform {
     let name = field.to_owned();
-    let transform = on_images(field, change);
+    let transform = on_each(field.into(), change);
     move |sample: &mut Sample, draws: &mut Draws| {
         if sample.field(&name).is_some_and(|field| field.values.as_i32().is_some()) {
             return Err(DataError::field(&name, "dtype i32, expected f32").into());

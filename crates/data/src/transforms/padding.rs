@@ -5,7 +5,7 @@ use unisono_random::Draws;
 use crate::{DataError, Field, Sample, Transform, Values};
 
 /// The field in which [`pad`] notes a sequence's own length, as [`Sequences`](crate::Sequences) does.
-const LENGTH: &str = "length";
+pub(crate) const LENGTH: &str = "length";
 
 /// Pads a field at the end of its first axis to a length, and puts the length that it had into the field
 /// `length`, an i32.

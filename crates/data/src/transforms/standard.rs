@@ -54,7 +54,9 @@ pub fn rescale(field: &str, factor: f32, offset: f32) -> impl Transform {
 
 /// Computes (x - mean) / deviation over an f32 field, in f64 and rounded once.
 ///
-/// Where the deviation is zero (such as a pixel that is always black) it divides by one.
+/// Where the deviation is zero (such as a pixel that is always black) it divides by one. The groups have to
+/// be the elements of the field's last axes together: one group for all, one for each place on the last axis,
+/// and so on up to one for each element. So it comes before [`channels_first`].
 pub fn normalize(
     field: &str,
     statistics: &Statistics,
@@ -63,10 +65,19 @@ pub fn normalize(
     let Statistics { mean, deviation, .. } = statistics.clone();
     let divisors: Vec<f64> = deviation.iter().map(|&value| if value == 0.0 { 1.0 } else { value }).collect();
     move |sample, _| {
-        let values = sample.f32_mut(&name).ok_or_else(|| DataError::field(&name, "no such f32 field"))?;
         let groups = mean.len();
+        let missing = || DataError::field(&name, "no such f32 field");
+        let Field { shape, values } = sample.field_mut(&name).ok_or_else(missing)?;
+        let values = values.as_f32_mut().ok_or_else(missing)?;
         if groups == 0 || deviation.len() != groups || !values.len().is_multiple_of(groups) {
             let what = format!("{} values cannot use statistics of {groups} groups", values.len());
+            return Err(DataError::field(&name, what).into());
+        }
+        if !are_last_axes(groups, shape) {
+            let what = format!(
+                "statistics of {groups} groups fit none of the last axes of shape {shape:?}: normalize takes \
+                 the statistics of the same field, and comes before channels_first"
+            );
             return Err(DataError::field(&name, what).into());
         }
         for row in values.chunks_exact_mut(groups) {
@@ -76,6 +87,16 @@ pub fn normalize(
         }
         Ok(())
     }
+}
+
+/// Returns whether the last axes of a shape have this many elements together: none of the axes, some, or all.
+fn are_last_axes(elements: usize, shape: &[usize]) -> bool {
+    let mut size = 1_usize;
+    let mut sizes = shape.iter().rev().map(|extent| {
+        size = size.saturating_mul(*extent);
+        size
+    });
+    elements == 1 || sizes.any(|size| size == elements)
 }
 
 /// Replaces i32 class labels of shape [...] by f32 rows of shape [..., classes]: one at the label, zero
@@ -120,7 +141,10 @@ pub fn channels_first(field: &str) -> impl Transform {
         field.check_length(&name)?;
         let (height, width, channels) = match *field.shape.as_slice() {
             [height, width] => (height, width, 1),
-            [height, width, channels] => (height, width, channels),
+            [height, width, channels] => {
+                check_channels_last(&name, &field.shape)?;
+                (height, width, channels)
+            }
             _ => {
                 let what =
                     format!("shape {:?} is not [height, width] or [height, width, channels]", field.shape);
@@ -133,6 +157,22 @@ pub fn channels_first(field: &str) -> impl Transform {
         }
         field.shape = vec![channels, height, width];
         Ok(())
+    }
+}
+
+/// Checks that the shape of a picture does not look as if its channels came first: 1, 3 or 4 of them, and
+/// then a height and a width of more than 4, neither of which is twice the other. Maps of features may have a
+/// height of 3, and signals a height of 1, but their channels and their width are rarely as close.
+pub(crate) fn check_channels_last(name: &str, shape: &[usize]) -> Result<(), DataError> {
+    match *shape {
+        [1 | 3 | 4, height, width] if height.min(width) > 4 && height.max(width) / 2 < height.min(width) => {
+            let what = format!(
+                "shape {shape:?} looks like [channels, height, width], and [height, width, channels] is \
+                 expected: channels_first is the last transform of a picture, and comes once"
+            );
+            Err(DataError::field(name, what))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -161,6 +201,26 @@ mod tests {
         let error = normalize("x", &statistics)(&mut odd, &mut draws()).unwrap_err();
         assert_eq!(error.to_string(), "field 'x': 3 values cannot use statistics of 2 groups");
         assert!(normalize("z", &statistics)(&mut odd, &mut draws()).is_err());
+    }
+
+    #[test]
+    fn groups_that_divide_by_chance_are_refused() {
+        let normalized = |groups: usize, shape: &[usize]| {
+            let statistics = Statistics { count: 1, mean: vec![1.0; groups], deviation: vec![2.0; groups] };
+            let field = Field::f32(shape, vec![0.5; shape.iter().product()]);
+            normalize("x", &statistics)(&mut Sample::new().with("x", field), &mut draws())
+        };
+        for groups in [1, 3, 12, 60] {
+            normalized(groups, &[5, 4, 3]).unwrap();
+        }
+        normalized(1, &[]).unwrap();
+        for (groups, shape) in [(3, &[3, 5, 4][..]), (5, &[5, 4, 3]), (3, &[6]), (2, &[4])] {
+            let error = normalized(groups, shape).unwrap_err().to_string();
+            let expected = format!(
+                "field 'x': statistics of {groups} groups fit none of the last axes of shape {shape:?}"
+            );
+            assert!(error.starts_with(&expected) && error.contains("channels_first"), "{error}");
+        }
     }
 
     #[test]
@@ -201,6 +261,24 @@ mod tests {
         );
         channels_first("e")(&mut row, &mut draws()).unwrap();
         assert_eq!(row.field("e"), Some(&Field::f32([0, 0, 3], [])));
+    }
+
+    #[test]
+    fn channels_that_come_first_already_are_refused() {
+        let mut sample = Sample::new().with("x", Field::f32([6, 8, 3], [0.5; 144]));
+        channels_first("x")(&mut sample, &mut draws()).unwrap();
+        let error = channels_first("x")(&mut sample, &mut draws()).unwrap_err().to_string();
+        assert!(
+            error.starts_with("field 'x': shape [3, 6, 8] looks like [channels, height, width]"),
+            "{error}"
+        );
+        for shape in [[1, 28, 28], [4, 5, 9], [3, 480, 640]] {
+            assert!(check_channels_last("x", &shape).is_err(), "{shape:?}");
+        }
+        // Small pictures, patches with many channels, strips, and signals of a height of 1.
+        for shape in [[3, 5, 3], [3, 3, 200], [4, 4, 16], [1, 90, 3], [1, 1000, 64], [2, 9, 9], [3, 5, 10]] {
+            assert!(check_channels_last("x", &shape).is_ok(), "{shape:?}");
+        }
     }
 
     #[test]

@@ -176,6 +176,8 @@ fn what_is_missing_is_named_filled_or_left_out() {
         |path: &Path| Columnar::new([path]).numbers(["speed"]).category("city").missing(Missing::Mean);
     let source = table(&path).open().unwrap();
     let other = arrow(&dir, "other.arrow", &rides(6, 1), 8);
+    let alone = table(&other).open().map(drop).unwrap_err().to_string();
+    assert!(alone.contains("Missing::Mean of the column \"speed\", in which all numbers"), "{alone}");
     let other = table(&other).like(source.schema()).open().unwrap();
     assert_eq!(floats(&other, 0, "x")[0], at(Missing::Mean));
     assert_eq!(ints(&other, 0, "city"), [2]);

@@ -265,6 +265,36 @@ fn a_file_without_fills_leaves_them_to_the_next() {
     }
 }
 
+#[test]
+fn the_index_of_pandas_is_no_feature() {
+    let files = Files::new();
+    for name in ["", "Unnamed: 0", "\u{feff}"] {
+        let csv = Csv::new(files.file(format!("{name},a,b\n0,1.5,0\n1,2.5,1\n"))).label("b");
+        let error = csv.read().unwrap_err().to_string();
+        assert!(error.contains("the index of a pandas table") && error.contains("Csv::numbers"), "{error}");
+        assert_eq!(floats(&csv.numbers(["a"]).read().unwrap(), "x"), [1.5, 2.5]);
+    }
+    // Labels may come first, and the names of a file without a header are not known.
+    let csv = Csv::new(files.file(",a\n0,1.5\n1,2.5\n")).header(true).label(Column::First);
+    assert_eq!(floats(&csv.read().unwrap(), "x"), [1.5, 2.5]);
+}
+
+#[test]
+fn a_column_without_numbers_has_no_mean() {
+    let files = Files::new();
+    let whole = Csv::new(files.file("area,b\n3,2\n5,4\n")).numbers(["area", "b"]).missing(Missing::Mean);
+    let (_, schema) = whole.read_with_schema().unwrap();
+    let table = Csv::new(files.file("area,b\n,2\nNA,4\n")).numbers(["area", "b"]);
+    for missing in [Missing::Mean, Missing::Median] {
+        let error = table.clone().missing(missing).read().unwrap_err().to_string();
+        let expected =
+            format!("Missing::{missing:?} of the column \"area\", in which all numbers are missing");
+        assert!(error.contains(&expected), "{error}");
+    }
+    let filled = table.missing(Missing::Mean).like(&schema).read().unwrap();
+    assert_eq!(floats(&filled, "x"), [4.0, 2.0, 4.0, 4.0]);
+}
+
 /// Labels that are whole numbers but for one are no names.
 #[test]
 fn a_label_that_is_no_whole_number_among_others_is_an_error() {

@@ -65,6 +65,14 @@ fn windows_stay_near_and_hold_each_once() {
 }
 
 #[test]
+fn a_window_of_nothing_is_refused() {
+    let loader = Loader::new(numbers(9)).shuffle_window(1, 0);
+    let expected = "shuffle_window: a window of 0 samples has none to shuffle";
+    assert_eq!(loader.fields().unwrap_err().to_string(), expected);
+    assert_eq!(loader.epoch(0).unwrap_err().to_string(), expected);
+}
+
+#[test]
 fn each_lane_continues() {
     let whole = same_however(&Loader::new(numbers(103)).batch(8).lanes());
     once_an_epoch(&whole, 103);
@@ -116,8 +124,20 @@ fn buckets_cut_batches_to_their_length() {
     assert_eq!(message(Buckets::new(&[3], [2], &[])), "buckets: sample 0 of length 3 is beyond [2]");
     assert!(message(Buckets::new(&[3], [4, 4], &[])).contains("do not ascend"));
     let short = Buckets::new(&[3], [4], &[]).unwrap();
-    let error = Loader::new(source).buckets(short).epoch(0).unwrap_err();
+    let error = Loader::new(source.clone()).buckets(short).epoch(0).unwrap_err();
     assert_eq!(error.to_string(), "buckets: 1 lengths for 101 samples");
+
+    // A field of another name, and lengths that are not those of the samples.
+    let misspelled = Loader::new(source.clone()).buckets(Buckets::new(&[4; 101], [4], &["X"]).unwrap());
+    let expected = r#"buckets: no field 'X' to cut: the samples have ["x", "length", "y"]"#;
+    assert_eq!(misspelled.fields().unwrap_err().to_string(), expected);
+    assert_eq!(misspelled.epoch(0).unwrap_err().to_string(), expected);
+    let mut lengths = source.lengths();
+    lengths.reverse();
+    let reversed = Buckets::new(&lengths, [5, 10, 20, 40], &["x"]).unwrap();
+    let outcome: Result<Vec<_>, _> = Loader::new(source).buckets(reversed).epoch(0).unwrap().collect();
+    let error = outcome.unwrap_err().to_string();
+    assert!(error.contains(": buckets: field 'x': its bucket cuts off") && error.contains("no padding"));
 }
 
 #[test]

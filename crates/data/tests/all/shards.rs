@@ -129,6 +129,9 @@ fn names_in_headers_of_their_own_are_read() {
         Ok(Sample::new().with("length", Field::i32([], [text.len() as i32])))
     };
     let shards = TarShards::open([&path], texts).unwrap();
+    let again = dir.path().join(".").join(path.file_name().unwrap());
+    let twice = message(TarShards::open([&path, &again], texts), dir.path());
+    assert!(twice.contains("the archive is given twice"), "{twice}");
     let keys: Vec<String> = (0..shards.len()).map(|index| shards.describe(index)).collect();
     assert_eq!(keys.len(), 3, "{keys:?}");
     let names = [format!("{folder}/sample"), format!("{folder}/other"), "prefix/b".to_owned()];

@@ -20,6 +20,9 @@ impl Loader {
         let wrong = |setting, what: String| Err(DataError::Setting { setting, what });
         let (mut pipeline, batch) = (self.pipeline.clone(), self.batch_size() as u64);
         let len = self.ask_source("len", |source| source.len())?;
+        if len == 0 {
+            return Err(no_samples(self.source()));
+        }
         let (shuffled, mut len, mut in_buckets) = (pipeline.order.shuffled, len, None);
         match &mut pipeline.order.kind {
             Kind::Lanes(_) if shuffled => {
@@ -43,6 +46,7 @@ impl Loader {
         let schedule = Schedule::new(len, batch, self.drop_last, from.position, end_epoch)?;
         let schedule = schedule.in_buckets(in_buckets).limited(self.most_batches);
         let specs = self.specs()?;
+        self.pipeline.order.check_fields(specs.last().map_or(&[], Vec::as_slice))?;
         let pace = Pace::new(&self.pace, specs.last().map_or(&[], Vec::as_slice), batch);
         let known = Known::new(from.skipped);
         if known.len() > pipeline.skip {

@@ -11,6 +11,7 @@ use super::file::{File, Part};
 use super::source::{ColumnarSource, Kept};
 use super::{Columnar, Columns, Floats};
 use crate::sources::budget::Budget;
+use crate::sources::csv::number::no_numbers;
 use crate::{DataError, FieldSpec, Fingerprint, Missing, TableSchema};
 
 /// Opens the files of a table.
@@ -31,7 +32,7 @@ pub(super) fn open(table: &Columnar) -> Result<ColumnarSource, DataError> {
         }
     }
     let scan = Scan::of(table, &files, &parts, budget)?;
-    let schema = scan.schema(table);
+    let schema = scan.schema(table).map_err(|problem| DataError::format(files[0].path(), problem))?;
     let makes = makes(table, &files, &parts, &schema, budget)?;
     let specs: Vec<FieldSpec> = makes
         .iter()
@@ -241,9 +242,12 @@ impl Scan {
         budget.check(path, "what is kept of all rows", Some(needs))
     }
 
-    /// Returns what the columns are read with.
-    fn schema(&self, table: &Columnar) -> TableSchema {
+    /// Returns what the columns are read with. An error is a message of numbers in another order, or of the
+    /// mean or the median of no numbers.
+    fn schema(&self, table: &Columnar) -> Result<TableSchema, String> {
         let mut schema = table.like.clone().unwrap_or_default();
+        schema.check_order(&table.columns.numbers)?;
+        schema.numbers.clone_from(&table.columns.numbers);
         schema.left_out = self.left_out.len() as u64;
         let label = table.columns.label.as_ref();
         for (name, texts) in &self.texts {
@@ -263,6 +267,9 @@ impl Scan {
             let fill = match (known, table.missing) {
                 (Some(known), _) => Some(known),
                 (None, Missing::Value(value)) => Some(value),
+                (None, Missing::Mean | Missing::Median) if numbers.is_some_and(|all| all.count == 0) => {
+                    return Err(no_numbers(table.missing, name));
+                }
                 (None, Missing::Mean) => numbers.map(|all| (all.sum / all.count.max(1) as f64) as f32),
                 (None, Missing::Median) => numbers.map(Numbers::median),
                 (None, Missing::Error | Missing::LeaveOut) => None,
@@ -271,7 +278,7 @@ impl Scan {
                 schema.fills.insert(name.clone(), fill);
             }
         }
-        schema
+        Ok(schema)
     }
 }
 

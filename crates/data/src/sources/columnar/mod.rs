@@ -248,7 +248,7 @@ impl Columnar {
     }
 
     /// Reads the files with the categories, classes and fills of other ones. A category that those do not
-    /// have is an error.
+    /// have is an error, and so are their columns of numbers in another order.
     pub fn like(self, schema: &TableSchema) -> Self {
         Self { like: Some(schema.clone()), ..self }
     }

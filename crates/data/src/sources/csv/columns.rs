@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 use super::number::{Number, Whole, interleaved, whole};
+use super::schema::TableSchema;
 use super::texts::Texts;
 use super::{Answer, Column, Csv};
 use crate::sources::budget::{Budget, reserve};
@@ -29,21 +28,6 @@ pub enum Missing {
     Median,
     /// Its line is left out.
     LeaveOut,
-}
-
-/// What a table's columns were read with, for reading another file the same way: the data to predict, or
-/// those held out.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct TableSchema {
-    /// The categories of each column of categories, in the order of their ids.
-    pub categories: BTreeMap<String, Vec<String>>,
-    /// The names of the classes in the order of the labels, where labels are texts.
-    pub classes: Vec<String>,
-    /// For each column of numbers, what takes the place of those that are missing.
-    pub fills: BTreeMap<String, f32>,
-    /// The number of lines that were left out.
-    pub left_out: u64,
 }
 
 /// The columns that are read.
@@ -118,7 +102,7 @@ impl Csv {
     }
 
     /// Reads the file with the categories, classes and fills of another. A category that the other file does
-    /// not have is an error.
+    /// not have is an error, and so are its columns of numbers in another order.
     pub fn like(self, schema: &TableSchema) -> Self {
         self.choose(|chosen| chosen.like = Some(schema.clone()))
     }
@@ -251,6 +235,10 @@ impl ChosenTable {
             return Err(csv.table_error(format!("{:?}: {what}", column.name)));
         }
         let numbers: Vec<Number> = chosen.numbers.iter().map(number).collect::<Result<_, DataError>>()?;
+        if let Some(like) = &chosen.like {
+            let names: Vec<String> = numbers.iter().map(|number| number.name.clone()).collect();
+            like.check_order(&names).map_err(|problem| csv.table_error(problem))?;
+        }
         if numbers.is_empty() && categories.is_empty() && wholes.is_empty() {
             return Err(csv.table_error("no columns of features"));
         }
@@ -358,7 +346,8 @@ impl ChosenTable {
     }
 
     fn finish(mut self, csv: &Csv, chosen: &Chosen) -> Result<(Memory, TableSchema), DataError> {
-        let mut schema = TableSchema { left_out: self.left_out, ..TableSchema::default() };
+        let numbers = self.numbers.iter().map(|number| number.name.clone()).collect();
+        let mut schema = TableSchema { numbers, left_out: self.left_out, ..TableSchema::default() };
         let mut memory: Option<Memory> = None;
         let mut add = |name: &str, shape: Vec<usize>, values: Values| {
             let with = match memory.take() {
@@ -370,7 +359,11 @@ impl ChosenTable {
         };
         for number in &mut self.numbers {
             let known = chosen.like.as_ref().and_then(|like| like.fills.get(&number.name).copied());
-            if let Some(fill) = known.or_else(|| number.fill(chosen.missing)) {
+            let fill = match known {
+                Some(known) => Some(known),
+                None => number.fill(chosen.missing).map_err(|problem| csv.table_error(problem))?,
+            };
+            if let Some(fill) = fill {
                 number.missing.iter().for_each(|&row| number.values[row] = fill);
                 schema.fills.insert(number.name.clone(), fill);
             }

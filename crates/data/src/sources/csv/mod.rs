@@ -1,7 +1,8 @@
 //! CSV files: tables of numbers in text, gzipped or not.
 
 pub(crate) mod columns;
-mod number;
+pub(crate) mod number;
+pub(crate) mod schema;
 mod texts;
 
 use std::cell::Cell;
@@ -174,7 +175,8 @@ impl Csv {
     /// # Errors
     /// The file cannot be read, has no samples, or lacks a column. A line has another number of columns. A
     /// value is not a finite number, or is missing without a replacement ([`Csv::missing`]). Settings exclude
-    /// each other, such as a label and targets. The table takes more than [`Csv::most_bytes`]. Errors of a
+    /// each other, such as a label and targets. All columns are features, and the first one is the index of a
+    /// pandas table. The table takes more than [`Csv::most_bytes`]. Errors of a
     /// value name its line and its column.
     pub fn read(&self) -> Result<Memory, DataError> {
         if let Some(chosen) = &self.chosen {
@@ -298,6 +300,11 @@ fn is_header(record: &::csv::StringRecord, names: &[String]) -> bool {
     own.eq(names.iter().map(|name| name.trim_start_matches('\u{feff}')))
 }
 
+/// Whether a column's name is that of an index that pandas wrote.
+fn is_of_an_index(name: &str) -> bool {
+    ["", "Unnamed: 0"].contains(&name.trim_start_matches('\u{feff}'))
+}
+
 /// A reader that ends lines with a line feed where a carriage return alone ends them.
 struct LineEnds(BufReader<Box<dyn Read>>);
 
@@ -366,6 +373,16 @@ impl Table {
         };
         if width == usize::from(answer_at.is_some()) {
             return Err(csv.table_error("no columns of features"));
+        }
+        // The index of a pandas table has no name in the file, and becomes "Unnamed: 0" where pandas reads
+        // the file and writes it again.
+        if answer_at != Some(0) && names.first().is_some_and(|name| is_of_an_index(name)) {
+            let what = format!(
+                "the first column is called {:?}, as the index of a pandas table is, which numbers the \
+                 lines: write the file with index=False, or choose columns with Csv::numbers",
+                names[0]
+            );
+            return Err(csv.table_error(what));
         }
         for (column, _) in &csv.scaled {
             let place = csv.index_of(column, width, names)?;

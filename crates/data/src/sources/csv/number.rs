@@ -80,12 +80,15 @@ pub(super) struct Whole {
 impl Number {
     /// Returns what takes the place of a number that is missing, if anything does. Sums are in f64, in the
     /// file's order.
-    pub fn fill(&self, missing: Missing) -> Option<f32> {
+    ///
+    /// # Errors
+    /// The mean or the median of no numbers. The error is the message.
+    pub fn fill(&self, missing: Missing) -> Result<Option<f32>, String> {
         let is_there = |row: &usize| self.missing.binary_search(row).is_err();
         let mut there: Vec<f32> =
             (0..self.values.len()).filter(is_there).map(|row| self.values[row]).collect();
-        Some(match missing {
-            Missing::Error | Missing::LeaveOut => return None,
+        Ok(Some(match missing {
+            Missing::Error | Missing::LeaveOut => return Ok(None),
             Missing::Value(value) => value,
             Missing::Mean if !there.is_empty() => {
                 (there.iter().map(|x| f64::from(*x)).sum::<f64>() / there.len() as f64) as f32
@@ -94,9 +97,16 @@ impl Number {
                 there.sort_by(f32::total_cmp);
                 there[(there.len() - 1) / 2]
             }
-            Missing::Mean | Missing::Median => 0.0,
-        })
+            Missing::Mean | Missing::Median => return Err(no_numbers(missing, &self.name)),
+        }))
     }
+}
+
+/// Returns what is said of a mean or a median of a column in which all numbers are missing.
+pub(in crate::sources) fn no_numbers(missing: Missing, column: &str) -> String {
+    let advice =
+        "leave the column out, or fill it with Missing::Value or with the fills of another table (like)";
+    format!("Missing::{missing:?} of the column {column:?}, in which all numbers are missing: {advice}")
 }
 
 /// Returns the rows of some columns.

@@ -45,7 +45,8 @@ impl ImageFolder {
     /// Lists the files of a folder. It opens no picture.
     ///
     /// # Errors
-    /// A folder cannot be read, or has no pictures in class folders. The name of a class is not UTF-8. There
+    /// A folder cannot be read, has no pictures in class folders, or has the parts of a data set, such as
+    /// `train` and `val`, in the place of classes. The name of a class is not UTF-8. There
     /// are WebP, BMP, GIF or TIFF files, and the feature `more-pictures` is missing. A picture that cannot be
     /// decoded is an error when it is fetched.
     pub fn open(root: impl AsRef<Path>) -> Result<Self, DataError> {
@@ -53,6 +54,14 @@ impl ImageFolder {
         let listing = Listing::of(&root)?;
         if listing.files.is_empty() {
             return Err(DataError::format(&root, "no pictures in directories of classes"));
+        }
+        if listing.has_parts() {
+            let what = format!(
+                "the directories {:?} are parts of a data set, with those of the classes in them: open each \
+                 part, and number the classes of the others with ImageFolder::like",
+                listing.classes
+            );
+            return Err(DataError::format(&root, what));
         }
         let folder = Self {
             root,
@@ -107,9 +116,9 @@ impl ImageFolder {
     }
 
     /// Resizes every picture to this height and width, with bilinear interpolation. Default: pictures keep
-    /// their size.
+    /// their size. A height or a width of 0 is an error of the loader.
     pub fn size(mut self, height: usize, width: usize) -> Self {
-        self.size = Some([height.max(1), width.max(1)]);
+        self.size = Some([height, width]);
         self.with_specs()
     }
 
@@ -165,6 +174,11 @@ impl ImageFolder {
         packed.checked_add(values(size, pixel)?.max(widened).max(resizing))
     }
 
+    /// Whether pictures are to have no pixels.
+    fn has_no_size(&self) -> bool {
+        self.size.is_some_and(|size| size.contains(&0))
+    }
+
     fn file(&self, index: u64) -> Option<&(PathBuf, i32)> {
         self.listing.files.get(usize::try_from(index).ok()?)
     }
@@ -183,7 +197,7 @@ fn is_missing(error: &DataError) -> bool {
 
 impl Source for ImageFolder {
     fn len(&self) -> u64 {
-        self.listing.files.len() as u64
+        if self.has_no_size() { 0 } else { self.listing.files.len() as u64 }
     }
 
     fn fields(&self) -> &[FieldSpec] {
@@ -191,6 +205,10 @@ impl Source for ImageFolder {
     }
 
     fn fetch(&self, index: u64) -> Result<Sample, DataError> {
+        if let Some([height, width]) = self.size.filter(|_| self.has_no_size()) {
+            let what = format!("a height of {height} and a width of {width}: both have to be above 0");
+            return Err(DataError::Setting { setting: "ImageFolder::size", what });
+        }
         let (file, class) = self.file(index).ok_or(DataError::Index { index, len: self.len() })?;
         let bytes = Bytes::open(&self.root.join(file))?;
         let packed = bytes.len();

@@ -32,6 +32,8 @@ const OF_THE_SYSTEM: [&str; 9] = [
     "lost+found",
     "found.000",
 ];
+/// The usual names of the parts of a data set.
+const PARTS: [&str; 8] = ["train", "training", "val", "valid", "validation", "dev", "test", "testing"];
 /// How many directories may lie within each other. More are taken for a mistake.
 const MOST_DEPTH: usize = 64;
 /// Whether files of more formats than JPEG and PNG are decoded.
@@ -116,6 +118,13 @@ impl Listing {
         }
         above.pop();
         Ok(())
+    }
+
+    /// Whether the directories in the place of classes are called as the parts of a data set are, and hold
+    /// the directories of the classes.
+    pub fn has_parts(&self) -> bool {
+        let is_part = |name: &String| PARTS.iter().any(|part| name.eq_ignore_ascii_case(part));
+        self.deeper.0 > 0 && self.deeper.0 == self.files.len() as u64 && self.classes.iter().all(is_part)
     }
 
     fn pass_over(&mut self, what: &str) {

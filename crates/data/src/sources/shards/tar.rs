@@ -1,5 +1,6 @@
 //! Tar archives of samples, as WebDataset writes them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -136,15 +137,21 @@ impl TarShards {
     ///
     /// # Errors
     /// A file cannot be read, or is no tar archive; a sample has two files of one name; there are no samples;
-    /// the first sample cannot be decoded.
+    /// the first sample cannot be decoded; an archive is given twice.
     pub fn open<P: AsRef<Path>>(
         archives: impl IntoIterator<Item = P>,
         decode: impl Fn(&TarSample<'_>) -> Result<Sample, BoxError> + Send + Sync + 'static,
     ) -> Result<Self, DataError> {
         let mut shards = Shards::new();
-        let mut samples = Vec::new();
+        let (mut samples, mut given) = (Vec::new(), BTreeSet::new());
         for path in archives {
             let archive = Bytes::open(path.as_ref())?;
+            let real = path.as_ref().canonicalize().unwrap_or_else(|_| path.as_ref().to_path_buf());
+            if !given.insert(real) {
+                let what =
+                    "the archive is given twice, so that each of its samples would come twice an epoch";
+                return Err(DataError::format(path.as_ref(), what));
+            }
             let entries = entries(path.as_ref(), members(&archive)?)?;
             shards.push(archive, entries.len());
             samples.push(Arc::new(entries));

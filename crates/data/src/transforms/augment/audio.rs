@@ -2,6 +2,7 @@
 
 use unisono_random::Draws;
 
+use super::check_bounds;
 use crate::{BoxError, DataError, Sample, Transform};
 
 /// Shifts a field along its first axis, time, by up to `most` places either way. What leaves at one end comes
@@ -21,6 +22,7 @@ pub fn time_shift(field: &str, most: usize) -> impl Transform {
 /// word.
 pub fn gain(field: &str, low: f32, high: f32) -> impl Transform {
     on_rows(field, move |values, _, draws| {
+        check_bounds("gain", low, high)?;
         let factor = draws.range(low, high);
         values.iter_mut().for_each(|value| *value *= factor);
         Ok(())

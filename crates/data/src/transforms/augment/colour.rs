@@ -1,7 +1,8 @@
 //! Brightness, contrast and saturation. They do not clamp values, whose range is the caller's: see [`clamp`].
 
-use super::on_image;
+use super::{check_bounds, on_image};
 use crate::Transform;
+use crate::transforms::standard::check_channels_last;
 
 /// Luminance of linear red, green and blue (Rec. 601).
 pub(super) const LUMA: [f32; 3] = [0.299, 0.587, 0.114];
@@ -18,7 +19,10 @@ pub fn brightness(field: &str, most: f32) -> impl Transform {
 /// Multiplies each channel's distance from its mean over the image by a factor from `low` to `high`. It draws
 /// one word.
 pub fn contrast(field: &str, low: f32, high: f32) -> impl Transform {
+    let name = field.to_owned();
     on_image(field, move |image, draws| {
+        check_channels_last(&name, &[image.height, image.width, image.channels])?;
+        check_bounds("contrast", low, high)?;
         let factor = draws.range(low, high);
         let channels = image.channels;
         for channel in 0..channels {
@@ -41,6 +45,7 @@ pub fn saturation(field: &str, low: f32, high: f32) -> impl Transform {
         if image.channels != 3 {
             return Err(format!("saturation needs 3 channels, not {}", image.channels).into());
         }
+        check_bounds("saturation", low, high)?;
         let factor = draws.range(low, high);
         for pixel in image.pixels.chunks_exact_mut(3) {
             let grey = pixel[0] * LUMA[0] + pixel[1] * LUMA[1] + pixel[2] * LUMA[2];

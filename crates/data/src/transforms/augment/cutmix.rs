@@ -5,7 +5,7 @@ use std::ops::Range;
 use unisono_random::Draws;
 
 use super::Fields;
-use super::mixup::{beta, blend, partners, positive_alpha};
+use super::mixup::{beta, blend, check_targets, partners, positive_alpha, samples};
 use crate::{DataError, Sample, Transform, Values};
 
 /// Pastes into each picture of a batch a rectangle of another one, and blends their targets by the area: a
@@ -16,13 +16,14 @@ use crate::{DataError, Sample, Transform, Values};
 /// width]; those of one size, such as pictures and masks of i32, get the same rectangles. `targets` are f32,
 /// so make labels [`one_hot`](crate::one_hot) first, and use the loss's `probabilities()`. The share of the
 /// area that stays is drawn from the symmetric beta distribution of `alpha` for every sample, and the
-/// rectangle is cut off at the edges. As with [`mixup`](super::mixup), a sample's bits depend on its batch.
-/// It draws as many words as it needs.
+/// rectangle is cut off at the edges. As with [`mixup`](super::mixup), a sample's bits depend on its batch,
+/// and a field "y" has to be among the targets or the pictures. It draws as many words as it needs.
 #[doc(alias = "CutMix")]
 pub fn cutmix(pictures: impl Into<Fields>, targets: impl Into<Fields>, alpha: f32) -> impl Transform {
     let (Fields(pictures), Fields(targets)) = (pictures.into(), targets.into());
     move |batch: &mut Sample, draws: &mut Draws| {
         positive_alpha("cutmix", alpha)?;
+        samples("cutmix", batch)?;
         let Some(first) = pictures.first() else { return Err("cutmix needs a field of pictures".into()) };
         let [count, _, height, width] = extents(batch, first)?;
         let partner = partners(count, draws);
@@ -47,7 +48,8 @@ pub fn cutmix(pictures: impl Into<Fields>, targets: impl Into<Fields>, alpha: f3
                 None => {}
             }
         }
-        targets.iter().try_for_each(|name| blend(batch, name, &partner, &shares))
+        targets.iter().try_for_each(|name| blend(batch, name, &partner, &shares))?;
+        check_targets("cutmix", batch, &[&pictures[..], &targets[..]].concat())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Random erasing: a rectangle of a random size is overwritten.
 
-use super::{Fields, on_aligned};
+use super::{Fields, check_probability, on_aligned};
 use crate::Transform;
 
 /// Sets a random rectangle to a value, with a probability (Zhong et al., 2020), as torchvision's
@@ -20,6 +20,7 @@ pub fn random_erasing(
 ) -> impl Transform {
     let bounds = ratio.map(|ratio| libm::log(f64::from(ratio)) as f32);
     on_aligned(fields, move |image, draws| {
+        check_probability("random_erasing", probability)?;
         let ordered = |[low, high]: [f32; 2]| 0.0 < low && low <= high;
         if !(ordered(area) && ordered(ratio) && area[1] <= 1.0 && ratio[1].is_finite()) {
             return Err(format!("areas within {area:?} and ratios within {ratio:?}").into());

@@ -1,6 +1,6 @@
 //! Transforms that move whole pixels: crops, flips, cutout.
 
-use super::{Fields, on_aligned, on_images};
+use super::{Fields, check_probability, on_aligned, on_images};
 use crate::{DataError, Transform};
 
 /// Crops to [height, width] at a uniform place of the image with `padding` zeros on every side. It draws two
@@ -60,6 +60,7 @@ fn fits(size: [usize; 2], room: [usize; 2]) -> Result<(), DataError> {
 #[doc(alias = "RandomHorizontalFlip")]
 pub fn flip_horizontal(fields: impl Into<Fields>, probability: f32) -> impl Transform {
     on_images(fields, move |image, draws| {
+        check_probability("flip_horizontal", probability)?;
         if draws.chance(probability) {
             for row in image.pixels.chunks_exact_mut(image.width * image.channels) {
                 match image.channels {
@@ -81,6 +82,7 @@ pub fn flip_horizontal(fields: impl Into<Fields>, probability: f32) -> impl Tran
 #[doc(alias = "RandomVerticalFlip")]
 pub fn flip_vertical(fields: impl Into<Fields>, probability: f32) -> impl Transform {
     on_images(fields, move |image, draws| {
+        check_probability("flip_vertical", probability)?;
         if draws.chance(probability) {
             let row = image.width * image.channels;
             for y in 0..image.height / 2 {

@@ -65,7 +65,8 @@ impl ColorJitter {
         Self { hue: by, ..self }
     }
 
-    /// Sets the value of white: 255 for pictures as `ImageFolder` reads them. Default: 1.
+    /// Sets the value of white: 255 for pictures as `ImageFolder` reads them. Default: 1. A picture with a
+    /// value of more than twice as much is an error.
     pub fn values_to(self, most: f32) -> Self {
         Self { most, ..self }
     }
@@ -82,6 +83,9 @@ impl ColorJitter {
             return Err(format!("{self:?} is no jitter").into());
         }
         has_colours(image)?;
+        if by.iter().any(|by| *by > 0.0) {
+            has_white("ColorJitter", image, self.most)?;
+        }
         let mut order = [0, 1, 2, 3];
         for at in (1..4).rev() {
             order.swap(at, draws.below(at as u32 + 1) as usize);
@@ -108,6 +112,16 @@ pub(super) fn has_colours(image: &Image) -> Result<(), BoxError> {
         1 | 3 => Ok(()),
         channels => Err(format!("colours need 1 or 3 channels, not {channels}").into()),
     }
+}
+
+/// Checks that an image's values do not lie far beyond white, where all of them would be cut off to it.
+pub(super) fn has_white(what: &str, image: &Image, most: f32) -> Result<(), BoxError> {
+    let high = image.pixels.iter().copied().fold(0.0, f32::max);
+    if high <= 2.0 * most {
+        return Ok(());
+    }
+    let advice = "set it with values_to, and change colours before pictures are normalised";
+    Err(format!("{what} of a picture with values up to {high}, and white is {most}: {advice}").into())
 }
 
 /// Returns the luminance of a pixel.

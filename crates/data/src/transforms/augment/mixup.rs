@@ -11,15 +11,39 @@ use crate::{BoxError, DataError, Sample, Transform};
 /// [`one_hot`](crate::one_hot) first. Every sample has its own m, and its partner is the next one of a random
 /// order of the batch. So a sample's bits depend on its batch, not on itself alone, and a run must resume at
 /// a whole batch to repeat them. It draws as many words as it needs.
+///
+/// If the batch has a field "y", it has to be among the fields: otherwise its targets would stay those of one
+/// sample alone. A single sample, as [`Loader::try_map`](crate::Loader::try_map) gives it, is an error.
 pub fn mixup(fields: &[&str], alpha: f32) -> impl Transform {
     let names: Vec<String> = fields.iter().map(|&name| name.to_owned()).collect();
     move |batch: &mut Sample, draws: &mut Draws| {
         positive_alpha("mixup", alpha)?;
-        let count = batch.fields().next().and_then(|(_, field)| field.shape.first().copied()).unwrap_or(0);
+        let count = samples("mixup", batch)?;
         let partner = partners(count, draws);
         let shares: Vec<f32> = (0..count).map(|_| beta(f64::from(alpha), draws)).collect();
-        names.iter().try_for_each(|name| blend(batch, name, &partner, &shares))
+        names.iter().try_for_each(|name| blend(batch, name, &partner, &shares))?;
+        check_targets("mixup", batch, &names)
     }
+}
+
+/// Returns the number of samples of a batch, or an error where the fields do not have equally many, as those
+/// of a single sample.
+pub(super) fn samples(what: &str, batch: &Sample) -> Result<usize, BoxError> {
+    let rows: Vec<Option<usize>> = batch.fields().map(|(_, field)| field.shape.first().copied()).collect();
+    match rows[..] {
+        [Some(samples), ref others @ ..] if others.iter().all(|other| *other == Some(samples)) => Ok(samples),
+        _ => Err(format!("{what} blends the samples of a batch: give it to Loader::map_batch").into()),
+    }
+}
+
+/// Checks that the targets of a batch, if they have their usual name, are among the fields that are blended.
+pub(super) fn check_targets(what: &str, batch: &Sample, blended: &[String]) -> Result<(), BoxError> {
+    if batch.field("y").is_none() || blended.iter().any(|name| name == "y") {
+        return Ok(());
+    }
+    let advice = "name it too, after one_hot if it has classes, or remove it if nothing is to predict it";
+    let what = format!("{what} blends {blended:?} and leaves this target as it is: {advice}");
+    Err(DataError::field("y", what).into())
 }
 
 /// Checks the parameter of a beta distribution.

@@ -1,7 +1,7 @@
 //! RandAugment: some of fourteen changes of a picture, drawn at random, all of one strength.
 
 use super::affine::{Fill, nearest};
-use super::jitter::{brighten, has_colours, saturate, spread};
+use super::jitter::{brighten, has_colours, has_white, saturate, spread};
 use super::{Fields, Image, on_aligned};
 use crate::{BoxError, Transform};
 
@@ -55,7 +55,8 @@ impl RandAugment {
         Self { magnitude, ..self }
     }
 
-    /// Sets the value of white: 255 for pictures as `ImageFolder` reads them. Default: 1.
+    /// Sets the value of white: 255 for pictures as `ImageFolder` reads them. Default: 1. A picture with a
+    /// value of more than twice as much is an error.
     pub fn values_to(self, most: f32) -> Self {
         Self { most, ..self }
     }
@@ -76,6 +77,7 @@ impl RandAugment {
             }
             if !image.labels {
                 has_colours(image)?;
+                has_white("RandAugment", image, self.most)?;
             }
             for _ in 0..self.layers {
                 let change = Change::ALL[draws.below(Change::ALL.len() as u32) as usize];

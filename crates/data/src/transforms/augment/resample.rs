@@ -29,8 +29,12 @@ pub fn resized_crop(
     let bounds = ratio.map(|ratio| libm::log(f64::from(ratio)) as f32);
     on_aligned(fields, move |image, draws| {
         positive(size)?;
-        if !(0.0 < area[0] && area[0] <= area[1] && 0.0 < ratio[0] && ratio[0] <= ratio[1]) {
-            return Err(format!("areas within {area:?} and ratios within {ratio:?}").into());
+        let ordered = |[low, high]: [f32; 2]| 0.0 < low && low <= high;
+        if !(ordered(area) && ordered(ratio) && area[1] <= 1.0) {
+            let what = "an area is a share from 0 to 1, and the lower bound comes first";
+            return Err(
+                format!("resized_crop of areas within {area:?} and ratios within {ratio:?}: {what}").into()
+            );
         }
         let (height, width) = (image.height as f64, image.width as f64);
         let mut part = None;

@@ -190,6 +190,25 @@ fn mixup_blends_features_and_targets_alike() {
 }
 
 #[test]
+fn a_blend_that_leaves_the_targets_or_sees_one_sample_is_refused() {
+    let pictures = || crate::Memory::labelled(vec![0.5; 4 * 192], [3, 8, 8], vec![0, 1, 2, 0]).unwrap();
+    let blends: [fn() -> Box<dyn Transform>; 2] =
+        [|| Box::new(mixup(&["x"], 1.0)), || Box::new(cutmix("x", "x", 1.0))];
+    for (blend, name) in blends.into_iter().zip(["mixup", "cutmix"]) {
+        let single = crate::Loader::new(pictures()).try_map("blend", blend());
+        let error = single.fields().unwrap_err().to_string();
+        let expected =
+            format!("map 'blend': {name} blends the samples of a batch: give it to Loader::map_batch");
+        assert!(error.ends_with(&expected), "{error}");
+        let hard = crate::Loader::new(pictures()).map_batch("blend", blend());
+        let error = hard.epoch(0).unwrap().next().unwrap().unwrap_err().to_string();
+        assert!(error.contains(&format!("field 'y': {name} blends [\"x\"")), "{error}");
+        let alone = crate::Loader::new(pictures()).map("x", |sample, _| drop(sample.remove("y")));
+        alone.map_batch("blend", blend()).epoch(0).unwrap().next().unwrap().unwrap();
+    }
+}
+
+#[test]
 fn images_are_checked() {
     let error = |sample: Sample| run(flip_vertical("x", 1.0), sample, 0).unwrap_err().to_string();
     assert_eq!(error(Sample::new()), "field 'x': no such field");
@@ -207,6 +226,25 @@ fn images_are_checked() {
         "field 'x': 1 values do not fill shape [1, 2]"
     );
     assert_eq!(error(Sample::new().with("x", Field::f32([0, 2], []))), "field 'x': shape [0, 2] is empty");
+}
+
+#[test]
+fn pictures_with_channels_first_are_refused() {
+    let first = || Sample::new().with("x", Field::f32([3, 8, 8], vec![0.5; 192]));
+    let transforms: [Boxed; 4] = [
+        Box::new(flip_horizontal("x", 0.5)),
+        Box::new(random_crop("x", [3, 8], 0)),
+        Box::new(rotation("x", 9.0)),
+        Box::new(contrast("x", 0.5, 1.5)),
+    ];
+    for transform in transforms {
+        let error = transform(&mut first(), &mut draws(0)).unwrap_err().to_string();
+        assert!(error.contains("[3, 8, 8] looks like [channels, height, width]"), "{error}");
+        assert!(error.contains("channels_first is the last transform"), "{error}");
+    }
+    // The layout does not matter to these.
+    brightness("x", 0.1)(&mut first(), &mut draws(0)).unwrap();
+    clamp("x", 0.0, 0.4)(&mut first(), &mut draws(0)).unwrap();
 }
 
 /// Any transform.
@@ -281,6 +319,55 @@ fn a_picture_and_its_mask_get_the_same_draws() {
         random_crop(fields, [3, 4], 1)(&mut with_mask(4, 5), &mut two).unwrap();
         assert_eq!(one.next_u32(), two.next_u32());
     }
+}
+
+/// Percents in the place of probabilities, and bounds that are upside down.
+#[test]
+fn numbers_that_cannot_be_meant_are_refused() {
+    let refused: [(Boxed, &str); 9] = [
+        (Box::new(flip_horizontal("x", 50.0)), "flip_horizontal with a probability of 50"),
+        (Box::new(flip_vertical("x", f32::NAN)), "flip_vertical with a probability of NaN"),
+        (
+            Box::new(random_erasing("x", 25.0, [0.1, 0.2], [0.5, 2.0], 0.0)),
+            "random_erasing with a probability of 25",
+        ),
+        (Box::new(contrast("x", 1.5, 0.5)), "contrast from 1.5 to 0.5"),
+        (Box::new(saturation("x", 1.5, 0.5)), "saturation from 1.5 to 0.5"),
+        (Box::new(gain("x", 2.0, 0.5)), "gain from 2 to 0.5"),
+        (Box::new(zoom("x", 1.2, 0.8)), "zoom from 1.2 to 0.8"),
+        (Box::new(shift("x", 0.1, 4.0)), "shift by 4: it is a fraction"),
+        (
+            Box::new(resized_crop("x", [4, 4], [8.0, 100.0], [0.75, 1.3])),
+            "resized_crop of areas within [8.0, 100.0]",
+        ),
+    ];
+    for (transform, expected) in refused {
+        let error = transform(&mut picture(5, 6, 3), &mut draws(0)).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
+
+#[test]
+fn boxes_and_keypoints_are_no_pictures() {
+    for (rows, width) in [(7, 4), (7, 5), (3, 2)] {
+        let boxes = Field::f32([rows, width], vec![0.5; rows * width]);
+        for fields in [["x", "boxes"], ["boxes", "x"]] {
+            for transform in
+                [Box::new(flip_horizontal(fields, 0.5)) as Boxed, Box::new(resize(fields, [3, 3]))]
+            {
+                let mut sample = picture(8, 6, 3).with("boxes", boxes.clone());
+                let error = transform(&mut sample, &mut draws(0)).unwrap_err().to_string();
+                let expected = format!("field 'boxes': shape [{rows}, {width}] is no picture like field 'x'");
+                assert!(error.starts_with(&expected), "{error}");
+                assert_eq!(sample.field("boxes"), Some(&boxes));
+            }
+        }
+    }
+    // A mask of another size is one, and so is a narrow picture.
+    let mut sample = picture(8, 6, 3).with("mask", Field::i32([4, 3, 1], [1; 12]));
+    flip_horizontal(["x", "mask"], 0.5)(&mut sample, &mut draws(0)).unwrap();
+    let mut sample = picture(8, 4, 3).with("mask", Field::i32([8, 4], [1; 32]));
+    flip_horizontal(["x", "mask"], 0.5)(&mut sample, &mut draws(0)).unwrap();
 }
 
 #[test]

@@ -87,8 +87,9 @@ impl Spectrogram {
     /// Returns the transform of a field `[length]` or `[length, 1]`.
     ///
     /// Settings that cannot work are an error of the transform: a frame or hop of 0, bands or bounds that are
-    /// not within half of the rate, coefficients without bands or more than those, or logarithms of
-    /// [`complex`](Self::complex) values. So is a waveform that is not longer than half a frame.
+    /// not within half of the rate, bands that are narrower than a frame can tell apart, coefficients without
+    /// bands or more than those, or logarithms of [`complex`](Self::complex) values. So is a waveform that is
+    /// not longer than half a frame.
     pub fn transform(self, field: &str) -> impl Transform {
         let name = field.to_owned();
         let prepared = self.prepared();
@@ -129,7 +130,17 @@ impl Spectrogram {
                 if bands == 0 || !(0.0 <= low && low < high && high <= half) {
                     return Err(format!("{bands} bands from {low} to {high} hertz at a rate of {rate}"));
                 }
-                Some(filters(bins, half, bands, [low, high]))
+                let filters = filters(bins, half, bands, [low, high]);
+                let empty = filters.iter().filter(|(_, weights)| weights.is_empty()).count();
+                if empty > 0 {
+                    let (spacing, frame) = (2.0 * half / self.frame as f64, self.frame);
+                    return Err(format!(
+                        "{empty} of {bands} mel bands would always be 0: frames of {frame} values tell \
+                         frequencies {spacing:.1} hertz apart, and these bands lie between two of them, so \
+                         take fewer bands or longer frames"
+                    ));
+                }
+                Some(filters)
             }
         };
         let cosines = match (self.coefficients, &bands) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use unisono_data::{Cache, Concat, ImageFolder, Source, Subset};
+use unisono_data::{Cache, Concat, ImageFolder, Loader, Source, Subset};
 
 use super::{given, message, written};
 
@@ -55,6 +55,25 @@ fn folders_number_their_classes_alike() {
     assert_eq!(joined(&train.0, &like).unwrap().field_classes("y"), Some(train.0.class_names()));
     let part = Cache::new(Subset::new(&like, [2, 0]).unwrap(), 1 << 20).unwrap();
     assert_eq!((part.field_classes("y"), part.notes()), (like.field_classes("y"), like.notes()));
+}
+
+#[test]
+fn a_size_of_nothing_and_the_parts_of_a_data_set_are_refused() {
+    let dir = pictures(&["train/cat/1.png", "train/dog/1.png", "Val/cat/1.png"]);
+    let error = message(ImageFolder::open(dir.path()));
+    assert!(error.contains(r#"the directories ["Val", "train"] are parts of a data set"#), "{error}");
+    let train = ImageFolder::open(dir.path().join("train")).unwrap();
+    assert_eq!(train.class_names(), ["cat", "dog"]);
+    // Classes may have such names where they are classes.
+    let classes = pictures(&["train/1.png", "test/1.png"]);
+    assert_eq!(ImageFolder::open(classes.path()).unwrap().class_names(), ["test", "train"]);
+    let vehicles = pictures(&["train/steam/1.png", "car/1.png"]);
+    assert_eq!(ImageFolder::open(vehicles.path()).unwrap().class_names(), ["car", "train"]);
+
+    let expected = "ImageFolder::size: a height of 0 and a width of 8: both have to be above 0";
+    let none = Loader::new(train.size(0, 8));
+    assert_eq!(message(none.fields()), expected);
+    assert_eq!(message(none.epoch(0)), expected);
 }
 
 #[test]

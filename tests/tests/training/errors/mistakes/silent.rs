@@ -3,6 +3,11 @@
 use std::time::Duration;
 
 use unisono::checkpoint::{Plan, Tensor};
+use unisono::data::augment::{ColorJitter, contrast, flip_horizontal, mixup, shift};
+use unisono::data::{
+    Buckets, Csv, ImageFolder, Missing, Per, Sequences, Spectrogram, Statistics, TarShards, channels_first,
+    normalize, rescale,
+};
 use unisono::{
     Adam, Audits, BatchNorm, BinaryCrossEntropyWithLogits, Context, Conv1d, Ctc, EarlyStopping, FromFn,
     GlobalMaxPool1d, Groups, InBatchSoftmax, KlDivergence, LayerNorm, Phase, Softmax, Var,
@@ -11,8 +16,15 @@ use unisono::{
 use super::runs::{classes, labelled, optimizer, run, targets, with};
 use super::*;
 
-/// Mistakes in settings, weights, names and losses of one's own.
+/// Mistakes in settings, weights, names, losses of one's own, and data.
 pub fn all() -> Vec<Mistake> {
+    let mut all = of_trainers();
+    all.extend(of_loaders());
+    all.extend(of_sources());
+    all
+}
+
+fn of_trainers() -> Vec<Mistake> {
     vec![
         ("the field w named once more", with(|b| b.sample_weights("w")), &["\"w\"", "all outputs"]),
         ("a share of audits in percent", with(|b| b.audits(Audits::Share(1.5))), &["audits", "1.5", "0..=1"]),
@@ -173,6 +185,154 @@ pub fn all() -> Vec<Mistake> {
         ("a file of a run that diverged", weights_of(f32::INFINITY).1, &["1 values of bias", "infinite"]),
         ("a target too large to be squared", evaluated(1e30), &["the loss of sample 3 is inf", "evaluation"]),
     ]
+}
+
+/// Mistakes in the order, the transforms and the batches of a loader.
+fn of_loaders() -> Vec<Mistake> {
+    let lengths = |lengths: [u32; 4], field: &str| {
+        let texts = Sequences::labelled([vec![1], vec![1, 2], vec![1, 2, 3], vec![1, 2, 3, 4]], [0; 4], 0);
+        loaded(&Loader::new(texts.unwrap()).buckets(Buckets::new(&lengths, [2, 4], &[field]).unwrap()))
+    };
+    let colours = Statistics::of(pictures().source(), "x", Per::Channel, 1).unwrap();
+    let first = || pictures().try_map("first", channels_first("x"));
+    vec![
+        ("buckets of a field misspelled", lengths([1, 2, 3, 4], "X"), &["buckets", "no field 'X'", "\"x\""]),
+        (
+            "the lengths of other samples",
+            lengths([4, 3, 2, 1], "x"),
+            &["sample 2", "field 'x'", "first 2 of 4", "no padding"],
+        ),
+        (
+            "a window of no samples",
+            loaded(&pictures().shuffle_window(1, 0)),
+            &["shuffle_window", "0 samples"],
+        ),
+        (
+            "a flip in percent",
+            loaded(&pictures().try_map("flip", flip_horizontal("x", 50.0))),
+            &["flip_horizontal", "probability of 50"],
+        ),
+        (
+            "a contrast upside down",
+            loaded(&pictures().try_map("contrast", contrast("x", 1.5, 0.5))),
+            &["contrast from 1.5 to 0.5"],
+        ),
+        (
+            "bytes in a jitter of values from 0 to 1",
+            loaded(
+                &pictures()
+                    .try_map("bytes", rescale("x", 255.0, 0.0))
+                    .try_map("jitter", ColorJitter::new().hue(0.1).transform("x")),
+            ),
+            &["ColorJitter", "white is 1", "values_to"],
+        ),
+        (
+            "a shift in pixels",
+            loaded(&pictures().try_map("shift", shift("x", 4.0, 4.0))),
+            &["shift by 4", "fraction"],
+        ),
+        (
+            "boxes that are flipped",
+            loaded(&pictures().try_map("flip", flip_horizontal(["x", "boxes"], 0.5))),
+            &["field 'boxes'", "[2, 4]", "Loader::map"],
+        ),
+        (
+            "a flip behind channels_first",
+            loaded(&first().try_map("flip", flip_horizontal("x", 0.5))),
+            &["[3, 8, 8]", "channels_first is the last"],
+        ),
+        (
+            "channels_first twice",
+            loaded(&first().try_map("again", channels_first("x"))),
+            &["[3, 8, 8]", "comes once"],
+        ),
+        (
+            "statistics of colours behind channels_first",
+            loaded(&first().try_map("normalize", normalize("x", &colours))),
+            &["[3, 8, 8]", "3 groups", "normalize"],
+        ),
+        (
+            "a mixup of one sample",
+            loaded(&pictures().try_map("mixup", mixup(&["x"], 0.2))),
+            &["mixup", "map_batch"],
+        ),
+        (
+            "a mixup that leaves the labels",
+            loaded(&pictures().map_batch("mixup", mixup(&["x"], 0.2))),
+            &["field 'y'", "mixup", "one_hot"],
+        ),
+        (
+            "mel bands without a frequency",
+            loaded(&waves().try_map("mel", Spectrogram::new(64).mel(16_000, 40).transform("x"))),
+            &["of 40 mel bands", "longer frames"],
+        ),
+    ]
+}
+
+/// Mistakes in files of data.
+fn of_sources() -> Vec<Mistake> {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let table = file("table.csv", ",a,b,y\n0,1.5,,0\n1,2.5,,1\n");
+    let chosen = |columns: [&str; 2]| Csv::new(&table).numbers(columns).missing(Missing::Value(0.0));
+    let (_, schema) = chosen(["a", "b"]).read_with_schema().unwrap();
+    // Pictures are not opened before they are needed.
+    for name in ["all/train/cat/1.png", "all/val/cat/1.png"] {
+        file(name, "");
+    }
+    let parts = ImageFolder::open(dir.path().join("all")).map(drop).unwrap_err().to_string();
+    let cats = ImageFolder::open(dir.path().join("all/train")).unwrap().size(0, 0);
+    let shard = file("shard.tar", &"\0".repeat(1024));
+    let twice = TarShards::open([&shard, &shard], |files| Err(files.key().into()));
+    vec![
+        (
+            "the index of a pandas table",
+            table_error(&Csv::new(&table).label("y")),
+            &["index", "Csv::numbers"],
+        ),
+        (
+            "the mean of no numbers",
+            table_error(&chosen(["a", "b"]).missing(Missing::Mean)),
+            &["Missing::Mean", "\"b\""],
+        ),
+        (
+            "columns in another order",
+            table_error(&chosen(["b", "a"]).like(&schema)),
+            &["another order", "[\"a\", \"b\"]"],
+        ),
+        ("the parts of a data set as classes", parts, &["\"train\", \"val\"", "ImageFolder::like"]),
+        ("pictures without pixels", loaded(&Loader::new(cats)), &["ImageFolder::size", "above 0"]),
+        ("a shard twice", twice.map(drop).unwrap_err().to_string(), &["shard.tar", "twice"]),
+    ]
+}
+
+/// What is said to a table that is read.
+fn table_error(table: &Csv) -> String {
+    table.read().map(drop).unwrap_err().to_string()
+}
+
+/// What is said to a loader, when its fields are asked for or in its first epoch.
+fn loaded(loader: &Loader) -> String {
+    let read = loader.fields().and_then(|_| loader.epoch(0)?.try_for_each(|batch| batch.map(drop)));
+    read.map_or_else(|error| error.to_string(), |()| String::new())
+}
+
+/// Four pictures of three colours, with labels and two boxes each.
+fn pictures() -> Loader {
+    let numbers = |count: usize| Values::F32((0..count).map(|i| (i % 7) as f32 / 7.0).collect());
+    let pictures = Memory::new("x", [8, 8, 3], numbers(4 * 192)).unwrap();
+    let labelled = pictures.with("y", [], Values::I32(vec![0, 1, 2, 0])).unwrap();
+    Loader::new(labelled.with("boxes", [2, 4], numbers(32)).unwrap())
+}
+
+/// Two waveforms.
+fn waves() -> Loader {
+    Loader::new(Memory::new("x", [256], Values::F32(vec![0.5; 512])).unwrap())
 }
 
 /// A recurrent layer whose only layer has dropout.

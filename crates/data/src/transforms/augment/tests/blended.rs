@@ -104,6 +104,30 @@ fn any_number_of_threads_gives_the_same_bits() {
     assert_eq!(loader.epochs_from(from).unwrap().next().unwrap().unwrap(), one[4]);
 }
 
+/// Bytes as numbers, which all would become white.
+#[test]
+fn pictures_far_beyond_white_are_refused() {
+    let bytes = || Sample::new().with("x", Field::f32([1, 2, 3], [0.0, 31.0, 255.0, 9.0, 9.0, 9.0]));
+    let jitter = ColorJitter::new().brightness(0.2);
+    let transforms: [(&str, Boxed, Boxed); 2] = [
+        ("ColorJitter", Box::new(jitter.transform("x")), Box::new(jitter.values_to(255.0).transform("x"))),
+        (
+            "RandAugment",
+            Box::new(RandAugment::new().transform("x")),
+            Box::new(RandAugment::new().values_to(255.0).transform("x")),
+        ),
+    ];
+    for (name, of_one, of_bytes) in transforms {
+        let error = of_one(&mut bytes(), &mut draws(0)).unwrap_err().to_string();
+        let expected =
+            format!("{name} of a picture with values up to 255, and white is 1: set it with values_to");
+        assert!(error.starts_with(&expected), "{error}");
+        of_bytes(&mut bytes(), &mut draws(0)).unwrap();
+    }
+    // A jitter that changes nothing cuts nothing off.
+    ColorJitter::new().transform("x")(&mut bytes(), &mut draws(0)).unwrap();
+}
+
 #[test]
 fn erasing_sets_a_rectangle_within_the_bounds() {
     let (mut erased, mut places) = (0, BTreeSet::new());
