@@ -6,7 +6,7 @@
 
 use std::process::ExitCode;
 
-use unisono::data::{Column, Csv, Loader, Subset, Values, augment};
+use unisono::data::{Column, Csv, Loader, Subset, Values, augment, channels_first};
 use unisono::{
     Accuracy, AdamW, Conv2d, CrossEntropy, Dense, Flatten, Groups, MaxPool2d, Model, NtXent, Outputs, Relu,
     Sequential, Trainer,
@@ -63,12 +63,15 @@ fn views(digits: Loader) -> Loader {
         |view| augment::Affine::default().rotation(15.0).shift(0.1, 0.1).zoom(0.8, 1.2).transform(view);
     let copied = digits.map("picture", |sample, _| {
         let Some(mut digit) = sample.field("x").cloned() else { return };
-        digit.shape = vec![1, 8, 8];
+        digit.shape = vec![8, 8];
         digit.values.as_f32_mut().into_iter().flatten().for_each(|grey| *grey /= 16.0);
         for view in ["x", "left", "right"] {
             sample.set(view, digit.clone());
         }
     });
-    let copied = copied.version("1").try_map("left", distort("left")).version("1");
-    copied.try_map("right", distort("right")).version("1")
+    let distorted = copied.version("2").try_map("left", distort("left")).version("1");
+    let distorted = distorted.try_map("right", distort("right")).version("1");
+    ["x", "left", "right"].into_iter().fold(distorted, |loader, view| {
+        loader.try_map(format!("{view} as [1, 8, 8]"), channels_first(view)).version("1")
+    })
 }

@@ -30,6 +30,9 @@ const FLOOR: f64 = 1e-6;
 /// assert_eq!(loader.fields()?[0].shape, [101, 64]);
 /// # Ok::<(), unisono_data::DataError>(())
 /// ```
+///
+/// A mel band between two bins of the spectrum is always 0. Settings that leave more than one band in sixteen so
+/// are an error.
 #[doc(alias("stft", "STFT", "MelSpectrogram", "MFCC", "mfcc"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spectrogram {
@@ -43,6 +46,9 @@ pub struct Spectrogram {
     coefficients: Option<usize>,
     complex: bool,
 }
+
+/// One mel band of so many may lie between two bins.
+const BANDS_FOR_ONE_EMPTY: usize = 16;
 
 impl Spectrogram {
     /// Takes frames of this many values, half a frame apart.
@@ -87,7 +93,7 @@ impl Spectrogram {
     /// Returns the transform of a field `[length]` or `[length, 1]`.
     ///
     /// Settings that cannot work are an error of the transform: a frame or hop of 0, bands or bounds that are
-    /// not within half of the rate, bands that are narrower than a frame can tell apart, coefficients without
+    /// not within half of the rate, many bands that are narrower than a frame can tell apart, coefficients without
     /// bands or more than those, or logarithms of [`complex`](Self::complex) values. So is a waveform that is
     /// not longer than half a frame.
     pub fn transform(self, field: &str) -> impl Transform {
@@ -132,7 +138,7 @@ impl Spectrogram {
                 }
                 let filters = filters(bins, half, bands, [low, high]);
                 let empty = filters.iter().filter(|(_, weights)| weights.is_empty()).count();
-                if empty > 0 {
+                if empty * BANDS_FOR_ONE_EMPTY > bands {
                     let (spacing, frame) = (2.0 * half / self.frame as f64, self.frame);
                     return Err(format!(
                         "{empty} of {bands} mel bands would always be 0: frames of {frame} values tell \
