@@ -204,8 +204,8 @@ fn a_full_queue_holds_the_workers_back() {
     wait_until_ready(&batches, 5);
     // This leaves time for more, if anything were to make more.
     std::thread::sleep(Duration::from_millis(50));
-    // One sample goes twice through the transform to find the shapes and that it gives the same again, one batch was
-    // taken, and five tickets are out.
+    // One sample goes through the transform twice, to find the shapes and to see that the result is the same.
+    // One batch was taken, and five tickets are out.
     assert_eq!(made.load(Ordering::Relaxed), 2 + 10 + 5 * 10);
     assert_eq!(batches.ready(), 5);
     assert_eq!(batches.count(), 99);

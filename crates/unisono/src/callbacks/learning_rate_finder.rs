@@ -98,8 +98,8 @@ impl RateLosses {
 
     /// Returns the rate at which the smoothed loss fell most steeply, over the logarithm of the rate. It
     /// compares points a tenth of the steps before and after, up to the lowest smoothed loss, and ignores the
-    /// first tenth of the steps. `None` before the search is over, as after a fit of too few epochs. `None` too
-    /// if there are too few steps, or if the loss never fell.
+    /// first tenth of the steps. `None` before the search is over, as after a fit of too few epochs, and if
+    /// there are too few steps or the loss never fell.
     pub fn suggestion(&self) -> Option<f64> {
         if !self.found().is_over {
             return None;

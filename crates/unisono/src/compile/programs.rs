@@ -28,6 +28,7 @@ use crate::model::functional::{Inputs, Outputs};
 use crate::{Context, Error, Initializer};
 use fits::{fits, same_model, same_states};
 use measured::{measured, measures_samples_alone};
+pub(crate) use measured::{weight_of_loss, weight_of_output};
 pub(crate) use predictions::{declare_predictions, predicted};
 use predictions::{predictions_of, trace_predict};
 use update::{of_training, phase_graphs};
@@ -36,14 +37,6 @@ use update::{of_training, phase_graphs};
 pub(crate) const LOSS: &str = "loss";
 /// The name of the output with each sample's weight, where the loss has weights of its own.
 pub(crate) const LOSS_WEIGHT: &str = "loss weight";
-/// The name of the output with each sample's weight in one of several losses, if these have other weights.
-pub(crate) fn weight_of_loss(number: usize) -> String {
-    format!("{LOSS_WEIGHT} {number}")
-}
-/// The name of the output with the weights that the data give the samples of one of the model's outputs.
-pub(crate) fn weight_of_output(output: &str) -> String {
-    format!("weight of the output {output}")
-}
 /// The name of the output with the sum of the weights.
 pub(crate) const WEIGHT_SUM: &str = "weight sum";
 /// The name of the output with the sum of the model's penalties.
@@ -189,8 +182,7 @@ impl Programs {
         let activations = outputs.iter().filter_map(activation).collect();
         let mut identity = Traced { model: of_graph(&simplify(&forward)), ..Traced::default() };
         if longest.is_none() {
-            let again = Trace::new(parts, fields, Mode::Train, None)?.tape.finish()?;
-            same_model(&identity.model, &of_graph(&simplify(&again)))?;
+            same_model(parts, fields, &identity.model)?;
         }
         let mut compiled: Vec<Arc<Program>> = Vec::new();
         let first = longest.map(Self::train);

@@ -16,8 +16,8 @@ const MOST_LIKELY_SORTED: usize = 8;
 const FEWEST_SAMPLES: u64 = 3;
 /// The fewest values of a field in a batch whose standard deviation is compared.
 const FEWEST_VALUES: usize = 256;
-/// The largest ratio of two batches' standard deviations that is not noted, where both went through transforms
-/// of the same names.
+/// The largest ratio of two batches' standard deviations that is not noted, where both went through
+/// transforms of the same names.
 const MOST_RATIO: f64 = 10.0;
 /// The same, where the transforms have other names.
 const MOST_RATIO_OF_OTHERS: f64 = 2.5;
@@ -83,7 +83,7 @@ impl Trainer {
     }
 
     /// Remembers how large the values of the first training batch are, for [`Trainer::note_other_scale`].
-    pub(super) fn remember_scale(&mut self, batch: &Batch, train: &Loader) {
+    fn remember_scale(&mut self, batch: &Batch, train: &Loader) {
         let known = &mut self.known_data;
         if known.transforms.is_none() {
             known.deviations = deviations(batch);
@@ -141,6 +141,7 @@ impl Trainer {
     /// Tells observers if the first batch of a run has pixels as they are stored, or if it is not shuffled
     /// and has samples of one class only.
     pub(super) fn note_first_batch(&mut self, batch: &Batch, train: &Loader) {
+        self.remember_scale(batch, train);
         if self.steps() > 0 || batch.len() < MOST_LIKELY_SORTED {
             return;
         }

@@ -189,8 +189,9 @@ impl Callbacks {
 
     /// Returns a note if a callback watches a value of an epoch in a fit without validation data.
     pub fn note_on_training_values(&self) -> Option<String> {
-        let watches = |callback: &&Box<dyn Callback>| caught(|| callback.watches()).ok().flatten().is_some();
-        let callback = self.all.iter().find(watches)?;
+        let mut watching =
+            self.all.iter().filter(|callback| matches!(caught(|| callback.watches()), Ok(Some(_))));
+        let callback = watching.next()?;
         let name = caught(|| callback.name().to_owned()).ok()?;
         Some(format!("{name} watches values of the training, as the fit has no validation data"))
     }

@@ -317,7 +317,6 @@ impl Trainer {
                         return Ok(());
                     }
                     self.note_first_batch(&batch, train);
-                    self.remember_scale(&batch, train);
                     if carried.replace(batch.epoch) != Some(batch.epoch) {
                         self.state.carries.reset();
                     }

@@ -10,15 +10,17 @@ use crate::saving::tensors::{info, weights_file};
 use crate::{Error, Trainer};
 
 impl Trainer {
-    /// Takes parameters and statistics from a safetensors file, or from `model.safetensors` in the directory of
-    /// a run. The [`Plan`] says which and what they are called there. Returns what became of each. The run's position, history and optimizer stay what they
-    /// are; the weights become a part of its identity. Weights of i8 are multiplied by their scales
+    /// Takes parameters and statistics from a safetensors file, or from `model.safetensors` in the directory
+    /// of a run. The [`Plan`] says which and what they are called there. Returns what became of each.
+    ///
+    /// The run's position, history and optimizer stay what they are; the weights become a part of its
+    /// identity. Weights of i8 are multiplied by their scales
     /// ([`WeightPrecision::I8`](unisono_checkpoint::WeightPrecision::I8)), and training goes on in f32.
     ///
     /// # Errors
     /// The file cannot be read, or does not fit, or a weight in it is NaN or infinite; the error lists
-    /// everything that does not fit. A step has made the state not finite ([`Error::StateNotFinite`]): resume first. In these cases nothing has
-    /// changed.
+    /// everything that does not fit. A step has made the state not finite ([`Error::StateNotFinite`]):
+    /// resume first. In these cases nothing has changed.
     #[doc(alias("load_state_dict", "load_weights"))]
     pub fn load_model(&mut self, path: impl AsRef<Path>, plan: &Plan) -> Result<LoadReport, Error> {
         self.take_weights(|model| plan.read(&TensorFile::open(weights_file(path.as_ref()))?, model))

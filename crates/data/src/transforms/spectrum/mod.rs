@@ -31,8 +31,8 @@ const FLOOR: f64 = 1e-6;
 /// # Ok::<(), unisono_data::DataError>(())
 /// ```
 ///
-/// A mel band between two bins of the spectrum is always 0. Settings that leave more than one band in sixteen so
-/// are an error.
+/// A mel band between two bins of the spectrum is always 0. Settings in which more than one band in sixteen
+/// is are an error.
 #[doc(alias("stft", "STFT", "MelSpectrogram", "MFCC", "mfcc"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spectrogram {
@@ -93,9 +93,9 @@ impl Spectrogram {
     /// Returns the transform of a field `[length]` or `[length, 1]`.
     ///
     /// Settings that cannot work are an error of the transform: a frame or hop of 0, bands or bounds that are
-    /// not within half of the rate, many bands that are narrower than a frame can tell apart, coefficients without
-    /// bands or more than those, or logarithms of [`complex`](Self::complex) values. So is a waveform that is
-    /// not longer than half a frame.
+    /// not within half of the rate, many bands that are narrower than a frame can tell apart, coefficients
+    /// without bands or more than those, or logarithms of [`complex`](Self::complex) values. So is a waveform
+    /// that is not longer than half a frame.
     pub fn transform(self, field: &str) -> impl Transform {
         let name = field.to_owned();
         let prepared = self.prepared();

@@ -1,14 +1,18 @@
 //! What has to fit together before programs are traced further: outputs, losses and metrics.
 
-use unisono_graph::{GraphError, StateDecl, Tape};
+use unisono_graph::{GraphError, StateDecl, Tape, simplify};
 
 use super::{
-    LOSS, LOSS_WEIGHT, PENALTY, PENALTY_GRADIENT, ProgramId, WEIGHT_SUM, weight_of_loss, weight_of_output,
+    LOSS, LOSS_WEIGHT, PENALTY, PENALTY_GRADIENT, ProgramId, Trace, WEIGHT_SUM, weight_of_loss,
+    weight_of_output,
 };
 use crate::Error;
+use crate::compile::fields::Fields;
 use crate::compile::objective::{LossOn, On};
 use crate::compile::parts::Parts;
+use crate::identity::graph::of_graph;
 use crate::identity::part::Part;
+use crate::model::context::Mode;
 use crate::model::{Inputs, Outputs};
 
 /// Returns whether a name is that of a value that a trainer measures by itself.
@@ -88,12 +92,13 @@ pub(super) fn same_states(id: ProgramId, states: &[StateDecl], trained: &[StateD
     Err(Error::setting("model", problem))
 }
 
-/// Checks that a model that is traced twice is the same.
+/// Checks that a model that is traced again is the same.
 ///
 /// # Errors
 /// It has drawn numbers, or counted how often it was traced.
-pub(super) fn same_model(first: &Part, second: &Part) -> Result<(), Error> {
-    if first == second {
+pub(super) fn same_model(parts: &Parts, fields: &Fields, first: &Part) -> Result<(), Error> {
+    let again = Trace::new(parts, fields, Mode::Train, None)?.tape.finish()?;
+    if of_graph(&simplify(&again)) == *first {
         return Ok(());
     }
     let problem = "it is another one each time it is traced, for training, evaluations and predictions: layers must not \

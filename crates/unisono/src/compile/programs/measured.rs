@@ -3,7 +3,17 @@
 use unisono_graph::{DType, Graph, GraphError, Lead, Lowering, Tape, Type, Var};
 
 use crate::Metric;
-use crate::compile::programs::check;
+use crate::compile::programs::{LOSS_WEIGHT, check};
+
+/// The name of the output with each sample's weight in one of several losses, if these have other weights.
+pub(crate) fn weight_of_loss(number: usize) -> String {
+    format!("{LOSS_WEIGHT} {number}")
+}
+
+/// The name of the output with the weights that the data give the samples of one of the model's outputs.
+pub(crate) fn weight_of_output(output: &str) -> String {
+    format!("weight of the output {output}")
+}
 
 /// Returns what a metric measures as a number for each sample, or as several where it has a reduction of its
 /// own. One number that depends on no sample is that of every sample. Everything else is an error, because

@@ -91,8 +91,8 @@ pub trait Loss: Send + Sync {
         None
     }
 
-    /// Returns the activation that the loss applies to outputs, `"softmax"` or `"sigmoid"`. A note tells of an
-    /// output to which the model applied it already. Default: `None`.
+    /// Returns the activation that the loss applies to outputs, `"softmax"` or `"sigmoid"`. A note tells of
+    /// an output to which the model applied it already. Default: `None`.
     fn activation(&self) -> Option<&'static str> {
         None
     }
