@@ -98,7 +98,7 @@ impl MixtureOfExperts {
 impl Forward for MixtureOfExperts {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         let experts = self.experts.len();
-        let none = (experts == 0).then(|| "there are no experts: add them (expert)".to_owned());
+        let none = (experts == 0).then(|| "there are no experts: add them (add)".to_owned());
         let chosen = (!(1..=experts).contains(&self.k))
             .then(|| format!("k is {}, and must be from 1 to {experts}, the number of experts", self.k));
         if !valid(self.name(), cx, [none, chosen, not_negative("balance", self.balance)]) {

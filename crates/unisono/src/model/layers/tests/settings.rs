@@ -164,7 +164,7 @@ fn images() {
         (Box::new(LocalResponseNorm::new(2).k(0.0)), "k is 0, and must be finite and above 0"),
         (Box::new(LocalResponseNorm::new(2).alpha(-1.0)), "alpha is -1"),
         (Box::new(SpectralNorm::new(Relu).iterations(0)), "iterations is 0, and must be in 1..=100"),
-        (Box::new(MixtureOfExperts::new(1)), "k is 1, and must be from 1 to 0, the number of experts"),
+        (Box::new(MixtureOfExperts::new(1)), "there are no experts: add them"),
         (Box::new(MixtureOfExperts::new(0).add(Relu)), "k is 0, and must be from 1 to 1"),
         (Box::new(MixtureOfExperts::new(1).add(Relu).add(Dense::new(3))), "expert 1 gives [B, 4, 8, 3]"),
         (Box::new(MixtureOfExperts::new(1).add(Flatten)), "expert 0 gives [B, 256] for [B, 4, 8, 8]"),
