@@ -136,12 +136,25 @@ impl<S: Source> Source for Subset<S> {
         let mut notes = self.source.notes();
         if matches!(self.chosen, Chosen::Permuted { .. }) && self.source.overlaps() {
             notes.push(
-                "samples that follow each other overlap, and a random split puts values of the one part into the other: \
-                 split the series itself, as by Windows::rows"
+                "samples overlap or come several times, and a random split puts what is in one part into the other: \
+                 split a series itself (Windows::rows), and balance the training part after the split"
                     .into(),
             );
         }
         notes
+    }
+
+    /// Samples that come several times are in both parts of a split.
+    fn overlaps(&self) -> bool {
+        let repeats = match &self.chosen {
+            Chosen::Listed(indices) => {
+                let mut sorted = indices.clone();
+                sorted.sort_unstable();
+                sorted.windows(2).any(|pair| pair[0] == pair[1])
+            }
+            Chosen::Permuted { .. } => false,
+        };
+        repeats || self.source.overlaps()
     }
 
     /// Covers the source's fingerprint and which samples were chosen.

@@ -122,7 +122,15 @@ impl Pipeline {
         let varying: Vec<_> = self.source.fields().iter().filter(|spec| spec.varies()).collect();
         let describe = || self.source.describe(index);
         if let (Some(spec), true) = (varying.first(), self.stages.is_empty()) {
-            let what = format!("shape {:?} varies, and no transform makes it equal", spec.shape);
+            let shape = spec.shape.iter().map(|&extent| match extent {
+                FieldSpec::VARIES => "?".to_owned(),
+                extent => extent.to_string(),
+            });
+            let shape = shape.collect::<Vec<_>>().join(", ");
+            let what = format!(
+                "shape [{shape}] varies, and no transform makes it equal: pictures get one size by ImageFolder::size \
+                 or augment::resize, and sequences by pad"
+            );
             return Err(DataError::field(&spec.name, what));
         }
         if !self.stages.is_empty() {

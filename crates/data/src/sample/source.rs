@@ -70,7 +70,7 @@ pub trait Source: Send + Sync {
         Vec::new()
     }
 
-    /// Returns whether samples that follow each other share values, as overlapping windows of a series do.
+    /// Returns whether samples share values, as overlapping windows of a series do, or come several times.
     /// The parts of a random split then have values in common, and a fit tells its observers. Default: false.
     fn overlaps(&self) -> bool {
         false

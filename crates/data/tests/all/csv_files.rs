@@ -80,21 +80,23 @@ fn corrupt_lines_are_named() {
     let good = "1,2,0\n".repeat(16);
     let after = |line: &str| format!("{good}{line}\n{good}");
     let error = |line: &str| files.error(after(line), label_last);
-    assert_eq!(error("1,abc,0"), "digits.csv: line 17: column 2: \"abc\" is not a number");
-    assert_eq!(error("1,,0"), "digits.csv: line 17: column 2: \"\" is not a number");
-    assert_eq!(error("NaN,2,0"), "digits.csv: line 17: column 1: \"NaN\" is not a finite number");
-    assert_eq!(error("1,-inf,0"), "digits.csv: line 17: column 2: \"-inf\" is not a finite number");
-    assert_eq!(error("1,1e39,0"), "digits.csv: line 17: column 2: \"1e39\" is not a finite number");
-    assert_eq!(error("1,2,0.5"), "digits.csv: line 17: column 3: \"0.5\" is not a whole number");
-    assert_eq!(
-        error("1,2,4294967296"),
-        "digits.csv: line 17: column 3: \"4294967296\" is not a whole number"
-    );
-    assert_eq!(error("1,2"), "digits.csv: line 17: 2 columns, expected 3");
-    assert_eq!(error("1,2,3,0"), "digits.csv: line 17: 4 columns, expected 3");
-    assert_eq!(error("\n\nx,2,0"), "digits.csv: line 19: column 1: \"x\" is not a number");
-    let windows = after("x,2,0").replace('\n', "\r\n");
-    assert_eq!(files.error(windows, label_last), "digits.csv: line 17: column 1: \"x\" is not a number");
+    for (line, problem) in [
+        ("1,abc,0", "17: column 2: \"abc\" is not a number: Csv::category takes a column of texts"),
+        ("1,,0", "17: column 2: \"\" is not a number: Csv::numbers with Csv::missing fills empty cells"),
+        ("NaN,2,0", "17: column 1: \"NaN\" is not a finite number"),
+        ("1,-inf,0", "17: column 2: \"-inf\" is not a finite number"),
+        ("1,1e39,0", "17: column 2: \"1e39\" is not a finite number"),
+        ("1,2,0.5", "17: column 3: \"0.5\" is not a whole number: Csv::target takes numbers to predict"),
+        ("1,2,4294967296", "17: column 3: \"4294967296\" is not a whole number"),
+        ("1,2", "17: 2 columns, expected 3"),
+        ("1,2,3,0", "17: 4 columns, expected 3"),
+        ("\n\nx,2,0", "19: column 1: \"x\" is not a number: Csv::category takes a column of texts"),
+    ] {
+        let error = error(line);
+        assert!(error.starts_with(&format!("digits.csv: line {problem}")), "{error}");
+    }
+    let windows = files.error(after("x,2,0").replace('\n', "\r\n"), label_last);
+    assert!(windows.starts_with("digits.csv: line 17: column 1: \"x\" is not a number"), "{windows}");
     let last = format!("{good}1,2");
     assert_eq!(files.error(&last, label_last), "digits.csv: line 17: 2 columns, expected 3");
     assert_eq!(files.error(gzip(last.as_bytes()), label_last), "digits.csv: line 17: 2 columns, expected 3");
@@ -109,7 +111,10 @@ fn tables_that_cannot_be() {
     assert_eq!(files.error("", label_last), "digits.csv: no samples");
     assert_eq!(files.error("\n\n", label_last), "digits.csv: no samples");
     assert_eq!(files.error("a,b\n", |csv| csv.header(true)), "digits.csv: no samples");
-    assert_eq!(files.error("1\n2\n", label_last), "digits.csv: no columns of features");
+    assert_eq!(
+        files.error("1\n2\n", label_last),
+        "digits.csv: no columns of features: a line has one column, and Csv::delimiter says what separates them"
+    );
     assert_eq!(
         files.error("1,2\n", |csv| csv.label(Column::Index(2))),
         "digits.csv: no column 2: there are 2"
@@ -388,7 +393,7 @@ fn labels_are_whole_however_they_are_written() {
             assert_eq!(arrays(&csv.read().unwrap()), (&[1., 2.][..], &[0, 1][..]), "{text}");
         }
     }
-    assert!(files.error("a,y\n1,0.5\n", |csv| csv.label("y")).ends_with("\"0.5\" is not a whole number"));
+    assert!(files.error("a,y\n1,0.5\n", |csv| csv.label("y")).contains("\"0.5\" is not a whole number"));
 }
 
 #[test]

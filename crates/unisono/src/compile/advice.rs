@@ -36,6 +36,7 @@ pub(crate) fn advice(parts: &Parts, programs: &Programs) -> Vec<String> {
     let names: Vec<&str> = names.into_iter().map(|index| &*states[index].name).collect();
     notes.extend(parts.freeze_notes(&names));
     notes.extend(parts.optimizer_notes());
+    notes.extend(parts.note_on_averages());
     if parts.all_losses().all(|loss| loss.weight == 0.0) {
         notes.push("all losses have the weight 0: they train nothing".into());
     }

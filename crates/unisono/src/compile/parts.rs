@@ -200,9 +200,37 @@ impl Parts {
         self.optimizers().iter().flat_map(|optimizer| optimizer.notes()).collect()
     }
 
+    /// Returns a note if averages of weights are kept and evaluations do not use them.
+    pub fn note_on_averages(&self) -> Option<String> {
+        let is_kept = self.optimizers().iter().any(|optimizer| optimizer.keeps_averages());
+        (is_kept && !self.uses_averages).then(|| {
+            "average_weights keeps averages that evaluations, predictions and exports do not use: \
+             Builder::use_average_weights uses them, and Trainer::adopt_average_weights takes them over at the end"
+                .into()
+        })
+    }
+
+    /// Returns a note if a phase trains all parameters in the epochs in which another trains some.
+    fn note_on_phases(&self, names: &[&str]) -> Option<String> {
+        let trained = |phase: &Phase| names.iter().filter(|name| (phase.trains)(name)).count();
+        self.phases.iter().find_map(|all| {
+            let some = self.phases.iter().find(|some| {
+                let at_once = all.epochs.start.max(some.epochs.start) < all.epochs.end.min(some.epochs.end);
+                at_once && (1..names.len()).contains(&trained(some))
+            })?;
+            (trained(all) == names.len()).then(|| {
+                format!(
+                    "the phase {:?} trains all parameters, also those of the phase {:?}: Phase::trains chooses some",
+                    all.name, some.name
+                )
+            })
+        })
+    }
+
     /// Returns notes on freezes that match no parameter or all, and on phases that train none.
     pub fn freeze_notes(&self, names: &[&str]) -> Vec<String> {
         let mut notes = if self.phases.is_empty() { self.optimizer.freeze_notes(names) } else { Vec::new() };
+        notes.extend(self.note_on_phases(names));
         for phase in &self.phases {
             let own: Vec<&str> = names.iter().copied().filter(|name| (phase.trains)(name)).collect();
             if !own.is_empty() {

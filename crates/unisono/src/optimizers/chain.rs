@@ -265,6 +265,11 @@ impl Chain {
         notes.into_iter().map(|note| format!("{}: {note}", rule.name())).collect()
     }
 
+    /// Returns whether averages of the weights are kept.
+    pub(crate) fn keeps_averages(&self) -> bool {
+        self.transforms.iter().any(|transform| matches!(transform, Transform::Average(_)))
+    }
+
     /// Returns notes on a schedule of the learning rate that does not fit a run of this many steps. For
     /// [`Groups`] they are those of each group.
     pub(crate) fn notes_on_steps(&self, steps: u64) -> Vec<String> {

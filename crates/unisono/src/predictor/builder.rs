@@ -131,14 +131,17 @@ impl PredictorBuilder {
     /// # Errors
     /// Those of [`Predictor::open`].
     pub fn open(self, path: impl AsRef<Path>) -> Result<Predictor, Error> {
-        let path = weights_file(path.as_ref());
+        let path = weights_file(path.as_ref())?;
         let json = description_path(&path);
         if !json.exists() {
             TensorFile::open(&path)?;
+            let why = match path.with_file_name("manifest.json").exists() {
+                true => "these are the weights of a checkpoint, without a description of the model",
+                false => "the model has layers of your own, or several fields",
+            };
             let (path, json) = (path.display(), json.display());
             let problem = format!(
-                "{path} has weights, but {json} is not there: the model has layers of your own, or several fields, \
-                 so `PredictorBuilder::open_model` opens it by its code"
+                "{path} has weights, but {json} is not there: {why}, so `PredictorBuilder::open_model` opens it by its code"
             );
             return Err(Error::setting("predictor", problem));
         }
@@ -162,7 +165,7 @@ impl PredictorBuilder {
         fields: &[FieldSpec],
         path: impl AsRef<Path>,
     ) -> Result<Predictor, Error> {
-        let weights = TensorFile::open(weights_file(path.as_ref()))?;
+        let weights = TensorFile::open(weights_file(path.as_ref())?)?;
         self.start(model.into(), fields, |plan, model| plan.read(&weights, model))
     }
 

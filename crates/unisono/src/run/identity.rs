@@ -97,6 +97,11 @@ impl RunIdentity {
         problems
     }
 
+    /// Returns whether no weights were loaded.
+    pub fn is_from_start(&self) -> bool {
+        self.loaded.is_empty()
+    }
+
     /// Notes weights that the run goes on with instead of its own. Several at one step, and those beyond
     /// [`MOST_LOADED`], are joined to one entry.
     pub fn load(&mut self, step: u64, sha256: String) {

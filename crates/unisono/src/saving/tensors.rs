@@ -6,12 +6,29 @@ use std::path::{Path, PathBuf};
 use unisono_checkpoint::{Contents, Info, LoadReport, Mismatch, Tensor, TensorDType};
 use unisono_graph::{DType, StateDecl, Type};
 
+use crate::Error;
+
 /// The name of a run's final model.
 const MODEL: &str = "model.safetensors";
 
 /// Returns the file of weights that a path stands for: itself, or the model in a run's directory.
-pub(crate) fn weights_file(path: &Path) -> PathBuf {
-    if path.is_dir() { path.join(MODEL) } else { path.to_owned() }
+///
+/// # Errors
+/// It is a directory without a model.
+pub(crate) fn weights_file(path: &Path) -> Result<PathBuf, Error> {
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let file = path.join(MODEL);
+    if !file.exists() && path.join("checkpoints").is_dir() {
+        let problem = format!(
+            "{} has checkpoints of a run and no {MODEL}: Trainer::export writes one, and each checkpoints/step-* has the \
+             weights of its step",
+            path.display()
+        );
+        return Err(Error::setting("weights", problem));
+    }
+    Ok(file)
 }
 
 /// Returns what a tensor of the state is in a file.

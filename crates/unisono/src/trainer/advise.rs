@@ -1,6 +1,7 @@
 //! Notes on a fit that works, and most likely not as its author wants. They change nothing.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use unisono_data::{Batch, Field, Loader, Sample, Values};
@@ -14,13 +15,17 @@ use crate::trainer::held_out::transforms_of;
 const MOST_LIKELY_SORTED: usize = 8;
 /// The fewest samples of data that are compared with others.
 const FEWEST_SAMPLES: u64 = 3;
-/// The fewest values of a field in a batch whose standard deviation is compared.
+/// The fewest values of a field in a batch whose scale is compared at all.
+const FEWEST_OF_ALL: usize = 32;
+/// The fewest values of a field in a batch of whose scale a small difference counts.
 const FEWEST_VALUES: usize = 256;
 /// The largest ratio of two batches' standard deviations that is not noted, where both went through
 /// transforms of the same names.
-const MOST_RATIO: f64 = 10.0;
+const MOST_RATIO: f64 = 8.0;
 /// The same, where the transforms have other names.
 const MOST_RATIO_OF_OTHERS: f64 = 2.5;
+/// The first loss that is noted, by the loss of a guess.
+const MOST_GUESSES: f64 = 8.0;
 /// The most epochs whose phases are counted.
 const MOST_EPOCHS: u32 = 10_000;
 
@@ -28,6 +33,7 @@ impl Trainer {
     /// Tells observers once what is odd about the data of a fit and about the schedule for its steps.
     /// `reader` is the loader of the training data as the trainer reads it.
     pub(super) fn note_fit(&mut self, reader: &Loader, validation: Option<&Loader>, epochs: u32) {
+        self.note_schedules(reader, epochs);
         if std::mem::replace(&mut self.monitor.told_fit, true) {
             return;
         }
@@ -37,6 +43,16 @@ impl Trainer {
             notes.extend(self.callbacks.note_on_training_values());
         }
         notes.extend(self.note_on_batch(reader));
+        notes.iter().for_each(|note| self.monitor.note(&format!("note: {note}")));
+    }
+
+    /// Tells observers once of a schedule that is made for another number of steps than the run has. A later
+    /// fit may have more.
+    fn note_schedules(&mut self, reader: &Loader, epochs: u32) {
+        if self.monitor.told_schedule {
+            return;
+        }
+        let mut notes = Vec::new();
         if self.plan.parts.phases.is_empty() {
             notes.extend(self.plan.parts.optimizer.notes_on_steps(self.steps_until(reader, epochs)));
         }
@@ -44,6 +60,7 @@ impl Trainer {
             let of_phase = |note| format!("phase '{}': {note}", phase.name);
             notes.extend(phase.optimizer.notes_on_steps(steps).into_iter().map(of_phase));
         }
+        self.monitor.told_schedule = !notes.is_empty();
         notes.iter().for_each(|note| self.monitor.note(&format!("note: {note}")));
     }
 
@@ -86,34 +103,51 @@ impl Trainer {
     fn remember_scale(&mut self, batch: &Batch, train: &Loader) {
         let known = &mut self.known_data;
         if known.transforms.is_none() {
-            known.deviations = deviations(batch);
+            known.scales = scales(batch);
             known.transforms = Some(transforms_of(train));
         }
     }
 
-    /// Tells observers once if the values of a field are much smaller or larger in an evaluation than in
-    /// training: most likely one of the loaders lacks a transform such as `normalize`.
-    pub(super) fn note_other_scale(&mut self, batch: &Batch, loader: &Loader) {
+    /// Tells observers if the loss of the first step is 0, or far above that of a guess.
+    pub(super) fn note_first_loss(&mut self, loss: f64) {
+        if loss == 0.0 {
+            self.monitor.note_once("note: the loss of the first step is 0, so no parameter has a gradient");
+        }
+        let [(only, output)] = &*self.plan.programs.losses else { return };
+        let classes = output.dims.last().copied().unwrap_or(1);
+        let guess = libm::log(classes.max(2) as f64);
+        let is_of_classes = matches!(only.loss.name(), "cross-entropy" | "binary cross-entropy");
+        if is_of_classes && loss > MOST_GUESSES * guess && self.state.identity.is_from_start() {
+            self.monitor.note_once(&format!(
+                "note: the {} of the first step is {loss:.1}, and that of a guess is {guess:.1}: inputs that large are \
+                 divided or normalized first (unisono::data::rescale, normalize)",
+                only.loss.name()
+            ));
+        }
+    }
+
+    /// Tells observers once if the values of a field are of another size in an evaluation or a prediction
+    /// than in training: most likely one of the loaders lacks a transform such as `normalize`.
+    pub(super) fn note_other_scale(&mut self, batch: &Batch, loader: &Loader, what: &str) {
         let Some(trained) = &self.known_data.transforms else { return };
         let most = if *trained == transforms_of(loader) { MOST_RATIO } else { MOST_RATIO_OF_OTHERS };
-        let own = deviations(batch);
+        let own = scales(batch);
         let other = own.iter().find_map(|(name, own)| {
-            let known = self.known_data.deviations.get(name)?;
-            let ratio = own.max(*known) / own.min(*known);
-            (ratio.is_finite() && ratio >= most).then_some((name, own, known))
+            let known = self.known_data.scales.get(name)?;
+            own.is_other(known, most).then_some((name, own, known))
         });
         self.note_once(other.map(|(name, own, known)| {
             format!(
-                "the values of {name:?} have a standard deviation of {own:.3} in a batch of the evaluation, and of \
-                 {known:.3} in one of the training: a transform such as normalize or rescale belongs on both loaders"
+                "the values of {name:?} are {own} in a batch of {what}, and {known} in one of the training (mean and \
+                 standard deviation): a transform such as normalize or rescale belongs on all loaders"
             )
         }));
     }
 
-    /// Targets that are the next ids of the input are seen by a model in which steps see those behind them.
+    /// Targets that are the input are copied. Those that are the next ids of the input are seen by a model in
+    /// which steps see those behind them.
     fn note_on_leak(&self, batch: &Batch) -> Option<String> {
         let programs = &self.plan.programs;
-        let layer = programs.notes.look_ahead.first()?;
         let ids = |name: &str| match batch.stacked.field(name)? {
             Field { shape, values: Values::I32(ids) } if shape.len() == 2 && shape[1] > 1 => {
                 Some((shape[1], ids))
@@ -126,10 +160,17 @@ impl Trainer {
             batch.stacked.fields().map(|(name, _)| &**name).filter(|name| !targets.contains(name));
         let (Some(input), None) = (inputs.next(), inputs.next()) else { return None };
         let (steps, seen) = ids(input)?;
+        let of_target = |target: &&str| ids(target).filter(|(own, _)| *own == steps).map(|(_, next)| next);
+        if let Some(target) = targets.iter().find(|target| of_target(target) == Some(seen)) {
+            return Some(format!(
+                "note: the targets {target:?} are the input {input:?} itself, which a model can copy"
+            ));
+        }
+        let layer = programs.notes.look_ahead.first()?;
         let is_next = |target: &&&str| {
-            let Some((own, next)) = ids(target) else { return false };
-            let rows = || seen.chunks_exact(steps).zip(next.chunks_exact(steps));
-            own == steps && rows().all(|(seen, next)| seen[1..] == next[..steps - 1]) && seen != next
+            let Some(next) = of_target(target) else { return false };
+            let mut rows = seen.chunks_exact(steps).zip(next.chunks_exact(steps));
+            rows.all(|(seen, next)| seen[1..] == next[..steps - 1])
         };
         let target = targets.iter().find(is_next)?;
         Some(format!(
@@ -177,20 +218,48 @@ impl Trainer {
     }
 }
 
-/// Returns the standard deviation of all values of each f32 field that has enough of them.
-fn deviations(batch: &Batch) -> BTreeMap<String, f64> {
+/// The mean and the standard deviation of some values.
+pub(super) struct Scale {
+    values: usize,
+    mean: f64,
+    deviation: f64,
+}
+
+impl Scale {
+    fn of(values: &[f32]) -> Self {
+        let mean = |of: &dyn Fn(f64) -> f64| {
+            values.iter().map(|x| of(f64::from(*x))).sum::<f64>() / values.len().max(1) as f64
+        };
+        let middle = mean(&|x| x);
+        Self { values: values.len(), mean: middle, deviation: mean(&|x| (x - middle).powi(2)).sqrt() }
+    }
+
+    /// Returns whether the deviation is other by this ratio, or the mean is many deviations away. Of few
+    /// values only a large difference counts.
+    fn is_other(&self, known: &Self, most: f64) -> bool {
+        let (few, widest) = (self.values.min(known.values), self.deviation.max(known.deviation));
+        let most = if few < FEWEST_VALUES { most.max(MOST_RATIO) } else { most };
+        let ratio = widest / self.deviation.min(known.deviation);
+        let apart = (self.mean - known.mean).abs() / widest;
+        let is_far = |ratio: f64, most: f64| ratio.is_finite() && ratio >= most;
+        few >= FEWEST_OF_ALL && (is_far(ratio, most) || is_far(apart, MOST_RATIO))
+    }
+}
+
+impl fmt::Display for Scale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3} +- {:.3}", self.mean, self.deviation)
+    }
+}
+
+/// Returns the scale of the values of each f32 field.
+fn scales(batch: &Batch) -> BTreeMap<String, Scale> {
     let fields = batch.stacked.fields().filter(|(name, _)| &***name != WEIGHT);
-    let deviation = |(name, field): (&Arc<str>, &Field)| match &field.values {
-        Values::F32(values) if values.len() >= FEWEST_VALUES => {
-            let mean = |of: &dyn Fn(f64) -> f64| {
-                values.iter().map(|x| of(f64::from(*x))).sum::<f64>() / values.len() as f64
-            };
-            let middle = mean(&|x| x);
-            Some((name.to_string(), mean(&|x| (x - middle).powi(2)).sqrt()))
-        }
-        _ => None,
+    let scale = |(name, field): (&Arc<str>, &Field)| match &field.values {
+        Values::F32(values) => Some((name.to_string(), Scale::of(values))),
+        Values::I32(_) => None,
     };
-    fields.filter_map(deviation).collect()
+    fields.filter_map(scale).collect()
 }
 
 /// Validation with the training data measures what the model has seen. A validation set that is the larger

@@ -127,7 +127,7 @@ impl Trainer {
             self.compile_for(&batch)?;
             self.plan.check(&batch, Some(loader.source()))?;
             if std::mem::take(&mut is_first) {
-                self.note_other_scale(&batch, loader);
+                self.note_other_scale(&batch, loader, "the evaluation");
             }
             let batch = self.using.with(&batch)?;
             let gathered = self.gather_weights(&batch)?;
@@ -209,8 +209,13 @@ impl Trainer {
         self.same_categories(loader)?;
         self.using.reset();
         let mut batches = self.reader(loader).epoch(0)?;
+        let mut is_first = true;
         for batch in &mut batches {
-            all.extend(self.predict_batch_of(&batch?, outputs)?)?;
+            let batch = batch?;
+            if std::mem::take(&mut is_first) {
+                self.note_other_scale(&batch, loader, "the prediction");
+            }
+            all.extend(self.predict_batch_of(&batch, outputs)?)?;
         }
         all_predicted(&batches)?;
         self.note_drawn(&batches, "a prediction");

@@ -9,6 +9,7 @@ use unisono_cluster::ClusterError;
 use unisono_data::{Batches, Coverage, DataError, Field, FieldDType, Fingerprint, Hashing, Loader, Source};
 
 use crate::compile::programs::{ProgramId, Programs};
+use crate::trainer::advise::Scale;
 use crate::trainer::agree_on_data::{Blocks, is_hashed_by, joined, read, record_of};
 use crate::{Error, Trainer};
 
@@ -24,8 +25,8 @@ const PROBED: usize = 32;
 pub(super) struct KnownData {
     /// The names of the classes of the training data, by field.
     classes: Classes,
-    /// The standard deviations of the fields of the first training batch, by field.
-    pub(super) deviations: BTreeMap<String, f64>,
+    /// The scales of the fields of the first training batch.
+    pub(super) scales: BTreeMap<String, Scale>,
     /// The names of the transforms of the training data. `None` before the first batch.
     pub(super) transforms: Option<String>,
     /// What observers were told of the data.

@@ -23,7 +23,8 @@ impl Trainer {
     /// resume first. In these cases nothing has changed.
     #[doc(alias("load_state_dict", "load_weights"))]
     pub fn load_model(&mut self, path: impl AsRef<Path>, plan: &Plan) -> Result<LoadReport, Error> {
-        self.take_weights(|model| plan.read(&TensorFile::open(weights_file(path.as_ref()))?, model))
+        let path = weights_file(path.as_ref())?;
+        self.take_weights(|model| plan.read(&TensorFile::open(&path)?, model))
     }
 
     /// Takes parameters and statistics out of tensors in memory, as [`Trainer::load_model`] takes those of a

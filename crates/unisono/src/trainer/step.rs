@@ -199,8 +199,8 @@ impl Trainer {
         }
         let given = self.weights_of(batch, weights.as_deref());
         let step = Step { learning_rate, ..self.record(batch, number, did, &outcome, given, after) };
-        if step.step == 0 && step.committed && step.now.loss == 0.0 {
-            self.monitor.note_once("note: the loss of the first step is 0, so no parameter has a gradient");
+        if step.step == 0 && step.committed {
+            self.note_first_loss(step.now.loss);
         }
         if let (Some(before), Some(audit)) = (before, outcome.audit.take()) {
             self.passed(before, audit);

@@ -9,6 +9,7 @@ use unisono::{
 use super::*;
 
 mod likely;
+mod outsider;
 mod runs;
 mod silent;
 
@@ -262,7 +263,8 @@ fn each_mistake_is_told_with_what_it_is_about() {
     all.extend(runs::all());
     all.extend(silent::all());
     all.extend(likely::all());
-    assert!(all.len() >= 180);
+    all.extend(outsider::all());
+    assert!(all.len() >= 220);
     let missed = all.iter().filter(|(_, said, parts)| !parts.iter().all(|part| said.contains(part)));
     let missed: Vec<String> =
         missed.map(|(what, said, parts)| format!("{what}, {parts:?}: {said}")).collect();

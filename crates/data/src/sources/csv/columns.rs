@@ -240,7 +240,9 @@ impl ChosenTable {
             like.check_order(&names).map_err(|problem| csv.table_error(problem))?;
         }
         if numbers.is_empty() && categories.is_empty() && wholes.is_empty() {
-            return Err(csv.table_error("no columns of features"));
+            return Err(
+                csv.table_error("no columns of features: choose them by Csv::numbers, category or whole")
+            );
         }
         let weight = chosen.weight.as_ref().map(number).transpose()?;
         for (column, (_, scale)) in &csv.scaled {

@@ -1,5 +1,6 @@
 //! CSV files: tables of numbers in text, gzipped or not.
 
+mod advice;
 pub(crate) mod columns;
 pub(crate) mod number;
 pub(crate) mod schema;
@@ -300,11 +301,6 @@ fn is_header(record: &::csv::StringRecord, names: &[String]) -> bool {
     own.eq(names.iter().map(|name| name.trim_start_matches('\u{feff}')))
 }
 
-/// Whether a column's name is that of an index that pandas wrote.
-fn is_of_an_index(name: &str) -> bool {
-    ["", "Unnamed: 0"].contains(&name.trim_start_matches('\u{feff}'))
-}
-
 /// A reader that ends lines with a line feed where a carriage return alone ends them.
 struct LineEnds(BufReader<Box<dyn Read>>);
 
@@ -372,16 +368,13 @@ impl Table {
             Answer::Label(column) | Answer::Target(column) => Some(csv.index_of(column, width, names)?),
         };
         if width == usize::from(answer_at.is_some()) {
-            return Err(csv.table_error("no columns of features"));
+            let what =
+                "no columns of features: a line has one column, and Csv::delimiter says what separates them";
+            return Err(csv.table_error(what));
         }
-        // The index of a pandas table has no name in the file, and becomes "Unnamed: 0" where pandas reads
-        // the file and writes it again.
-        if answer_at != Some(0) && names.first().is_some_and(|name| is_of_an_index(name)) {
-            let what = format!(
-                "the first column is called {:?}, as the index of a pandas table is, which numbers the \
-                 lines: write the file with index=False, or choose columns with Csv::numbers",
-                names[0]
-            );
+        if let Some(what) =
+            names.first().filter(|_| answer_at != Some(0)).and_then(|name| advice::of_an_index(name))
+        {
             return Err(csv.table_error(what));
         }
         for (column, _) in &csv.scaled {
@@ -417,10 +410,14 @@ impl Table {
                 value: value.chars().take(40).collect(),
                 expected,
             };
-            let number = || self.readings[column].number(value).map_err(wrong);
+            let number = || {
+                self.readings[column]
+                    .number(value)
+                    .map_err(|expected| wrong(advice::advised(expected, value)))
+            };
             match &csv.answer {
                 Answer::Label(_) if Some(column) == self.answer_at => {
-                    self.labels.push(whole(value).ok_or_else(|| wrong("a whole number"))?);
+                    self.labels.push(whole(value).ok_or_else(|| wrong(advice::LABEL))?);
                 }
                 Answer::Target(_) if Some(column) == self.answer_at => self.targets.push(number()?),
                 _ => self.features.push(number()?),

@@ -72,7 +72,13 @@ pub(super) fn blend(
     partner: &[usize],
     shares: &[f32],
 ) -> Result<(), BoxError> {
-    let missing = || DataError::field(name, "no such f32 field");
+    let what = match batch.field(name) {
+        Some(_) => {
+            "i32, and only f32 can be blended: unisono::data::one_hot before it makes probabilities of labels"
+        }
+        None => "no such f32 field",
+    };
+    let missing = || DataError::field(name, what);
     let values = batch.f32_mut(name).ok_or_else(missing)?;
     if partner.is_empty() || !values.len().is_multiple_of(partner.len()) {
         return Err(DataError::field(name, "not one row a sample").into());

@@ -19,6 +19,16 @@ impl Schedule {
                 steps(total)
             ));
         }
+        if let Shape::Step { .. } | Shape::Function { .. } = self.shape {
+            let [first, half] = [self.warm_up, total / 2].map(|step| self.planned(step).unwrap_or(f64::NAN));
+            if half < LEAST_SHARE * first && self.warm_up < total / 2 {
+                return Some(format!(
+                    "the learning rate falls from {first} to {half} in the first half of the {}: a schedule counts steps \
+                     of the optimizer, not epochs",
+                    steps(total)
+                ));
+            }
+        }
         let Some(end) = self.shape.steps().map(|own| self.warm_up.saturating_add(own)) else {
             return (self.warm_up > total).then(|| self.note_on_warm_up(total));
         };

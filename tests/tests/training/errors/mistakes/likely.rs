@@ -149,12 +149,12 @@ pub fn all() -> Vec<Mistake> {
         (
             "normalized for training alone",
             normalized(true, false),
-            &["\"x\"", "standard deviation", "in one of the training", "both loaders"],
+            &["\"x\"", "standard deviation", "in one of the training", "all loaders"],
         ),
         (
             "scaled for validation alone",
             normalized(false, true),
-            &["\"x\"", "standard deviation", "both loaders"],
+            &["\"x\"", "standard deviation", "all loaders"],
         ),
         (
             "a schedule of a phase for another run",

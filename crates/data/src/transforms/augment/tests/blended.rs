@@ -66,7 +66,10 @@ fn cutmix_blends_targets_by_the_pasted_area() {
     assert!(pasted > 200 && areas.len() > 10, "{pasted} {areas:?}");
     let error = |run: Boxed| run(&mut batch(), &mut draws(0)).unwrap_err().to_string();
     assert_eq!(error(Box::new(cutmix("x", "y", 0.0))), "cutmix with an alpha of 0");
-    assert_eq!(error(Box::new(cutmix("x", "mask", 1.0))), "field 'mask': no such f32 field");
+    assert_eq!(
+        error(Box::new(cutmix("x", "mask", 1.0))),
+        "field 'mask': i32, and only f32 can be blended: unisono::data::one_hot before it makes probabilities of labels"
+    );
     assert!(error(Box::new(cutmix("y", "y", 1.0))).contains("not [samples, channels, height, width]"));
 }
 
