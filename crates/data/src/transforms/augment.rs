@@ -206,8 +206,8 @@ fn check_bounds(of: &str, low: f32, high: f32) -> Result<(), BoxError> {
     Err(format!("{of} from {low} to {high}: the lower bound comes first").into())
 }
 
-/// Checks that fields have their channels last, and that none of several is a list of boxes or of keypoints:
-/// rows of 2 to 5 numbers beside a wider picture, which would be moved as pixels.
+/// Checks that all fields have their channels last. A field with rows of 2 to 5 numbers, next to a wider
+/// picture, is taken for boxes or keypoints and refused: it would be moved as if it were pixels.
 fn check_pictures(sample: &mut Sample, names: &[String]) -> Result<(), DataError> {
     let extents = names.iter().map(|name| extents(sample, name)).collect::<Result<Vec<_>, _>>()?;
     for (name, &(height, width, channels)) in names.iter().zip(&extents) {

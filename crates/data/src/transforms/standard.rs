@@ -160,9 +160,9 @@ pub fn channels_first(field: &str) -> impl Transform {
     }
 }
 
-/// Checks that the shape of a picture does not look as if its channels came first: 1, 3 or 4 of them, and
-/// then a height and a width of more than 4, neither of which is twice the other. Maps of features may have a
-/// height of 3, and signals a height of 1, but their channels and their width are rarely as close.
+/// Refuses a shape that looks like `[channels, height, width]`: the first axis is 1, 3 or 4, and the other two
+/// are above 4 and differ by less than a factor of 2. Feature maps and signals can also begin with such a
+/// number. Their last two axes usually differ by more, so they are accepted.
 pub(crate) fn check_channels_last(name: &str, shape: &[usize]) -> Result<(), DataError> {
     match *shape {
         [1 | 3 | 4, height, width] if height.min(width) > 4 && height.max(width) / 2 < height.min(width) => {

@@ -144,8 +144,8 @@ impl Trainer {
         }));
     }
 
-    /// Targets that are the input are copied. Those that are the next ids of the input are seen by a model in
-    /// which steps see those behind them.
+    /// Returns a note if the model can copy its targets: they are the input itself, or the input's next ids in
+    /// a model whose layers look ahead.
     fn note_on_leak(&self, batch: &Batch) -> Option<String> {
         let programs = &self.plan.programs;
         let ids = |name: &str| match batch.stacked.field(name)? {
@@ -285,8 +285,8 @@ fn note_on_validation(train: &Loader, validation: &Loader) -> Option<String> {
     })
 }
 
-/// Returns whether two sources have as many samples, and the same ones at the start, in the middle and at the
-/// end. What cannot be read, or changes nothing between samples, is not compared.
+/// Returns whether two sources have the same number of samples, and the same first, middle and last sample.
+/// It returns false if a sample cannot be read, or if the first and the middle one are equal.
 fn has_samples_of(train: &Loader, validation: &Loader) -> bool {
     let samples = train.samples();
     if samples < FEWEST_SAMPLES || samples != validation.samples() {

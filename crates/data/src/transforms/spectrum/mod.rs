@@ -31,8 +31,8 @@ const FLOOR: f64 = 1e-6;
 /// # Ok::<(), unisono_data::DataError>(())
 /// ```
 ///
-/// A mel band between two bins of the spectrum is always 0. Settings in which more than one band in sixteen
-/// is are an error.
+/// A mel band that lies between two bins of the spectrum is always 0. If more than one band in sixteen is
+/// empty, the transform returns an error.
 #[doc(alias("stft", "STFT", "MelSpectrogram", "MFCC", "mfcc"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spectrogram {
@@ -47,7 +47,7 @@ pub struct Spectrogram {
     complex: bool,
 }
 
-/// One mel band of so many may lie between two bins.
+/// Of this many mel bands, one may be empty because it lies between two bins of the spectrum.
 const BANDS_FOR_ONE_EMPTY: usize = 16;
 
 impl Spectrogram {

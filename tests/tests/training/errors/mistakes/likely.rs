@@ -239,7 +239,7 @@ fn yes_or_no() -> Builder {
     Trainer::builder(model).loss(MeanSquaredError).global_batch(8)
 }
 
-/// What is said to data of which one loader or the other is normalized.
+/// Returns what is said if only the training data, or only the validation data, are normalized.
 fn normalized(training: bool, validation: bool) -> String {
     let data = |first: u64| {
         let values = (0..32 * 32).map(|i| ((i * 7 + first) % 200) as f32).collect::<Vec<_>>();
