@@ -155,8 +155,8 @@ fn bucket_of(before: &[u64], place: u64) -> usize {
     before.partition_point(|&before| before <= place).saturating_sub(1).min(before.len().saturating_sub(2))
 }
 
-/// Checks that cutting a sample's fields to `specs` removes only padding. What is cut off counts as padding if
-/// it lies behind the sample's own `length`, or if all of its rows are equal.
+/// Checks that cutting a sample's fields to `specs` removes only padding. What is cut off counts as padding
+/// if it lies behind the sample's own `length`, or if all of its rows are equal.
 pub(crate) fn check_cut(sample: &Sample, specs: &[FieldSpec]) -> Result<(), DataError> {
     for ((name, field), spec) in sample.fields().zip(specs) {
         let (Some(&rows), Some(&kept)) = (field.shape.first(), spec.shape.first()) else { continue };

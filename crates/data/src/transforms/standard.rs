@@ -160,8 +160,8 @@ pub fn channels_first(field: &str) -> impl Transform {
     }
 }
 
-/// Refuses a shape that looks like `[channels, height, width]`: the first axis is 1, 3 or 4, and the other two
-/// are above 4 and differ by less than a factor of 2. Feature maps and signals can also begin with such a
+/// Refuses a shape that looks like `[channels, height, width]`: the first axis is 1, 3 or 4, and the other
+/// two are above 4 and differ by less than a factor of 2. Feature maps and signals can also begin with such a
 /// number. Their last two axes usually differ by more, so they are accepted.
 pub(crate) fn check_channels_last(name: &str, shape: &[usize]) -> Result<(), DataError> {
     match *shape {

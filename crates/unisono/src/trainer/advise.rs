@@ -144,8 +144,8 @@ impl Trainer {
         }));
     }
 
-    /// Returns a note if the model can copy its targets: they are the input itself, or the input's next ids in
-    /// a model whose layers look ahead.
+    /// Returns a note if the model can copy its targets: they are the input itself, or the input's next ids
+    /// in a model whose layers look ahead.
     fn note_on_leak(&self, batch: &Batch) -> Option<String> {
         let programs = &self.plan.programs;
         let ids = |name: &str| match batch.stacked.field(name)? {

@@ -175,8 +175,8 @@ impl Trainer {
     /// The file is replaced at one instant, and a link at its path is replaced, not followed.
     ///
     /// # Errors
-    /// The model draws random numbers when it predicts, or has an op of your own; it takes more than 2 GB; the
-    /// path ends in `.safetensors`, `.json` or `.keras`; the file cannot be written; the replicas fail.
+    /// The model draws random numbers when it predicts, or has an op of your own; it takes more than 2 GB;
+    /// the path ends in `.safetensors`, `.json` or `.keras`; the file cannot be written; the replicas fail.
     pub fn export_onnx(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
         self.export_onnx_as(path, WeightPrecision::F32)
     }

@@ -128,8 +128,8 @@ impl Trainer {
     /// start.
     ///
     /// # Errors
-    /// [`crate::Builder::timeline`] is not set. The file cannot be written, on any rank. On several machines, a rank does not answer. Nothing is lost
-    /// then: write the trace to another file.
+    /// [`crate::Builder::timeline`] is not set. The file cannot be written, on any rank. On several machines,
+    /// a rank does not answer. Nothing is lost then: write the trace to another file.
     pub fn write_trace(&mut self, path: &Path) -> Result<(), Error> {
         let written = self.write_trace_here(path);
         self.agree(written)?;
