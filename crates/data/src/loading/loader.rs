@@ -151,8 +151,8 @@ impl Loader {
     ///
     /// A transform may change values, shapes, types and fields, but it must do the same for every sample: all
     /// samples must come out with the same fields as sample 0. To find these fields, the loader runs the
-    /// transform on sample 0 when it starts. It runs it twice with the same draws, and a result with other bits
-    /// is an error: take random numbers from the draws only.
+    /// transform on sample 0 when it starts. It runs it twice with the same draws, and a result with other
+    /// bits is an error: take random numbers from the draws only.
     pub fn map(
         self,
         name: impl Into<String>,
