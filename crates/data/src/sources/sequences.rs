@@ -16,6 +16,8 @@ pub struct Sequences {
     ends: Vec<usize>,
     labels: Vec<i32>,
     padding: i32,
+    /// What the ids stand for, where that is known.
+    terms: Option<Vec<String>>,
     specs: Vec<FieldSpec>,
 }
 
@@ -49,7 +51,7 @@ impl Sequences {
         }
         let spec = |name: &str, shape| FieldSpec { name: name.into(), dtype: FieldDType::I32, shape };
         let specs = vec![spec("x", vec![longest]), spec("length", vec![]), spec("y", vec![])];
-        Ok(Self { values, ends, labels, padding, specs })
+        Ok(Self { values, ends, labels, padding, terms: None, specs })
     }
 
     /// Pads to this length instead of the length of the longest sequence, so that sources from several files
@@ -64,6 +66,12 @@ impl Sequences {
         }
         self.specs[0].shape[0] = length;
         Ok(self)
+    }
+
+    /// Says what the ids stand for, from 0. A trainer compares it between its training and validation data.
+    pub(crate) fn named(mut self, terms: Vec<String>) -> Self {
+        self.terms = Some(terms);
+        self
     }
 
     /// Returns the length of each sequence.
@@ -93,6 +101,10 @@ impl Source for Sequences {
             .with(self.specs[0].name.clone(), Field::i32(self.specs[0].shape.clone(), x))
             .with(self.specs[1].name.clone(), Field::i32([], [length]))
             .with(self.specs[2].name.clone(), Field::i32([], [self.labels[at]])))
+    }
+
+    fn field_classes(&self, field: &str) -> Option<&[String]> {
+        self.terms.as_deref().filter(|_| field == "x")
     }
 
     /// Covers the contents as well.

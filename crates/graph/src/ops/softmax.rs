@@ -1,4 +1,4 @@
-use crate::ops::{Div, Exp, Reduce, Sigmoid};
+use crate::ops::{Div, Exp, Reduce, Relu, Sigmoid};
 use crate::trace::{Lowering, Node, ReduceKind, Var};
 
 /// The softmax and its logarithm.
@@ -11,12 +11,15 @@ impl Var {
         shifted - sum.log()
     }
 
-    /// Returns the name of the activation that the value is, `softmax` or `sigmoid`, seen through views
-    /// such as reshapes. A loss that takes logits would apply it once more.
+    /// Returns the name of the activation that the value is, `softmax`, `sigmoid` or `relu`, seen through
+    /// views such as reshapes. A loss that takes logits would apply the first two once more.
     pub fn activation(&self) -> Option<&'static str> {
         let node = self.seen_through();
         if node.op.is::<Sigmoid>() {
             return Some("sigmoid");
+        }
+        if node.op.is::<Relu>() {
+            return Some("relu");
         }
         let [e, sum] = &node.inputs[..] else { return None };
         let [e, sum] = [e, sum].map(|&id| self.tape().var(id).seen_through());

@@ -89,6 +89,7 @@ fn activations_before_losses(programs: &Programs) -> Vec<String> {
         let found = *programs.activations.get(&loss.on.output)?;
         let takes = match name {
             "hinge" | "multi-class hinge" => format!("the loss {name} takes scores of any size, so leave"),
+            _ if found == "relu" => format!("the loss {name} takes logits of any sign, so leave"),
             _ => format!("the loss {name} takes logits: it computes {own} itself, so leave"),
         };
         Some(match last.filter(|line| line.kind == found && loss.on.output == OUTPUT) {
@@ -105,7 +106,11 @@ fn activations_before_metrics(parts: &Parts, programs: &Programs) -> Option<Stri
     let mut all =
         objective.metrics.iter().zip(&objective.measured).filter(|(metric, _)| metric.takes_logits());
     all.find_map(|(metric, on)| {
-        let activation = programs.activations.get(&on.output)?;
+        let activation = programs.activations.get(&on.output).filter(|found| **found != "relu")?;
+        // A note on the loss says more.
+        if parts.all_losses().any(|loss| loss.on.output == on.output && loss.loss.activation().is_some()) {
+            return None;
+        }
         let [metric, output] = [metric.name(), &on.output];
         let instead = match metric {
             "binary accuracy" => ": F1::binary().probabilities() is a metric of probabilities",
@@ -247,7 +252,8 @@ fn dropped_outputs(programs: &Programs) -> Option<String> {
 /// The softmax of one number is 1, whatever the number is.
 fn softmax_of_one(programs: &Programs) -> Option<String> {
     let (loss, output) = programs.losses.iter().find(|(loss, output)| {
-        output.dims.last() == Some(&1) && programs.activations.get(&loss.on.output) == Some(&"softmax")
+        let is_softmax = programs.activations.get(&loss.on.output) == Some(&"softmax");
+        output.dims.last() == Some(&1) && is_softmax && loss.loss.activation().is_none()
     })?;
     Some(format!(
         "the output {:?}, {output}, is the softmax of one number, which is always 1: Sigmoid is for a yes or no",

@@ -104,8 +104,12 @@ impl Fields {
         let unread: Vec<&str> = unread.collect();
         let read: Vec<&str> = self.iter().map(|(name, _)| name).collect();
         (!unread.is_empty()).then(|| {
+            let padding = match unread.contains(&"length") {
+                true => ". Without the lengths, layers read the padding of short sequences too: unisono::data::mask",
+                false => "",
+            };
             let (unread, read) = (unread.join(", "), read.join(", "));
-            format!("training does not use the data's fields {unread}: the model, its losses and metrics read {read}")
+            format!("training does not use the data's fields {unread}: the model, its losses and metrics read {read}{padding}")
         })
     }
 

@@ -80,6 +80,9 @@ pub(crate) struct Monitor {
     pub own_loop: bool,
     /// Whether observers were told what is odd about the data and the schedule of a fit.
     pub told_fit: bool,
+    /// Whether observers were told that a loss is that of a guess, and that an accuracy is.
+    pub told_guess: bool,
+    pub told_share: bool,
     /// Whether observers were told of a schedule that is made for another run.
     pub told_schedule: bool,
     /// The step after which a callback kept weights last, in this process.

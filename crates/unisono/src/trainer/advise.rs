@@ -1,7 +1,6 @@
 //! Notes on a fit that works, and most likely not as its author wants. They change nothing.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use unisono_data::{Batch, Field, Loader, Sample, Values};
@@ -10,22 +9,17 @@ use crate::Trainer;
 use crate::compile::fields::WEIGHT;
 use crate::compile::phases::Phase;
 use crate::trainer::held_out::transforms_of;
+use crate::trainer::scale::Scale;
 
 /// The fewest samples of a first batch whose equal labels are noted.
 const MOST_LIKELY_SORTED: usize = 8;
 /// The fewest samples of data that are compared with others.
 const FEWEST_SAMPLES: u64 = 3;
-/// The fewest values of a field in a batch whose scale is compared at all.
-const FEWEST_OF_ALL: usize = 32;
-/// The fewest values of a field in a batch of whose scale a small difference counts.
-const FEWEST_VALUES: usize = 256;
 /// The largest ratio of two batches' standard deviations that is not noted, where both went through
 /// transforms of the same names.
 const MOST_RATIO: f64 = 8.0;
 /// The same, where the transforms have other names.
 const MOST_RATIO_OF_OTHERS: f64 = 2.5;
-/// The first loss that is noted, by the loss of a guess.
-const MOST_GUESSES: f64 = 8.0;
 /// The most epochs whose phases are counted.
 const MOST_EPOCHS: u32 = 10_000;
 
@@ -108,24 +102,6 @@ impl Trainer {
         }
     }
 
-    /// Tells observers if the loss of the first step is 0, or far above that of a guess.
-    pub(super) fn note_first_loss(&mut self, loss: f64) {
-        if loss == 0.0 {
-            self.monitor.note_once("note: the loss of the first step is 0, so no parameter has a gradient");
-        }
-        let [(only, output)] = &*self.plan.programs.losses else { return };
-        let classes = output.dims.last().copied().unwrap_or(1);
-        let guess = libm::log(classes.max(2) as f64);
-        let is_of_classes = matches!(only.loss.name(), "cross-entropy" | "binary cross-entropy");
-        if is_of_classes && loss > MOST_GUESSES * guess && self.state.identity.is_from_start() {
-            self.monitor.note_once(&format!(
-                "note: the {} of the first step is {loss:.1}, and that of a guess is {guess:.1}: inputs that large are \
-                 divided or normalized first (unisono::data::rescale, normalize)",
-                only.loss.name()
-            ));
-        }
-    }
-
     /// Tells observers once if the values of a field are of another size in an evaluation or a prediction
     /// than in training: most likely one of the loaders lacks a transform such as `normalize`.
     pub(super) fn note_other_scale(&mut self, batch: &Batch, loader: &Loader, what: &str) {
@@ -134,7 +110,7 @@ impl Trainer {
         let own = scales(batch);
         let other = own.iter().find_map(|(name, own)| {
             let known = self.known_data.scales.get(name)?;
-            own.is_other(known, most).then_some((name, own, known))
+            own.is_other(known, most, MOST_RATIO).then_some((name, own, known))
         });
         self.note_once(other.map(|(name, own, known)| {
             format!(
@@ -192,6 +168,7 @@ impl Trainer {
                  them, divide them by 255 in Loader::map, or use unisono::data::normalize"
             ));
         }
+        self.note_targets(batch);
         if let Some(note) = self.note_on_leak(batch) {
             self.monitor.note(&note);
         }
@@ -215,40 +192,6 @@ impl Trainer {
              sorted by class, Loader::shuffle mixes them"
         );
         self.monitor.note(&note);
-    }
-}
-
-/// The mean and the standard deviation of some values.
-pub(super) struct Scale {
-    values: usize,
-    mean: f64,
-    deviation: f64,
-}
-
-impl Scale {
-    fn of(values: &[f32]) -> Self {
-        let mean = |of: &dyn Fn(f64) -> f64| {
-            values.iter().map(|x| of(f64::from(*x))).sum::<f64>() / values.len().max(1) as f64
-        };
-        let middle = mean(&|x| x);
-        Self { values: values.len(), mean: middle, deviation: mean(&|x| (x - middle).powi(2)).sqrt() }
-    }
-
-    /// Returns whether the deviation is other by this ratio, or the mean is many deviations away. Of few
-    /// values only a large difference counts.
-    fn is_other(&self, known: &Self, most: f64) -> bool {
-        let (few, widest) = (self.values.min(known.values), self.deviation.max(known.deviation));
-        let most = if few < FEWEST_VALUES { most.max(MOST_RATIO) } else { most };
-        let ratio = widest / self.deviation.min(known.deviation);
-        let apart = (self.mean - known.mean).abs() / widest;
-        let is_far = |ratio: f64, most: f64| ratio.is_finite() && ratio >= most;
-        few >= FEWEST_OF_ALL && (is_far(ratio, most) || is_far(apart, MOST_RATIO))
-    }
-}
-
-impl fmt::Display for Scale {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.3} +- {:.3}", self.mean, self.deviation)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::compile::feed::sample_name;
 use crate::compile::outputs::Reading;
 use crate::compile::programs::{ProgramId, Programs};
 use crate::objective::running::Running;
+use crate::trainer::guess::LabelCounts;
 use crate::{Error, Evaluation, Trainer};
 
 /// One output of a model for a number of samples.
@@ -115,6 +116,7 @@ impl Trainer {
 
     fn evaluate_here(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
         let (mut running, mut not_finite, mut is_first) = (Running::default(), None, true);
+        let mut labels = LabelCounts::default();
         self.note_data(loader)?;
         self.note_dropped(loader, "an evaluation");
         self.same_classes(loader, "evaluated")?;
@@ -129,6 +131,7 @@ impl Trainer {
             if std::mem::take(&mut is_first) {
                 self.note_other_scale(&batch, loader, "the evaluation");
             }
+            self.count_labels(&batch, &mut labels);
             let batch = self.using.with(&batch)?;
             let gathered = self.gather_weights(&batch)?;
             let outcome = self.use_model(ProgramId::Evaluate, &batch, &Asked::default())?;
@@ -161,6 +164,7 @@ impl Trainer {
             return Err(Error::Panic { what, message });
         }
         self.monitor.unmeasured("an evaluation", &running.unmeasured(metrics, &evaluation));
+        self.note_accuracy(&evaluation, &labels);
         Ok(evaluation)
     }
 

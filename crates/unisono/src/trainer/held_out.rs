@@ -9,8 +9,8 @@ use unisono_cluster::ClusterError;
 use unisono_data::{Batches, Coverage, DataError, Field, FieldDType, Fingerprint, Hashing, Loader, Source};
 
 use crate::compile::programs::{ProgramId, Programs};
-use crate::trainer::advise::Scale;
 use crate::trainer::agree_on_data::{Blocks, is_hashed_by, joined, read, record_of};
+use crate::trainer::scale::Scale;
 use crate::{Error, Trainer};
 
 /// How long a wait for hashes lasts before it is seen whether the run was asked to stop.
@@ -65,7 +65,7 @@ fn compare_classes(train: &Classes, other: &Classes, what: &str) -> Result<(), E
             None => format!("and the training data have only {} classes", known.len()),
         };
         let advice =
-            "read them with the classes of the training data: ImageFolder::like, Csv::like or Columnar::like";
+            "read both with the same ones: ImageFolder::like, Csv::like, Columnar::like, or one Vocabulary";
         let problem =
             format!("field '{field}': {class} is class {name:?} in the {what} data, {there}; {advice}");
         return Err(Error::setting("classes", problem));

@@ -200,7 +200,7 @@ impl Trainer {
         let given = self.weights_of(batch, weights.as_deref());
         let step = Step { learning_rate, ..self.record(batch, number, did, &outcome, given, after) };
         if step.step == 0 && step.committed {
-            self.note_first_loss(step.now.loss);
+            self.note_first_step(&step);
         }
         if let (Some(before), Some(audit)) = (before, outcome.audit.take()) {
             self.passed(before, audit);

@@ -167,7 +167,9 @@ impl Vocabulary {
             ids.truncate(longest);
             ids
         };
-        Sequences::labelled(texts.into_iter().map(cut), labels, PADDING)?.pad_to(longest)
+        let reserved = ["[PAD]", "[UNK]"].map(str::to_owned).into_iter();
+        let terms = reserved.chain(self.terms.iter().cloned()).collect();
+        Ok(Sequences::labelled(texts.into_iter().map(cut), labels, PADDING)?.pad_to(longest)?.named(terms))
     }
 
     /// Returns a text as a vector with a number for each term: the first is that of all terms that are not

@@ -153,6 +153,12 @@ impl Loss for CrossEntropy {
         };
         let bad = |l: &i32| (*l < 0 || *l as usize >= classes) && Some(*l) != self.ignored;
         match labels.iter().position(bad) {
+            Some(at) if labels[at] as usize == classes => Err((
+                at / per_sample,
+                format!(
+                    "label {classes} is not in 0..{classes}: labels count from 0, so subtract 1 if these begin at 1"
+                ),
+            )),
             Some(at) => Err((at / per_sample, format!("label {} is not in 0..{classes}", labels[at]))),
             None => Ok(()),
         }

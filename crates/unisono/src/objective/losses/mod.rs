@@ -199,7 +199,12 @@ pub(crate) fn distributions(all: &[f32], classes: usize, per_sample: usize) -> R
         Some(at) => {
             let label = &all[at * classes..][..classes];
             let shown = if classes <= 8 { format!("{label:?}") } else { "its target".to_owned() };
-            let rule = "none may be negative, and their sum must be 1";
+            let ones = label.iter().filter(|p| **p == 1.0).count();
+            let is_multi_hot = ones > 1 && label.iter().all(|p| *p == 0.0 || *p == 1.0);
+            let rule = match is_multi_hot {
+                true => "several ones are several labels, for which BinaryCrossEntropyWithLogits is",
+                false => "none may be negative, and their sum must be 1",
+            };
             Err((at / per_sample, format!("{shown} is no distribution over {classes} classes: {rule}")))
         }
         None => Ok(()),

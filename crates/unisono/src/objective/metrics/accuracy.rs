@@ -61,7 +61,8 @@ impl Metric for Accuracy {
         let probabilities = target.dims == output.dims && target.dtype == DType::F32;
         match output.dims.split_last() {
             Some((1, rest)) if probabilities || rest == target.dims => Err(format!(
-                "{output} has one logit, which is always the largest: BinaryAccuracy is for that"
+                "{output} has one logit, which is always the largest: BinaryAccuracy is for a yes or no, MeanAbsoluteError and R2 \
+                 are for a quantity"
             )),
             Some((_, rest)) if rest == target.dims => Ok(()),
             Some(_) if probabilities && self.ignored.is_none() => Ok(()),

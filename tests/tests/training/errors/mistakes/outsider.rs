@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use unisono::data::{Balance, Csv, Missing, augment, balance};
-use unisono::{Embedding, Phase, Predictor, Saving};
+use unisono::data::{Balance, Csv, Missing, Sequences, Vocabulary, augment, balance};
+use unisono::{BinaryAccuracy, BinaryCrossEntropyWithLogits, Embedding, Phase, Predictor, Relu, Saving};
 
-use super::runs::{classes, labelled, optimizer, run, with};
+use super::runs::{classes, labelled, optimizer, run, targets, with};
 use super::*;
 
 /// Mistakes in data, schedules, phases and files.
@@ -63,6 +63,55 @@ pub fn all() -> Vec<Mistake> {
             checkpoint(folder, "checkpoints/step-00000004"),
             &["of a checkpoint", "open_model"],
         ),
+        (
+            "a ReLU before targets below 0",
+            run(of_prices(Sequential::new().add(Dense::new(1)).add(Relu)), &prices(1.0), None, 1),
+            &["is a relu", "\"y\" have -1", "leave the activation out"],
+        ),
+        (
+            "a ReLU before cross-entropy",
+            run(
+                Trainer::builder(Sequential::new().add(Dense::new(3)).add(Relu)).global_batch(8),
+                &labelled(|i| i % 3),
+                None,
+                1,
+            ),
+            &["1 (relu)", "logits of any sign"],
+        ),
+        (
+            "prices that are not scaled",
+            run(of_prices(Sequential::new().add(Dense::new(1))), &prices(300_000.0), None, 1),
+            &["the targets \"y\" are", "outputs start near 0", "normalize"],
+        ),
+        (
+            "the accuracy of a quantity",
+            run(
+                of_prices(Sequential::new().add(Dense::new(1))).metric(BinaryAccuracy),
+                &prices(1.0),
+                None,
+                1,
+            ),
+            &["binary accuracy", "\"y\" has -1", "MeanAbsoluteError or R2"],
+        ),
+        (
+            "several labels as probabilities",
+            run(
+                classes().loss(CrossEntropy::new().probabilities()),
+                &targets(&[3], Values::F32([1.0, 0.0, 1.0].repeat(16))),
+                None,
+                1,
+            ),
+            &["several ones are several labels", "BinaryCrossEntropyWithLogits"],
+        ),
+        ("the accuracy of a rare class", rare(), &["the share of the class 0", "class_weights"]),
+        ("two losses of very different size", two_losses(), &["price", "sold", "follows the first alone"]),
+        (
+            "a rate at which nothing is learned",
+            run(classes().optimizer(Sgd::new(300.0)), &labelled(|i| i * i % 3), None, 4),
+            &["after", "epochs the cross-entropy is", "LearningRateFinder"],
+        ),
+        ("two vocabularies", two_vocabularies(), &["field 'x'", "in the validation data", "one Vocabulary"]),
+        ("lengths that no layer reads", lengths(), &["fields length", "padding", "mask"]),
         ("a run as a model", checkpoint(folder, ""), &["has checkpoints of a run", "Trainer::export"]),
         ("empty cells", csv(folder, "a,y\n1,0\n,1\n", |csv| csv.label("y")), &["Csv::missing"]),
         ("texts in a table", csv(folder, "a,y\ncat,0\ndog,1\n", |csv| csv.label("y")), &["Csv::category"]),
@@ -160,4 +209,58 @@ fn csv(folder: &Path, text: &str, read: impl Fn(Csv) -> Csv) -> String {
     let path = folder.join("table.csv");
     std::fs::write(&path, text).unwrap();
     read(Csv::new(&path)).read().unwrap_err().to_string()
+}
+
+/// Sixteen samples with a quantity from -1 to 1, times a factor.
+fn prices(factor: f32) -> Loader {
+    targets(&[1], Values::F32((0..16).map(|i| factor * ((i % 5) as f32 / 2.0 - 1.0)).collect()))
+}
+
+fn of_prices(model: Sequential) -> Builder {
+    Trainer::builder(model).loss(MeanSquaredError).global_batch(8)
+}
+
+fn rare() -> String {
+    let data = |at: i32| labelled(move |i| i32::from(i == at));
+    let builder = Trainer::builder(Dense::new(2)).metric(Accuracy).global_batch(8);
+    run(builder.optimizer(Sgd::new(0.1)), &data(5), Some(&data(7)), 4)
+}
+
+fn two_losses() -> String {
+    let x = Memory::new("x", [2], Values::F32(vec![0.5; 32])).unwrap();
+    let data = x.with("price", [1], Values::F32(vec![300.0; 16])).unwrap();
+    let data = data.with("sold", [1], Values::F32([0.0, 1.0].repeat(8))).unwrap();
+    let model = Model::new(|cx, x| {
+        let of = |cx: &mut Context, name: &str| cx.apply(name, &Dense::new(1), &x["x"]);
+        let (price, sold) = (of(cx, "of_price"), of(cx, "of_sold"));
+        Outputs::new().with("price", &price).with("sold", &sold)
+    });
+    let builder = Trainer::builder(model).loss_of("price", MeanSquaredError, 1.0);
+    run(
+        builder.loss_of("sold", BinaryCrossEntropyWithLogits, 1.0).global_batch(8),
+        &Loader::new(data),
+        None,
+        1,
+    )
+}
+
+/// Texts of films and of weather, each with a vocabulary of its own.
+fn two_vocabularies() -> String {
+    let texts = |words: [&str; 2]| {
+        let texts: Vec<String> =
+            (0..16).map(|i| format!("{} {}", words[i % 2], words[(i + 1) % 2])).collect();
+        let vocabulary = Vocabulary::words().learn(&texts).unwrap();
+        Loader::new(vocabulary.sequences(&texts, [0, 1].repeat(8), 4).unwrap())
+    };
+    run(reader(), &texts(["good", "film"]), Some(&texts(["cold", "rain"])), 1)
+}
+
+fn lengths() -> String {
+    let rows = (0..16).map(|i| vec![1; 1 + i % 4]);
+    run(reader(), &Loader::new(Sequences::labelled(rows, [0, 1].repeat(8), 0).unwrap()), None, 1)
+}
+
+fn reader() -> Builder {
+    let model = Sequential::new().add(Embedding::new(8, 4)).add(Gru::new(4).last()).add(Dense::new(2));
+    Trainer::builder(model).global_batch(8)
 }

@@ -1,0 +1,185 @@
+//! Notes on losses and metrics that are those of a constant guess, or that no guess could reach.
+
+use unisono_data::{Batch, Values};
+use unisono_graph::Type;
+
+use crate::compile::objective::LossOn;
+use crate::trainer::scale::Scale;
+use crate::{Epoch, Evaluation, Step, Trainer};
+
+/// The first loss of classes that is noted, by the loss of a guess.
+const MOST_GUESSES: f64 = 8.0;
+/// The mean or deviation of targets that is noted.
+const MOST_TARGET: f64 = 1000.0;
+/// The ratio of two losses of the first step that is noted.
+const MOST_LOSSES: f64 = 1000.0;
+/// The epochs after which a loss is compared with that of a guess.
+const EPOCHS: usize = 3;
+/// The share of the most frequent class from which on an accuracy is compared with it.
+const MOST_SHARE: f64 = 0.8;
+
+/// Returns whether a loss is one of quantities, which have no classes.
+fn is_of_quantities((loss, output): &(LossOn, Type)) -> bool {
+    loss.loss.classes(output) == 0
+}
+
+/// How often each label occurs in an evaluation.
+#[derive(Default)]
+pub(super) struct LabelCounts {
+    counts: std::collections::BTreeMap<i32, u64>,
+}
+
+impl LabelCounts {
+    /// Returns the most frequent label and its share.
+    fn most(&self) -> Option<(i32, f64)> {
+        let all: u64 = self.counts.values().sum();
+        let (label, count) = self.counts.iter().max_by_key(|(_, count)| **count)?;
+        Some((*label, *count as f64 / all as f64))
+    }
+}
+
+impl Trainer {
+    /// Tells observers what no network gets near to: targets out of the range of the last activation, targets
+    /// that are very large, and accuracies of quantities.
+    pub(super) fn note_targets(&mut self, batch: &Batch) {
+        let notes: Vec<String> =
+            self.plan.programs.losses.iter().filter_map(|loss| self.note_on_targets(loss, batch)).collect();
+        notes.iter().for_each(|note| self.monitor.note_once(&format!("note: {note}")));
+    }
+
+    fn note_on_targets(&self, loss: &(LossOn, Type), batch: &Batch) -> Option<String> {
+        let on = &loss.0.on;
+        let target = on.target.as_deref()?;
+        let Values::F32(values) = &batch.stacked.field(target)?.values else { return None };
+        let objective = self.plan.parts.objective();
+        let mut metrics = objective.metrics.iter().zip(&objective.measured);
+        let is_share = |x: &f32| (0.0..=1.0).contains(x);
+        let other = values.iter().find(|x| !is_share(x));
+        if let Some(other) = other
+            && metrics.any(|(metric, of)| of == on && metric.name() == "binary accuracy")
+        {
+            return Some(format!(
+                "the metric binary accuracy counts targets above 0.5, and {target:?} has {other}: a quantity has no \
+                 accuracy, but MeanAbsoluteError or R2"
+            ));
+        }
+        if !is_of_quantities(loss) {
+            return None;
+        }
+        let activation = self.plan.programs.activations.get(&on.output).copied();
+        let beyond = match activation {
+            Some("relu") => values.iter().find(|x| **x < 0.0),
+            Some("sigmoid" | "softmax") => other,
+            _ => None,
+        };
+        if let (Some(beyond), Some(activation)) = (beyond, activation) {
+            return Some(format!(
+                "the output {:?} is a {activation}, and the targets {target:?} have {beyond}, which it cannot reach: \
+                 leave the activation out",
+                on.output
+            ));
+        }
+        let scale = Scale::of(values);
+        (scale.size() > MOST_TARGET).then(|| {
+            format!(
+                "the targets {target:?} are {scale} (mean and standard deviation), and outputs start near 0: train on \
+                 smaller ones (unisono::data::normalize or rescale), and turn predictions back"
+            )
+        })
+    }
+
+    /// Tells observers of a first step whose loss is 0, far above that of a guess, or a thousand times that of
+    /// another output.
+    pub(super) fn note_first_step(&mut self, step: &Step) {
+        if step.now.loss == 0.0 {
+            self.monitor.note_once("note: the loss of the first step is 0, so no parameter has a gradient");
+        }
+        let notes = [self.note_on_first_loss(step.now.loss), self.note_on_losses(&step.now)];
+        notes.iter().flatten().for_each(|note| self.monitor.note_once(&format!("note: {note}")));
+    }
+
+    fn note_on_first_loss(&self, loss: f64) -> Option<String> {
+        let (name, guess) = self.guess()?;
+        (loss > MOST_GUESSES * guess && self.state.identity.is_from_start()).then(|| {
+            format!(
+                "the {name} of the first step is {loss:.1}, and that of a guess is {guess:.1}: inputs that large are \
+                 divided or normalized first (unisono::data::rescale, normalize)"
+            )
+        })
+    }
+
+    /// Compares the losses of several outputs, as they count.
+    fn note_on_losses(&self, now: &Evaluation) -> Option<String> {
+        let objective = self.plan.parts.objective();
+        let weights = objective.losses.iter().map(|loss| f64::from(loss.weight));
+        let losses = now.metrics.iter().take(objective.measured_losses).zip(weights);
+        let losses = losses.map(|((name, loss), weight)| (name, (loss * weight).abs()));
+        let losses: Vec<(&String, f64)> = losses.filter(|(_, loss)| *loss > 0.0).collect();
+        let by_size = |a: &&(&String, f64), b: &&(&String, f64)| a.1.total_cmp(&b.1);
+        let (least, most) = (losses.iter().min_by(by_size)?, losses.iter().max_by(by_size)?);
+        (most.1 > MOST_LOSSES * least.1).then(|| {
+            format!(
+                "{} is {:.3} in the first step and {} {:.3}, so training follows the first alone: scale its targets, or \
+                 give the losses weights",
+                most.0, most.1, least.0, least.1
+            )
+        })
+    }
+
+    /// Returns the only loss, if it is one of classes, and what it is where all of them are as likely.
+    fn guess(&self) -> Option<(&str, f64)> {
+        let [(loss, output)] = &*self.plan.programs.losses else { return None };
+        let classes = match loss.loss.name() {
+            "cross-entropy" => *output.dims.last()?,
+            "binary cross-entropy" => 2,
+            _ => return None,
+        };
+        Some((loss.loss.name(), libm::log(classes.max(2) as f64)))
+    }
+
+    /// Tells observers once of a loss that is that of a guess after some epochs.
+    pub(super) fn note_no_progress(&mut self, epoch: &Epoch) {
+        let Some((name, guess)) = self.guess() else { return };
+        let loss = epoch.train.loss;
+        if self.state.history.len() >= EPOCHS && loss >= guess {
+            let note = format!(
+                "note: after {} epochs the {name} is {loss:.3}, and that of a guess is {guess:.3}: try a smaller learning \
+                 rate (LearningRateFinder), and inputs that are normalized",
+                self.state.history.len()
+            );
+            if !std::mem::replace(&mut self.monitor.told_guess, true) {
+                self.monitor.note(&note);
+            }
+        }
+    }
+
+    /// Counts the labels that an accuracy is measured on.
+    pub(super) fn count_labels(&self, batch: &Batch, counts: &mut LabelCounts) {
+        let objective = self.plan.parts.objective();
+        let mut metrics = objective.metrics.iter().zip(&objective.measured);
+        let is_accuracy = |name: &str| matches!(name, "accuracy" | "binary accuracy");
+        let target = metrics.find(|(metric, _)| is_accuracy(metric.name()));
+        let target = target.and_then(|(_, on)| batch.stacked.field(on.target.as_deref()?));
+        let mut count = |label| *counts.counts.entry(label).or_default() += 1;
+        match target.map(|target| &target.values) {
+            Some(Values::I32(labels)) => labels.iter().copied().for_each(count),
+            Some(Values::F32(targets)) => targets.iter().for_each(|x| count(i32::from(*x > 0.5))),
+            None => {}
+        }
+    }
+
+    /// Tells observers once of an accuracy that is the share of the most frequent class.
+    pub(super) fn note_accuracy(&mut self, measured: &Evaluation, counts: &LabelCounts) {
+        let Some((label, share)) = counts.most().filter(|(_, share)| *share >= MOST_SHARE) else { return };
+        let accuracy = measured.metrics.iter().find(|(name, _)| name.ends_with("accuracy"));
+        let is_share = |accuracy: f64| accuracy <= share + 1e-6 && share < 1.0;
+        if accuracy.is_some_and(|(_, accuracy)| is_share(*accuracy))
+            && !std::mem::replace(&mut self.monitor.told_share, true)
+        {
+            self.monitor.note(&format!(
+                "note: the accuracy is not above {share:.3}, the share of the class {label}, which a constant answer \
+                 reaches: F1, recall or Auc tell more, and Builder::class_weights weighs rare classes"
+            ));
+        }
+    }
+}
