@@ -406,7 +406,6 @@ impl Trainer {
         let steps = self.steps();
         let ended = Epoch { epoch, steps, train, validation };
         self.state.history.push(ended.clone().without_tables());
-        self.note_no_progress(&ended);
         let before = self.state.control.clone();
         self.callbacks.keeps_before = true;
         let called = match self.observe() {

@@ -1,5 +1,7 @@
 //! Notes on losses and metrics that are those of a constant guess, or that no guess could reach.
 
+use std::collections::BTreeMap;
+
 use unisono_data::{Batch, Values};
 use unisono_graph::Type;
 
@@ -14,7 +16,7 @@ const MOST_TARGET: f64 = 1000.0;
 /// The ratio of two losses of the first step that is noted.
 const MOST_LOSSES: f64 = 1000.0;
 /// The epochs after which a loss is compared with that of a guess.
-const EPOCHS: usize = 3;
+const EPOCHS: u32 = 3;
 /// The share of the most frequent class from which on an accuracy is compared with it.
 const MOST_SHARE: f64 = 0.8;
 
@@ -26,7 +28,7 @@ fn is_of_quantities((loss, output): &(LossOn, Type)) -> bool {
 /// How often each label occurs in an evaluation.
 #[derive(Default)]
 pub(super) struct LabelCounts {
-    counts: std::collections::BTreeMap<i32, u64>,
+    counts: BTreeMap<i32, u64>,
 }
 
 impl LabelCounts {
@@ -88,8 +90,8 @@ impl Trainer {
         })
     }
 
-    /// Tells observers of a first step whose loss is 0, far above that of a guess, or a thousand times that of
-    /// another output.
+    /// Tells observers of a first step whose loss is 0, far above that of a guess, or a thousand times that
+    /// of another output.
     pub(super) fn note_first_step(&mut self, step: &Step) {
         if step.now.loss == 0.0 {
             self.monitor.note_once("note: the loss of the first step is 0, so no parameter has a gradient");
@@ -140,17 +142,16 @@ impl Trainer {
     /// Tells observers once of a loss that is that of a guess after some epochs.
     pub(super) fn note_no_progress(&mut self, epoch: &Epoch) {
         let Some((name, guess)) = self.guess() else { return };
-        let loss = epoch.train.loss;
-        if self.state.history.len() >= EPOCHS && loss >= guess {
-            let note = format!(
-                "note: after {} epochs the {name} is {loss:.3}, and that of a guess is {guess:.3}: try a smaller learning \
-                 rate (LearningRateFinder), and inputs that are normalized",
-                self.state.history.len()
-            );
-            if !std::mem::replace(&mut self.monitor.told_guess, true) {
-                self.monitor.note(&note);
-            }
+        let (loss, epochs) = (epoch.train.loss, epoch.epoch + 1);
+        if epochs < EPOCHS || loss < guess || self.monitor.told_guess {
+            return;
         }
+        let note = format!(
+            "note: after {epochs} epochs the {name} is {loss:.3}, and that of a guess is {guess:.3}: try a smaller learning \
+             rate (LearningRateFinder), and inputs that are normalized"
+        );
+        self.monitor.told_guess = true;
+        self.monitor.note(&note);
     }
 
     /// Counts the labels that an accuracy is measured on.

@@ -110,6 +110,7 @@ impl Trainer {
     /// # Errors
     /// The parameters cannot be read; replicas have different ones.
     pub(super) fn notify_epoch(&mut self, ended: &Epoch) -> Result<(), Error> {
+        self.note_no_progress(ended);
         let step = self.steps();
         if self.monitor.is_observed() {
             let reports = self.replica_set.replicas.reports();

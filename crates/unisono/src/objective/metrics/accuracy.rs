@@ -211,11 +211,13 @@ mod tests {
         for (problem, expected) in [
             (
                 Accuracy.accepts(&f32s(&[1]), &f32s(&[1])),
-                "[B, 1] has one logit, which is always the largest: BinaryAccuracy is for that",
+                "[B, 1] has one logit, which is always the largest: BinaryAccuracy is for a yes or no, \
+                 MeanAbsoluteError and R2 are for a quantity",
             ),
             (
                 Accuracy.accepts(&f32s(&[1]), &i32s(&[])),
-                "[B, 1] has one logit, which is always the largest: BinaryAccuracy is for that",
+                "[B, 1] has one logit, which is always the largest: BinaryAccuracy is for a yes or no, \
+                 MeanAbsoluteError and R2 are for a quantity",
             ),
             (
                 Accuracy::new().ignore_index(0).accepts(&f32s(&[3]), &f32s(&[3])),
