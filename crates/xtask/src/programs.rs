@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -18,6 +18,8 @@ use serde_json::Value;
 
 use crate::cargo;
 
+mod stuck;
+
 /// The programs that take longest. They start first, so that none of them runs alone at the end.
 const LONGEST: [&str; 6] = [
     "examples/programs",
@@ -27,6 +29,13 @@ const LONGEST: [&str; 6] = [
     "tests/machines",
     "tests/training",
 ];
+
+/// The longest time that a program may take. The slowest takes 15 minutes on two slow cores; one that takes
+/// longer than this waits for something that does not come.
+const LIMIT: Duration = Duration::from_secs(40 * 60);
+
+/// The time between two looks at a program that runs.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The number of programs whose time is printed at the end.
 const SHOWN: usize = 10;
@@ -109,7 +118,7 @@ fn run_at_once(programs: Vec<Program>, all: bool, dir: &Path) -> Result<Vec<Ende
     let work = |worker: usize| -> io::Result<()> {
         let log = dir.join(format!("output-{worker}.txt"));
         while let Some(program) = next() {
-            let done = run_one(program, &log)?;
+            let done = run_one(program, &log, LIMIT)?;
             // Whoever holds this prints.
             let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
             eprintln!("     Running {} ({:.1} s)", done.name, done.took.as_secs_f64());
@@ -131,12 +140,27 @@ fn run_at_once(programs: Vec<Program>, all: bool, dir: &Path) -> Result<Vec<Ende
     Ok(ended.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Runs a program, whose output becomes the file `log`.
-fn run_one(mut program: Program, log: &Path) -> io::Result<Ended> {
+/// Runs a program, whose output becomes the file `log`. A program that takes longer than `limit` is killed
+/// and has failed, and the output ends with what its threads and its children waited for.
+fn run_one(mut program: Program, log: &Path, limit: Duration) -> io::Result<Ended> {
     let output = File::create(log)?;
-    program.command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    program.command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
     let start = Instant::now();
-    let passed = program.command.status()?.success();
+    let mut child = program.command.spawn()?;
+    let passed = loop {
+        if let Some(status) = child.try_wait()? {
+            break status.success();
+        }
+        if start.elapsed() > limit {
+            let seconds = limit.as_secs();
+            writeln!(&output, "\nxtask: {} has not ended within {seconds} s and is killed", program.name)?;
+            stuck::tell_and_kill(child.id(), &output)?;
+            child.kill()?;
+            child.wait()?;
+            break false;
+        }
+        thread::sleep(PAUSE);
+    };
     Ok(Ended { name: program.name, took: start.elapsed(), passed })
 }
 
@@ -171,6 +195,27 @@ mod tests {
         let one = ("conformance".to_owned(), "/w/target/conformance-1".into(), "/w/tests".into());
         assert_eq!(found, [one]);
         assert!(executables("{\"reason\"").is_err());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_program_that_does_not_end_is_killed_with_its_children_and_says_where_it_waits() {
+        let dir = std::env::temp_dir().join(format!("unisono-xtask-stuck-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let log = dir.join("output.txt");
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 1000 & wait"]);
+        let program = Program { name: "stuck".into(), command };
+        let ended = run_one(program, &log, Duration::from_secs(1)).unwrap();
+        assert!(!ended.passed);
+        let told = fs::read_to_string(&log).unwrap();
+        assert!(told.contains("stuck has not ended within 1 s"), "{told}");
+        let child = told.lines().find(|line| line.contains("sleep 1000")).unwrap();
+        let process = child.split_whitespace().find_map(|word| word.parse::<u32>().ok()).unwrap();
+        // What is killed may be there until its new parent has looked at it.
+        let state = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        assert!(state.is_empty() || state.contains(") Z "), "{state}");
+        fs::remove_dir_all(dir).unwrap();
     }
 
     #[cfg(unix)]
