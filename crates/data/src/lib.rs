@@ -19,6 +19,7 @@ pub use order::buckets::Buckets;
 pub use sample::Sample;
 pub use sample::batch::Batch;
 pub use sample::content::{ContentHash, Coverage};
+pub use sample::effects::{Effects, MovedApart, Scaled};
 pub use sample::error::{BoxError, DataError};
 pub use sample::field::{Field, FieldDType, FieldSpec, Values};
 pub use sample::fingerprint::Fingerprint;

@@ -14,7 +14,9 @@ use crate::loading::pace::{Prefetch, Settings};
 use crate::loading::pipeline::{Pipeline, Stage, StageSpecs};
 use crate::order::{Kind, Order};
 use crate::sample::check::check_finite;
-use crate::{Batches, BoxError, Buckets, DataError, FieldSpec, LoaderState, Position, Sample, Source};
+use crate::{
+    Batches, BoxError, Buckets, DataError, Effects, FieldSpec, LoaderState, Position, Sample, Source,
+};
 
 /// The batch size of a loader for which none was set.
 const DEFAULT_BATCH: usize = 32;
@@ -57,8 +59,8 @@ pub struct Loader {
     /// Whether the transform that was added last is one of batches.
     last_is_batch: bool,
     pace: Settings,
-    /// The fields after each stage, found once for all clones, when first needed.
-    specs: Arc<OnceLock<Arc<StageSpecs>>>,
+    /// The fields after each stage, and the stages' effects, found once for all clones, when first needed.
+    specs: Arc<OnceLock<(Arc<StageSpecs>, Effects)>>,
     /// The flags that ask the loader and its iterators to stop.
     stop: Vec<Arc<AtomicBool>>,
 }
@@ -360,6 +362,27 @@ impl Loader {
         let fields = self.specs()?.last().cloned().unwrap_or_default();
         self.pipeline.order.check_fields(&fields)?;
         Ok(fields)
+    }
+
+    /// Returns what the transforms do to the fields, as far as they say it while the loader runs them on its
+    /// first sample.
+    ///
+    /// # Errors
+    /// Those of [`Loader::fields`].
+    ///
+    /// ```
+    /// use unisono_data::{Loader, Memory, Values, augment};
+    ///
+    /// let pictures = Memory::new("x", [8, 8, 3], Values::F32(vec![0.5; 4 * 8 * 8 * 3]))?;
+    /// let both = Loader::new(pictures.with("mask", [8, 8], Values::I32(vec![1; 4 * 8 * 8]))?);
+    /// let apart = both.clone().try_map("flip", augment::flip_horizontal("x", 0.5)).effects()?.apart;
+    /// assert_eq!((&*apart[0].transform, &*apart[0].left), ("map 'flip'", "mask"));
+    /// let together = both.try_map("flip", augment::flip_horizontal(["x", "mask"], 0.5));
+    /// assert!(together.effects()?.apart.is_empty());
+    /// # Ok::<(), unisono_data::DataError>(())
+    /// ```
+    pub fn effects(&self) -> Result<Effects, DataError> {
+        Ok(self.probed_once()?.1.clone())
     }
 
     fn stage(mut self, stage: Stage, of_batches: bool) -> Self {

@@ -14,7 +14,10 @@ use crate::order::buckets::check_cut;
 use crate::order::schedule::Unit;
 use crate::sample::batch::Stack;
 use crate::sample::check::{ask, check, fetch_checked, guarded};
-use crate::{Batch, BoxError, DataError, FieldSpec, Fingerprint, Sample, Source};
+use crate::sample::effects::{self, Effect};
+use crate::{
+    Batch, BoxError, DataError, Effects, FieldSpec, Fingerprint, MovedApart, Sample, Scaled, Source,
+};
 
 /// Returns whether two samples have the same fields with the same bits.
 fn has_bits_of(a: &Sample, b: &Sample) -> bool {
@@ -22,6 +25,37 @@ fn has_bits_of(a: &Sample, b: &Sample) -> bool {
         sample.fields().map(|(_, field)| Fingerprint::new().values(&field.values).finish()).collect()
     };
     a.specs() == b.specs() && bits(a) == bits(b)
+}
+
+/// Adds an effect of a stage that has run on a sample. `before` is the sample as the stage got it.
+fn take(effect: &Effect, drew: bool, before: &Sample, stage: &str, all: &mut Effects) {
+    let transform = stage.to_owned();
+    match effect {
+        Effect::Scales { field, settings } => {
+            all.scaled.push(Scaled { transform, field: field.clone(), settings: *settings });
+        }
+        Effect::Moves(fields) if drew => {
+            let Some(size) = fields.first().and_then(|name| picture_size(before, name)) else { return };
+            let is_left = |name: &str| {
+                !fields.iter().any(|moved| moved == name) && picture_size(before, name) == Some(size)
+            };
+            let left = before.fields().map(|(name, _)| &**name).filter(|name| is_left(name));
+            all.apart.extend(left.map(|left| MovedApart {
+                transform: transform.clone(),
+                moved: fields[0].clone(),
+                left: left.to_owned(),
+            }));
+        }
+        Effect::Moves(_) => {}
+    }
+}
+
+/// Returns the height and the width of a field that may be a picture, with its channels last or first.
+fn picture_size(sample: &Sample, name: &str) -> Option<[usize; 2]> {
+    match *sample.field(name)?.shape.as_slice() {
+        [1, height, width] | [height, width] | [height, width, _] => Some([height, width]),
+        _ => None,
+    }
 }
 
 type Run = dyn Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync;
@@ -100,9 +134,10 @@ impl Pipeline {
         made.unwrap_or(Err(DataError::Stopped)).map(|made| made.batch)
     }
 
-    /// Finds what each stage makes of the fields, by running sample 0 as position 0 of epoch 0. Where bad
-    /// samples may be skipped, the first sample that does not fail is taken.
-    pub fn probe(&self) -> Result<StageSpecs, DataError> {
+    /// Finds what each stage makes of the fields, and what stages say of their effects, by running sample 0
+    /// as position 0 of epoch 0. Where bad samples may be skipped, the first sample that does not fail is
+    /// taken.
+    pub fn probe(&self) -> Result<(StageSpecs, Effects), DataError> {
         let mut index = 0;
         loop {
             match self.probe_with(index) {
@@ -117,7 +152,8 @@ impl Pipeline {
         !self.stages.is_empty()
     }
 
-    fn probe_with(&self, index: u64) -> Result<StageSpecs, DataError> {
+    fn probe_with(&self, index: u64) -> Result<(StageSpecs, Effects), DataError> {
+        let mut all = Effects::default();
         let mut specs = vec![ask(&*self.source, "fields", |source| source.fields().to_vec())?];
         let varying: Vec<_> = self.source.fields().iter().filter(|spec| spec.varies()).collect();
         let describe = || self.source.describe(index);
@@ -137,7 +173,9 @@ impl Pipeline {
             let mut sample = fetch_checked(&*self.source, index)?;
             for (at, stage) in self.stages.iter().enumerate() {
                 let mut again = sample.clone();
-                self.apply(stage, &mut sample, index, (0, 0))?;
+                let (drew, said) = effects::listen(|| self.apply(stage, &mut sample, index, (0, 0)));
+                let drew = drew?;
+                said.iter().for_each(|effect| take(effect, drew, &again, &stage.label, &mut all));
                 self.apply(stage, &mut again, index, (0, 0))?;
                 if !has_bits_of(&sample, &again) {
                     let what = format!(
@@ -160,7 +198,7 @@ impl Pipeline {
                 specs.push(found);
             }
         }
-        Ok(specs)
+        Ok((specs, all))
     }
 
     /// Makes the batch of a unit. Returns `None` as soon as `stop` is set. Samples known to be bad are not

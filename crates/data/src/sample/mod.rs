@@ -3,6 +3,7 @@
 pub(crate) mod batch;
 pub(crate) mod check;
 pub(crate) mod content;
+pub(crate) mod effects;
 pub(crate) mod error;
 pub(crate) mod field;
 pub(crate) mod fingerprint;

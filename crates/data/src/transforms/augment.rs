@@ -71,6 +71,7 @@ pub(crate) use resample::resize_pixels;
 
 use unisono_random::Draws;
 
+use crate::sample::effects::{Effect, say};
 use crate::transforms::standard::check_channels_last;
 use crate::{BoxError, DataError, Sample, Transform, Values};
 
@@ -188,6 +189,32 @@ impl<S: Clone + Into<String>> From<&[S]> for Fields {
     fn from(names: &[S]) -> Self {
         Self(names.iter().cloned().map(Into::into).collect())
     }
+}
+
+/// Returns a transform that moves the pixels of these fields, and says so.
+fn moving(names: Vec<String>, transform: impl Transform) -> impl Transform {
+    move |sample: &mut Sample, draws: &mut Draws| {
+        say(|| Effect::Moves(names.clone()));
+        transform(sample, draws)
+    }
+}
+
+/// Returns a transform of pictures as [`on_images`] does, which moves their pixels.
+fn moved_images(
+    fields: impl Into<Fields>,
+    change: impl Fn(&mut Image, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static,
+) -> impl Transform {
+    let fields = fields.into();
+    moving(fields.0.clone(), on_images(fields, change))
+}
+
+/// Returns a transform of pictures of one size as [`on_aligned`] does, which moves their pixels.
+fn moved_aligned(
+    fields: impl Into<Fields>,
+    change: impl Fn(&mut Image, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static,
+) -> impl Transform {
+    let fields = fields.into();
+    moving(fields.0.clone(), on_aligned(fields, change))
 }
 
 /// Checks a probability that a transform was given.

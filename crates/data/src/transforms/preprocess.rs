@@ -2,6 +2,8 @@
 
 use unisono_random::Draws;
 
+use crate::sample::effects::say;
+use crate::transforms::standard::scales;
 use crate::{DataError, Sample, Transform};
 
 /// The range and the normalisation of pictures that a network was trained with.
@@ -54,6 +56,7 @@ pub fn preprocess(field: &str, pretrained: Pretrained) -> impl Transform {
                 }
             }
         }
+        say(|| scales(&name, &format!("{pretrained:?}"), []));
         Ok(())
     }
 }

@@ -2,8 +2,9 @@
 
 use unisono_random::Draws;
 
+use crate::sample::effects::{Effect, say};
 use crate::sample::narrow::kept;
-use crate::{BoxError, DataError, Field, FieldDType, Sample, Statistics, Values};
+use crate::{BoxError, DataError, Field, FieldDType, Fingerprint, Sample, Statistics, Values};
 
 /// The closures that [`Loader::try_map`](crate::Loader::try_map) takes, over a sample and its draws.
 ///
@@ -48,6 +49,7 @@ pub fn rescale(field: &str, factor: f32, offset: f32) -> impl Transform {
     move |sample: &mut Sample, _: &mut Draws| {
         let values = sample.f32_mut(&name).ok_or_else(|| DataError::field(&name, "no such f32 field"))?;
         values.iter_mut().for_each(|value| *value = *value * factor + offset);
+        say(|| scales(&name, "rescale", [factor, offset].map(f64::from)));
         Ok(())
     }
 }
@@ -85,8 +87,16 @@ pub fn normalize(
                 *value = ((f64::from(*value) - mean) / divisor) as f32;
             }
         }
+        say(|| scales(&name, "normalize", mean.iter().chain(&divisors).copied()));
         Ok(())
     }
+}
+
+/// Returns the effect of a transform that brings a field to another scale by some numbers.
+pub(crate) fn scales(field: &str, kind: &str, numbers: impl IntoIterator<Item = f64>) -> Effect {
+    let hash = Fingerprint::new().text(kind);
+    let settings = numbers.into_iter().fold(hash, |hash, number| hash.word(number.to_bits())).finish();
+    Effect::Scales { field: field.to_owned(), settings }
 }
 
 /// Returns whether the last axes of a shape have this many elements together: none of the axes, some, or all.

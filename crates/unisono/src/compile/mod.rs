@@ -10,6 +10,7 @@ pub(crate) mod feed;
 pub(crate) mod fields;
 pub(crate) mod memory;
 pub(crate) mod objective;
+pub(crate) mod opposed;
 pub(crate) mod outputs;
 pub(crate) mod parts;
 pub(crate) mod phases;

@@ -17,6 +17,7 @@ use crate::compile::averages::Averages;
 use crate::compile::carries;
 use crate::compile::fields::{Fields, WEIGHT};
 use crate::compile::objective::{LossOn, On};
+use crate::compile::opposed::Opposed;
 use crate::compile::parts::Parts;
 use crate::compile::weights::{Weighed, differ};
 use crate::error::caught;
@@ -111,6 +112,8 @@ pub(crate) struct Programs {
     pub losses: Vec<(LossOn, Type)>,
     /// What the model's layers tell the user.
     pub notes: LayerNotes,
+    /// Losses that may work against each other.
+    pub opposed: Option<Opposed>,
     /// The outputs that are the result of an activation, with its name.
     pub activations: BTreeMap<String, &'static str>,
     /// The upper limits of the ids in each field, see [`Fields::ids`].
@@ -180,6 +183,8 @@ impl Programs {
             losses.filter_map(|loss| Some((loss.clone(), output_type(&loss.on.output)?))).collect();
         let activation = |(name, output): (&str, &Var)| Some((name.to_owned(), output.activation()?));
         let activations = outputs.iter().filter_map(activation).collect();
+        let opposed = Some(&parts.objective().losses).filter(|_| parts.phases.is_empty());
+        let opposed = opposed.and_then(|losses| Opposed::find(&forward, losses, outputs));
         let mut identity = Traced { model: of_graph(&simplify(&forward)), ..Traced::default() };
         if longest.is_none() {
             same_model(parts, fields, &identity.model)?;
@@ -225,6 +230,7 @@ impl Programs {
             outputs: predictions,
             losses,
             notes: cx.layer_notes().clone(),
+            opposed,
             activations,
             ids,
             averages,

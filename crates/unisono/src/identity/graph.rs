@@ -12,12 +12,12 @@ use unisono_graph::{Graph, Node, ops};
 
 use crate::identity::part::{Entry, Part, add, hex};
 
-type Hash = [u8; 32];
+pub(crate) type Hash = [u8; 32];
 
 /// Returns the part of a simplified graph. Its entries are the layers, by their paths.
 pub(crate) fn of_graph(graph: &Graph) -> Part {
     let ops: Vec<Hash> = graph.nodes.iter().map(|node| op_hash(graph, node)).collect();
-    let whole = node_hashes(graph, &ops);
+    let whole = node_hashes(graph, &ops, same_value);
     let mut hash = Sha256::new();
     add(&mut hash, "graph 1");
     for output in &graph.outputs {
@@ -31,11 +31,21 @@ pub(crate) fn of_graph(graph: &Graph) -> Part {
     Part::new(&hash.finalize(), layers(graph, &ops, &whole))
 }
 
-/// Returns the hash of each node with all that it is computed from.
-fn node_hashes(graph: &Graph, ops: &[Hash]) -> Vec<Hash> {
+/// Returns a hash of each node that is equal for nodes of equal values, wherever their gradients stop.
+pub(crate) fn value_hashes(graph: &Graph) -> Vec<Hash> {
+    let ops: Vec<Hash> = graph.nodes.iter().map(|node| op_hash(graph, node)).collect();
+    node_hashes(graph, &ops, |node| {
+        let detached = node.op.is::<ops::Detach>().then(|| node.inputs.first().copied());
+        detached.flatten().or(same_value(node))
+    })
+}
+
+/// Returns the hash of each node with all that it is computed from. A node for which `same` returns an
+/// operand only passes that on.
+fn node_hashes(graph: &Graph, ops: &[Hash], same: impl Fn(&Node) -> Option<usize>) -> Vec<Hash> {
     let mut whole: Vec<Hash> = Vec::with_capacity(graph.nodes.len());
     for (node, op) in graph.nodes.iter().zip(ops) {
-        let hash = match same_value(node) {
+        let hash = match same(node) {
             Some(operand) => whole[operand],
             None => {
                 let mut hash = Sha256::new_with_prefix(op);

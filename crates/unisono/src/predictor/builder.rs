@@ -145,11 +145,11 @@ impl PredictorBuilder {
             );
             return Err(Error::setting("predictor", problem));
         }
-        let ExportedModel { model, input, dtype, attached, weights, .. } = ExportedModel::open(&path)?;
+        let ExportedModel { model, input, dtype, scale, attached, weights, .. } = ExportedModel::open(&path)?;
         let fields = [FieldSpec { name: INPUT.into(), dtype, shape: input }];
         let mut predictor =
             self.start(model.layer().into(), &fields, |plan, model| plan.read(&weights, model))?;
-        predictor.attached = attached;
+        (predictor.attached, predictor.scale) = (attached, scale);
         Ok(predictor)
     }
 
@@ -251,6 +251,7 @@ impl PredictorBuilder {
             inputs: crate::compile::feed::InputMemory::default(),
             clock: Clock::default(),
             attached: BTreeMap::new(),
+            scale: None,
             notes: BTreeSet::new(),
         })
     }

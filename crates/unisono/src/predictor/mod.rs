@@ -20,11 +20,13 @@ use crate::compile::feed::{self, InputMemory};
 use crate::compile::outputs::Reading;
 use crate::compile::prediction::PredictionProgram;
 use crate::model::Model;
+use crate::model::functional::INPUT;
 use crate::onnx;
 use crate::predictor::builder::PredictorBuilder;
 use crate::predictor::report::Clock;
 use crate::predictor::signature::Signature;
 use crate::run::carries::Carries;
+use crate::run::scales::{MOST_RATIO, Scale};
 use crate::saving::tensors::info;
 use crate::trainer::evaluate::{OTHER_ORDER, all_predicted};
 use crate::trainer::held_out::{drawn, dropped};
@@ -67,7 +69,9 @@ pub struct Predictor {
     clock: Clock,
     /// The texts that were attached to the model.
     attached: BTreeMap<String, String>,
-    /// What a user should know of the loaders that were predicted.
+    /// How large the values of the input were in training, until an input has been compared with it.
+    scale: Option<Scale>,
+    /// What a user should know of the data that were predicted.
     notes: BTreeSet<String>,
 }
 
@@ -216,6 +220,7 @@ impl Predictor {
         };
         let batch = &*asked.fill(batch);
         program.check(batch)?;
+        self.notes.extend(other_scale(&mut self.scale, batch));
         let batch = self.carries.with(batch)?;
         let mut feed = feed::feed(&program.program, &batch, &[], 0, &self.inputs)?;
         feed.random = RandomKey { seed: 0, epoch: 0, position: 0 };
@@ -301,6 +306,24 @@ impl Predictor {
         }
         Ok(self.programs.len() - 1)
     }
+}
+
+/// Returns a note if the values of the input are of another size than in training, and forgets `known` once
+/// there were enough of them.
+fn other_scale(known: &mut Option<Scale>, batch: &Batch) -> Option<String> {
+    let trained = known.as_ref()?;
+    let Values::F32(values) = &batch.stacked.field(INPUT)?.values else { return None };
+    let own = Scale::of(values);
+    let note = own.is_other(trained, MOST_RATIO, MOST_RATIO).then(|| {
+        format!(
+            "the values of {INPUT:?} are {own} in a batch of a prediction, and {trained} in the training (mean and \
+             standard deviation): predictions need the transforms of the training data, such as normalize or rescale"
+        )
+    });
+    if own.is_enough() {
+        *known = None;
+    }
+    note
 }
 
 /// Stacks samples of the same fields into a batch.

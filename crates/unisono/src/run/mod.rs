@@ -15,6 +15,7 @@ pub(crate) mod phases;
 pub(crate) mod position;
 pub(crate) mod replay;
 mod running;
+pub(crate) mod scales;
 pub(crate) mod section;
 pub(crate) mod settings;
 pub(crate) mod state;

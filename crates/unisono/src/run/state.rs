@@ -22,6 +22,7 @@ use crate::run::loss_scale::Scaling;
 use crate::run::phases::PhaseCounts;
 use crate::run::position::RunPosition;
 use crate::run::replay::KeptReplay;
+use crate::run::scales::Scales;
 use crate::run::section::{Difference, Section, Sections};
 use crate::run::settings::RunSettings;
 use crate::{Error, History};
@@ -165,6 +166,9 @@ run_state! {
     /// tensors `lbfgs/numbers`, `lbfgs/last`, `lbfgs/steps` and `lbfgs/changes` in `carries.safetensors` have
     /// the rest. Runs with other optimizers do not have the section.
     lbfgs: KeptLbfgs,
+    /// How large the values of the run's first samples are, for each f32 field: the number of `values`, and
+    /// their `mean` and standard `deviation`. Before the first step there is no such section.
+    scales: Scales,
 }
 
 impl RunState {

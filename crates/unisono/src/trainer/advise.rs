@@ -1,25 +1,31 @@
 //! Notes on a fit that works, and most likely not as its author wants. They change nothing.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use unisono_data::{Batch, Field, Loader, Sample, Values};
 
 use crate::Trainer;
-use crate::compile::fields::WEIGHT;
 use crate::compile::phases::Phase;
+use crate::compile::programs::ProgramId;
+use crate::model::context::SummaryLine;
+use crate::run::scales::{MOST_RATIO, Scales};
 use crate::trainer::held_out::transforms_of;
-use crate::trainer::scale::Scale;
 
 /// The fewest samples of a first batch whose equal labels are noted.
 const MOST_LIKELY_SORTED: usize = 8;
+/// The number of labels, by the number of classes, among which each class is expected.
+const MOST_LIKELY_THERE: usize = 8;
+/// The fewest labels of a first batch whose order is noted.
+const MOST_LIKELY_MIXED: usize = 16;
+/// The largest value of pictures that are noted as dark.
+const DARK: f32 = 0.01;
 /// The fewest samples of data that are compared with others.
 const FEWEST_SAMPLES: u64 = 3;
-/// The largest ratio of two batches' standard deviations that is not noted, where both went through
-/// transforms of the same names.
-const MOST_RATIO: f64 = 8.0;
-/// The same, where the transforms have other names.
+/// The largest ratio of two batches' standard deviations that is not noted, where their transforms have other
+/// names.
 const MOST_RATIO_OF_OTHERS: f64 = 2.5;
+/// The number of the run's first samples whose scale a run keeps.
+const FIRST: usize = 32;
 /// The most epochs whose phases are counted.
 const MOST_EPOCHS: u32 = 10_000;
 
@@ -97,19 +103,38 @@ impl Trainer {
     fn remember_scale(&mut self, batch: &Batch, train: &Loader) {
         let known = &mut self.known_data;
         if known.transforms.is_none() {
-            known.scales = scales(batch);
+            known.scales = Scales::of(batch, batch.rows());
             known.transforms = Some(transforms_of(train));
+            known.effects = train.effects().unwrap_or_default();
+            self.note_effects();
         }
+    }
+
+    /// Keeps how large the values of the run's first samples are, which are the same on each machine.
+    pub(super) fn keep_scales(&mut self, batch: &Batch) {
+        if self.steps() > 0 || !self.state.scales.0.is_empty() {
+            return;
+        }
+        let rows = 0..batch.len().min(FIRST);
+        let fetched = match &batch.part {
+            Some(part) => part.fetch_unless_loaded(&rows).ok().flatten(),
+            None => None,
+        };
+        self.state.scales = Scales::of(fetched.as_ref().unwrap_or(batch), rows);
     }
 
     /// Tells observers once if the values of a field are of another size in an evaluation or a prediction
     /// than in training: most likely one of the loaders lacks a transform such as `normalize`.
     pub(super) fn note_other_scale(&mut self, batch: &Batch, loader: &Loader, what: &str) {
-        let Some(trained) = &self.known_data.transforms else { return };
-        let most = if *trained == transforms_of(loader) { MOST_RATIO } else { MOST_RATIO_OF_OTHERS };
-        let own = scales(batch);
-        let other = own.iter().find_map(|(name, own)| {
-            let known = self.known_data.scales.get(name)?;
+        self.note_other_effects(loader, what);
+        // A run that was resumed, or trained in a loop, knows the scale of its first samples.
+        let most = match &self.known_data.transforms {
+            Some(trained) if *trained != transforms_of(loader) => MOST_RATIO_OF_OTHERS,
+            _ => MOST_RATIO,
+        };
+        let own = Scales::of(batch, batch.rows());
+        let other = own.0.iter().find_map(|(name, own)| {
+            let known = self.known_data.scales.0.get(name).or(self.state.scales.0.get(name))?;
             own.is_other(known, most, MOST_RATIO).then_some((name, own, known))
         });
         self.note_once(other.map(|(name, own, known)| {
@@ -159,6 +184,7 @@ impl Trainer {
     /// and has samples of one class only.
     pub(super) fn note_first_batch(&mut self, batch: &Batch, train: &Loader) {
         self.remember_scale(batch, train);
+        self.keep_scales(batch);
         if self.steps() > 0 || batch.len() < MOST_LIKELY_SORTED {
             return;
         }
@@ -168,41 +194,84 @@ impl Trainer {
                  them, divide them by 255 in Loader::map, or use unisono::data::normalize"
             ));
         }
+        if let Some((name, most)) = dark(batch) {
+            self.monitor.note(&format!(
+                "note: the values of {name:?} are at most {most}: pixels are divided by 255 once"
+            ));
+        }
+        if let Some(note) = self.note_on_padding(batch) {
+            self.monitor.note(&note);
+        }
         self.note_targets(batch);
         if let Some(note) = self.note_on_leak(batch) {
             self.monitor.note(&note);
         }
-        if train.is_shuffled() {
-            return;
-        }
-        let labels = |target: &str| match &batch.stacked.field(target)?.values {
-            Values::I32(labels) => labels.split_first(),
-            Values::F32(_) => None,
+        let notes = self.notes_on_labels(batch, train);
+        notes.iter().for_each(|note| self.monitor.note(&format!("note: {note}")));
+    }
+
+    /// Returns a note if most sequences of ids end in zeros, and a recurrent layer reads to their end.
+    fn note_on_padding(&self, batch: &Batch) -> Option<String> {
+        let programs = &self.plan.programs;
+        let is_recurrent = |line: &&SummaryLine| matches!(&*line.kind, "lstm" | "gru" | "simple_rnn");
+        let layer = programs.summary.iter().find(is_recurrent)?;
+        // A model that takes more than the ids can mask the padding.
+        let [input] = programs.get(ProgramId::Predict).inputs() else { return None };
+        let Field { shape, values: Values::I32(ids) } = batch.stacked.field(&input.name)? else {
+            return None;
         };
-        let one_class = |target: &str| {
-            let (first, rest) = labels(target)?;
-            let alike = rest.len() + 1 >= batch.len() && rest.iter().all(|label| label == first);
-            alike.then_some(*first)
-        };
+        let &[_, steps] = &**shape else { return None };
+        let is_padded = |row: &&[i32]| row.len() > 2 && row.ends_with(&[0, 0]) && row[0] != 0;
+        let padded = ids.chunks_exact(steps.max(1)).filter(is_padded).count();
+        (2 * padded > batch.len()).then(|| {
+            format!(
+                "note: most sequences {:?} end in zeros, and {} ({}) reads these too: if they are padding, \
+                 unisono::data::mask makes a mask for the layer's masked(), or pad in front",
+                input.name, layer.path, layer.kind
+            )
+        })
+    }
+
+    /// Returns notes on the labels of a first batch that are of one class, sorted, or counted from 1.
+    fn notes_on_labels(&self, batch: &Batch, train: &Loader) -> Vec<String> {
         let losses = self.plan.programs.losses.iter().filter(|(loss, _)| loss.loss.name() == "cross-entropy");
-        let mut targets = losses.filter_map(|(loss, _)| loss.on.target.as_deref());
-        let Some((target, label)) = targets.find_map(|name| Some((name, one_class(name)?))) else { return };
-        let note = format!(
-            "note: all labels {target:?} of the first batch are {label}, and the loader does not shuffle: if the data are \
-             sorted by class, Loader::shuffle mixes them"
-        );
-        self.monitor.note(&note);
+        let labels = losses.filter_map(|(loss, output)| {
+            let target = loss.on.target.as_deref()?;
+            match &batch.stacked.field(target)?.values {
+                Values::I32(labels) => Some((target, labels, loss.loss.classes(output))),
+                Values::F32(_) => None,
+            }
+        });
+        labels
+            .filter_map(|(target, labels, classes)| note_on_labels(target, labels, classes, train))
+            .collect()
     }
 }
 
-/// Returns the scale of the values of each f32 field.
-fn scales(batch: &Batch) -> BTreeMap<String, Scale> {
-    let fields = batch.stacked.fields().filter(|(name, _)| &***name != WEIGHT);
-    let scale = |(name, field): (&Arc<str>, &Field)| match &field.values {
-        Values::F32(values) => Some((name.to_string(), Scale::of(values))),
-        Values::I32(_) => None,
-    };
-    fields.filter_map(scale).collect()
+/// Returns a note on the labels of a first batch that are of one class, sorted, or counted from 1.
+fn note_on_labels(target: &str, labels: &[i32], classes: usize, train: &Loader) -> Option<String> {
+    let (first, last) = (labels.first()?, labels.last()?);
+    let shuffles =
+        "and the loader does not shuffle: if the data are sorted by class, Loader::shuffle mixes them";
+    if !train.is_shuffled() && labels.iter().all(|label| label == first) {
+        return Some(format!("all labels {target:?} of the first batch are {first}, {shuffles}"));
+    }
+    let is_rising = labels.len() >= MOST_LIKELY_MIXED && labels.is_sorted() && first < last;
+    if !train.is_shuffled() && is_rising {
+        return Some(format!(
+            "the labels {target:?} of the first batch rise from {first} to {last}, {shuffles}"
+        ));
+    }
+    // With so many labels, a class is hardly missing by chance.
+    let is_counted_from_1 = labels.len() >= MOST_LIKELY_THERE * classes
+        && labels.iter().min() == Some(&1)
+        && labels.iter().max().is_some_and(|most| *most as usize + 1 == classes);
+    is_counted_from_1.then(|| {
+        format!(
+            "the first batch has no label {target:?} of 0, and the model has {classes} classes, which count from 0: \
+             labels from 1 are shifted by one in Loader::map"
+        )
+    })
 }
 
 /// Validation with the training data measures what the model has seen. A validation set that is the larger
@@ -240,6 +309,18 @@ fn has_samples_of(train: &Loader, validation: &Loader) -> bool {
         [0, samples / 2, samples - 1].into_iter().map(fetch).collect()
     };
     fetch(train).is_some_and(|own| own[0] != own[1] && fetch(validation) == Some(own))
+}
+
+/// Returns the name of a field with pictures that are almost black, and their largest value.
+fn dark(batch: &Batch) -> Option<(&str, f32)> {
+    let mut fields = batch.stacked.fields();
+    fields.find_map(|(name, field)| match &field.values {
+        Values::F32(values) if field.shape.len() >= 3 => {
+            let most = values.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+            (most > 0.0 && most < DARK).then_some((&**name, most))
+        }
+        _ => None,
+    })
 }
 
 /// Returns the name of a field with pictures whose pixels are whole numbers in 0..=255.

@@ -13,7 +13,9 @@ use unisono_graph::{DType, Precision};
 
 use crate::compile::parts::Parts;
 use crate::compile::prediction::PredictionProgram;
+use crate::compile::programs::ProgramId;
 use crate::onnx;
+use crate::run::scales::Scale;
 use crate::saving::tensors::info;
 use crate::{Description, Error, Layer, Trainer};
 
@@ -31,6 +33,9 @@ struct Contents {
     dtype: InputDType,
     output: Vec<usize>,
     loss: String,
+    /// How large the values of the input were in training, if they are f32 and a run has seen them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scale: Option<Scale>,
     /// What was attached to the model.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     attached: BTreeMap<String, String>,
@@ -77,6 +82,8 @@ pub struct ExportedModel {
     pub output: Vec<usize>,
     /// The name of the loss that the model was trained with.
     pub loss: String,
+    /// How large the values of the input were in training.
+    pub(crate) scale: Option<Scale>,
     /// The texts that were attached to the model ([`Builder::attach`](crate::Builder::attach)), by name.
     pub attached: BTreeMap<String, String>,
     /// The weights. Their hash is the one in the description.
@@ -92,7 +99,7 @@ impl ExportedModel {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let (weights, description) = read_export(path)?;
-        let Contents { input, dtype, output, loss, attached, model, .. } =
+        let Contents { input, dtype, output, loss, scale, attached, model, .. } =
             serde_json::from_value(description).map_err(|error| Error::Resume {
                 path: description_path(path),
                 problem: format!("no model that this version knows: {error}"),
@@ -101,7 +108,7 @@ impl ExportedModel {
             InputDType::F32 => FieldDType::F32,
             InputDType::I32 => FieldDType::I32,
         };
-        Ok(Self { model, input, dtype, output, loss, attached, weights })
+        Ok(Self { model, input, dtype, output, loss, scale, attached, weights })
     }
 
     /// Returns the model for [`Trainer::builder`]. [`Trainer::load_model`] loads its weights.
@@ -147,6 +154,7 @@ impl Trainer {
     /// The replicas fail, or a file cannot be written. Those of [`WeightPrecision::store`].
     #[doc(alias("save_weights", "state_dict"))]
     pub fn export(&mut self, path: impl AsRef<Path>, precision: WeightPrecision) -> Result<Exported, Error> {
+        self.note_untrained();
         let (tensors, description) = self.described()?;
         let channels = self.plan.programs.channels.clone();
         let export = Export::default().precision(precision).channels(channels).description(description);
@@ -195,10 +203,27 @@ impl Trainer {
         path: impl AsRef<Path>,
         precision: WeightPrecision,
     ) -> Result<(), Error> {
+        self.note_untrained();
         self.check_before_leaving()?;
         let tensors = self.weights_in_use()?;
         let program = PredictionProgram::trace(&self.plan.parts.model, Precision::F32, &self.plan.fields)?;
         onnx::write(path.as_ref(), &program, &tensors, precision)
+    }
+
+    /// Tells observers that weights are exported which are as they start.
+    fn note_untrained(&mut self) {
+        if self.steps() == 0 && self.state.identity.is_from_start() {
+            self.monitor.note_once(
+                "note: the exported weights are those that the model starts with: no step was made, and none were loaded",
+            );
+        }
+    }
+
+    /// Returns how large the values of the model's only input were in training.
+    fn scale_of_input(&self) -> Option<Scale> {
+        let inputs = self.plan.program(ProgramId::Predict).inputs();
+        let mut known = inputs.iter().filter_map(|input| self.state.scales.0.get(&input.name));
+        known.next().cloned()
     }
 
     /// Returns the model's tensors, and the model's description where all its layers have one.
@@ -216,6 +241,7 @@ impl Trainer {
             },
             output: output.unwrap_or_default(),
             loss: self.plan.parts.loss_name(),
+            scale: self.scale_of_input(),
             attached: self.plan.parts.attached.clone(),
             model,
         });

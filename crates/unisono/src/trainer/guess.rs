@@ -6,7 +6,8 @@ use unisono_data::{Batch, Values};
 use unisono_graph::Type;
 
 use crate::compile::objective::LossOn;
-use crate::trainer::scale::Scale;
+use crate::compile::opposed::Opposed;
+use crate::run::scales::Scale;
 use crate::{Epoch, Evaluation, Step, Trainer};
 
 /// The first loss of classes that is noted, by the loss of a guess.
@@ -46,7 +47,22 @@ impl Trainer {
     pub(super) fn note_targets(&mut self, batch: &Batch) {
         let notes: Vec<String> =
             self.plan.programs.losses.iter().filter_map(|loss| self.note_on_targets(loss, batch)).collect();
+        let notes = notes.iter().chain(&self.note_on_opposed(batch)).cloned().collect::<Vec<_>>();
         notes.iter().for_each(|note| self.monitor.note_once(&format!("note: {note}")));
+    }
+
+    /// Returns a note if one value is to have two targets, and both losses train the same parameters.
+    fn note_on_opposed(&self, batch: &Batch) -> Option<String> {
+        let Opposed { outputs, targets, parameter } = self.plan.programs.opposed.as_ref()?;
+        let [first, second] = targets.each_ref().map(|target| batch.stacked.field(target));
+        (first? != second?).then(|| {
+            format!(
+                "the outputs {:?} and {:?} are one value with different targets, and both losses train {parameter}, so \
+                 they work against each other: detach() the input of one, and use Context::apply_frozen for the other, or \
+                 train in phases (Builder::phase)",
+                outputs[0], outputs[1]
+            )
+        })
     }
 
     fn note_on_targets(&self, loss: &(LossOn, Type), batch: &Batch) -> Option<String> {

@@ -6,11 +6,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use unisono_cluster::ClusterError;
-use unisono_data::{Batches, Coverage, DataError, Field, FieldDType, Fingerprint, Hashing, Loader, Source};
+use unisono_data::{
+    Batches, Coverage, DataError, Effects, Field, FieldDType, Fingerprint, Hashing, Loader, Source,
+};
 
 use crate::compile::programs::{ProgramId, Programs};
+use crate::run::scales::Scales;
 use crate::trainer::agree_on_data::{Blocks, is_hashed_by, joined, read, record_of};
-use crate::trainer::scale::Scale;
 use crate::{Error, Trainer};
 
 /// How long a wait for hashes lasts before it is seen whether the run was asked to stop.
@@ -26,7 +28,9 @@ pub(super) struct KnownData {
     /// The names of the classes of the training data, by field.
     classes: Classes,
     /// The scales of the fields of the first training batch.
-    pub(super) scales: BTreeMap<String, Scale>,
+    pub(super) scales: Scales,
+    /// What the transforms of the training data say of themselves.
+    pub(super) effects: Effects,
     /// The names of the transforms of the training data. `None` before the first batch.
     pub(super) transforms: Option<String>,
     /// What observers were told of the data.

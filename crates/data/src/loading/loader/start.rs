@@ -12,7 +12,7 @@ use crate::loading::prefetch::{LOOK, is_asked};
 use crate::order::Kind;
 use crate::order::schedule::Schedule;
 use crate::sample::check::no_samples;
-use crate::{Batches, DataError, LoaderState};
+use crate::{Batches, DataError, Effects, LoaderState};
 
 impl Loader {
     pub(super) fn batches(&self, from: LoaderState, end_epoch: u64) -> Result<Batches, DataError> {
@@ -57,8 +57,13 @@ impl Loader {
     }
 
     pub(super) fn specs(&self) -> Result<Arc<StageSpecs>, DataError> {
-        if let Some(specs) = self.specs.get() {
-            return Ok(specs.clone());
+        Ok(self.probed_once()?.0.clone())
+    }
+
+    /// Returns what a first sample shows of the transforms.
+    pub(super) fn probed_once(&self) -> Result<&(Arc<StageSpecs>, Effects), DataError> {
+        if let Some(found) = self.specs.get() {
+            return Ok(found);
         }
         for stages in [&self.pipeline.stages, &self.pipeline.batch_stages] {
             let names: Vec<_> = stages.iter().map(|stage| &stage.name).collect();
@@ -71,14 +76,14 @@ impl Loader {
         if self.ask_source("is_empty", |source| source.is_empty())? {
             return Err(no_samples(&*self.pipeline.source));
         }
-        let specs = Arc::new(self.probed()?);
-        Ok(self.specs.get_or_init(|| specs).clone())
+        let (specs, effects) = self.probed()?;
+        Ok(self.specs.get_or_init(|| (Arc::new(specs), effects)))
     }
 
     /// Finds the fields after each stage. If the loader can be stopped, a sample is read on a thread of its
     /// own, so that a source that does not return delays no stop. That thread then ends when the source
     /// returns.
-    fn probed(&self) -> Result<StageSpecs, DataError> {
+    fn probed(&self) -> Result<(StageSpecs, Effects), DataError> {
         if self.stop.is_empty() || !self.pipeline.reads_to_probe() {
             return self.pipeline.probe();
         }
@@ -92,7 +97,7 @@ impl Loader {
             .map_err(|error| DataError::Threads(error.to_string()))?;
         loop {
             match found.recv_timeout(LOOK) {
-                Ok(specs) => return specs,
+                Ok(found) => return found,
                 Err(RecvTimeoutError::Timeout) if is_asked(&self.stop) => {
                     return Err(DataError::Stopped);
                 }

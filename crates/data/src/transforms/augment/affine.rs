@@ -3,7 +3,7 @@
 use unisono_random::Draws;
 
 use super::resample::mix;
-use super::{Fields, Image, check_bounds, on_aligned};
+use super::{Fields, Image, check_bounds, moved_aligned};
 use crate::{BoxError, Transform};
 
 /// The values that lie beyond an image's edge.
@@ -74,7 +74,7 @@ impl Affine {
     /// Returns the transform of a field, or of several alike. The pixels of i32 fields, such as masks, are
     /// those next to the places that they come from.
     pub fn transform(self, fields: impl Into<Fields>) -> impl Transform {
-        on_aligned(fields, move |image, draws| {
+        moved_aligned(fields, move |image, draws| {
             self.check()?;
             let map = self.draw([image.height, image.width], draws);
             let fill = match self.fill {

@@ -1,12 +1,12 @@
 //! Transforms that move whole pixels: crops, flips, cutout.
 
-use super::{Fields, check_probability, on_aligned, on_images};
+use super::{Fields, check_probability, moved_aligned, moved_images, on_aligned};
 use crate::{DataError, Transform};
 
 /// Crops to [height, width] at a uniform place of the image with `padding` zeros on every side. It draws two
 /// words.
 pub fn random_crop(fields: impl Into<Fields>, size: [usize; 2], padding: usize) -> impl Transform {
-    on_aligned(fields, move |image, draws| {
+    moved_aligned(fields, move |image, draws| {
         let room = [image.height + 2 * padding, image.width + 2 * padding];
         let [top, left] = [0, 1].map(|axis| {
             let places = room[axis].checked_sub(size[axis]).map_or(0, |room| room + 1);
@@ -59,7 +59,7 @@ fn fits(size: [usize; 2], room: [usize; 2]) -> Result<(), DataError> {
 /// Exchanges left and right with a probability. It draws one word.
 #[doc(alias = "RandomHorizontalFlip")]
 pub fn flip_horizontal(fields: impl Into<Fields>, probability: f32) -> impl Transform {
-    on_images(fields, move |image, draws| {
+    moved_images(fields, move |image, draws| {
         check_probability("flip_horizontal", probability)?;
         if draws.chance(probability) {
             for row in image.pixels.chunks_exact_mut(image.width * image.channels) {
@@ -81,7 +81,7 @@ pub fn flip_horizontal(fields: impl Into<Fields>, probability: f32) -> impl Tran
 /// Exchanges top and bottom with a probability. It draws one word.
 #[doc(alias = "RandomVerticalFlip")]
 pub fn flip_vertical(fields: impl Into<Fields>, probability: f32) -> impl Transform {
-    on_images(fields, move |image, draws| {
+    moved_images(fields, move |image, draws| {
         check_probability("flip_vertical", probability)?;
         if draws.chance(probability) {
             let row = image.width * image.channels;

@@ -2,7 +2,7 @@
 
 use super::affine::{Fill, nearest};
 use super::jitter::{brighten, has_colours, has_white, saturate, spread};
-use super::{Fields, Image, on_aligned};
+use super::{Fields, Image, moved_aligned};
 use crate::{BoxError, Transform};
 
 /// The magnitudes that there are, as torchvision counts them.
@@ -69,7 +69,7 @@ impl RandAugment {
     /// Returns the transform of a field [height, width, channels] of one or three channels, or of several
     /// alike.
     pub fn transform(self, fields: impl Into<Fields>) -> impl Transform {
-        on_aligned(fields, move |image, draws| {
+        moved_aligned(fields, move |image, draws| {
             if !(0.0..=MAGNITUDES as f32).contains(&self.magnitude) || self.most <= 0.0 {
                 return Err(
                     format!("a magnitude of {} in 0..=30, white {}", self.magnitude, self.most).into()

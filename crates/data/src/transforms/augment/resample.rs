@@ -1,6 +1,6 @@
 //! Resizing: bilinear interpolation, of a whole image or of a random crop.
 
-use super::{Fields, Image, on_aligned, on_images};
+use super::{Fields, Image, moved_aligned, on_images};
 use crate::{DataError, Transform};
 
 /// Resizes to [height, width], bilinearly between pixels' centres, without smoothing when it shrinks. It
@@ -27,7 +27,7 @@ pub fn resized_crop(
     ratio: [f32; 2],
 ) -> impl Transform {
     let bounds = ratio.map(|ratio| libm::log(f64::from(ratio)) as f32);
-    on_aligned(fields, move |image, draws| {
+    moved_aligned(fields, move |image, draws| {
         positive(size)?;
         let ordered = |[low, high]: [f32; 2]| 0.0 < low && low <= high;
         if !(ordered(area) && ordered(ratio) && area[1] <= 1.0) {

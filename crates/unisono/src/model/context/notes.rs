@@ -1,5 +1,9 @@
 //! What layers tell the user while a model is traced.
 
+use std::collections::BTreeMap;
+
+use unisono_graph::Var;
+
 use crate::model::Context;
 
 /// What layers have told.
@@ -9,6 +13,8 @@ pub(crate) struct LayerNotes {
     pub told: Vec<String>,
     /// The layers in which a step of a sequence sees the steps behind it.
     pub look_ahead: Vec<String>,
+    /// The values that dense layers return, by their nodes: the layer and the number of its input features.
+    linear: BTreeMap<usize, (String, usize)>,
 }
 
 impl Context {
@@ -26,6 +32,17 @@ impl Context {
     pub(crate) fn looks_ahead(&mut self) {
         let path = self.path();
         self.notes.look_ahead.push(path);
+    }
+
+    /// Says that the current layer is a linear map from so many features to a value.
+    pub(crate) fn is_linear(&mut self, value: &Var, features: usize) {
+        let path = self.path();
+        self.notes.linear.insert(value.id(), (path, features));
+    }
+
+    /// Returns the dense layer whose output a value is, with the number of its input features.
+    pub(crate) fn linear_layer_of(&self, value: &Var) -> Option<(String, usize)> {
+        self.notes.linear.get(&value.id()).cloned()
     }
 
     /// Returns what layers have told so far.

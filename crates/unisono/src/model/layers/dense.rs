@@ -62,12 +62,18 @@ impl Forward for Dense {
             let wanted = x.ty().with_dims(&[&x.dims()[..x.dims().len() - 1], &[expected]].concat());
             cx.fail(self.name(), format!("expected input {wanted}, got {}", x.ty()));
         }
-        let weight = cx.kernel("weight", &[self.units, features], 0, self.initializer.clone());
-        let y = x.matmul_t(&weight);
-        if !self.bias {
-            return y;
+        // A narrow layer between two wide ones makes their product one of a low rank.
+        if let Some((before, from)) = cx.linear_layer_of(x)
+            && features >= self.units.min(from)
+        {
+            cx.note(&format!("there is no activation behind {before}, so the two layers are one linear map"));
         }
-        let bias = cx.parameter("bias", &[self.units], Initializer::Zeros);
-        y + bias
+        let weight = cx.kernel("weight", &[self.units, features], 0, self.initializer.clone());
+        let mut y = x.matmul_t(&weight);
+        if self.bias {
+            y = y + cx.parameter("bias", &[self.units], Initializer::Zeros);
+        }
+        cx.is_linear(&y, features);
+        y
     }
 }

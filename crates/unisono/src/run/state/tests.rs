@@ -24,6 +24,8 @@ fn full() -> RunState {
     (0..5).for_each(|_| replay.push(&sample).unwrap());
     replay.draw(2).unwrap();
     state.replay = KeptReplay::new(replay);
+    let batch = unisono_data::Batch::of([("x", unisono_data::Field::f32([2, 2], [0.1, -1.0, 3.0, 0.7]))]);
+    state.scales = Scales::of(&batch.unwrap(), 0..2);
     let pair = Pair { step: vec![0.1, -0.2], change: vec![3.0, 1e-300], inverse: 0.7 };
     state.lbfgs = KeptLbfgs::new(Curvature {
         iterations: 4,
