@@ -7,7 +7,8 @@
 use std::io::{BufRead, BufReader, Write, stderr};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitCode, Stdio};
-use std::thread::{park, sleep};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread::{park, sleep, spawn};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -21,6 +22,8 @@ const CHILD: &str = "UNISONO_TEST_HANGS";
 const DEFAULTS: Defaults = Defaults { epochs: 2, global_batch: 16, shards: 4, seed: 3 };
 /// The number of samples, for 16 steps in an epoch.
 const SAMPLES: u64 = 256;
+/// The time after which a run that has not come to where it hangs is killed.
+const LONGEST: Duration = Duration::from_secs(120);
 /// The time after which a run that was asked to stop counts as one that does not.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -106,12 +109,22 @@ fn start(out: &Path, flags: &[&str]) -> (Child, BufReader<ChildStderr>) {
 fn interrupted(out: &Path, flags: &[&str], told: u64, signal: &str) -> Option<i32> {
     let (mut child, mut stderr) = start(out, flags);
     let (mut line, mut hangs, mut is_done) = (String::new(), false, told == 0);
+    let (came, waits) = channel::<()>();
+    let process = child.id().to_string();
+    let watch = spawn(move || {
+        if waits.recv_timeout(LONGEST) == Err(RecvTimeoutError::Timeout) {
+            let _ = Command::new("kill").args(["-9", &process]).status();
+        }
+    });
     while !hangs || !is_done {
         line.clear();
-        assert!(stderr.read_line(&mut line).unwrap() > 0, "{flags:?}: it ended before it hung");
+        let read = stderr.read_line(&mut line).unwrap();
+        assert!(read > 0, "{flags:?}: it ended or was killed before step {told} and the sample that hangs");
         hangs |= line.ends_with("hangs\n");
         is_done |= line.trim_end().ends_with(&done(told));
     }
+    drop(came);
+    watch.join().unwrap();
     // By now it waits for the sample.
     sleep(Duration::from_millis(300));
     assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());

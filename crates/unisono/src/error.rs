@@ -74,7 +74,7 @@ pub enum Error {
     #[error("validation data: {0}")]
     Validation(Box<Error>),
     /// The loss or a gradient is not finite, and the step changed nothing.
-    #[error("step {step}: {what} is not finite{}", first_bad(what, tensor))]
+    #[error("step {step}: {what} is not finite{}{}", first_bad(what, tensor), later(*.step))]
     NotFinite {
         /// The number of the step.
         step: u64,
@@ -326,6 +326,16 @@ pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
 /// Names the first bad tensor, unless it is the one that was named already.
 fn first_bad(what: &str, tensor: &str) -> String {
     if what == tensor { String::new() } else { format!("; first bad tensor: {tensor}") }
+}
+
+/// Says what most likely made numbers of a later step too large.
+fn later(step: u64) -> &'static str {
+    match step {
+        0 => "",
+        _ => {
+            "; steps before it were finite, so a smaller learning rate or Chain::clip_norm most likely helps"
+        }
+    }
 }
 
 /// Counts the other tensors.

@@ -64,6 +64,45 @@ fn an_exported_model_is_built_again() {
     );
 }
 
+/// The file says how large the inputs of the run's first samples were, which a resumed run has kept.
+#[test]
+fn an_export_after_a_resume_has_the_bytes_of_the_run_that_went_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = |name: &str| {
+        let path = dir.path().join(name).with_extension("safetensors");
+        (path.clone(), path.with_extension("json"))
+    };
+    let mut first = trainer(model(), 1);
+    first.checkpoints(dir.path(), 0).unwrap();
+    first.fit(&data(), None, 1).unwrap();
+    let (weights, json) = files("first");
+    first.export(&weights, WeightPrecision::F32).unwrap();
+    drop(first);
+    let text = fs::read_to_string(&json).unwrap();
+    let scale: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let scale = &scale["description"]["scale"];
+    // One batch of 8 pictures; the numbers are uniform in -1..1.
+    let near = |name: &str, of: f64| (scale[name].as_f64().unwrap() - of).abs() < 0.1;
+    assert_eq!(scale["values"], 8 * 64, "{text}");
+    assert!(near("mean", 0.0) && near("deviation", 1.0 / 3_f64.sqrt()), "{scale}");
+
+    let mut second = trainer(model(), 1);
+    second.checkpoints(dir.path(), 0).unwrap();
+    second.resume().unwrap().unwrap();
+    let (other_weights, other_json) = files("second");
+    second.export(&other_weights, WeightPrecision::F32).unwrap();
+    assert_eq!(fs::read(&other_weights).unwrap(), fs::read(&weights).unwrap());
+    let other = fs::read_to_string(&other_json).unwrap();
+    assert_eq!(other.replace("second.safetensors", "first.safetensors"), text);
+    // It tells of other inputs, too.
+    let large = data().map("large", |sample, _| {
+        sample.f32_mut("x").into_iter().flatten().for_each(|x| *x *= 100.0);
+    });
+    second.predict(&large).unwrap();
+    let notes = second.notes().join("\n");
+    assert!(notes.contains("in a batch of the prediction"), "{notes}");
+}
+
 /// A vocabulary that is attached to the model is there where the model predicts.
 #[test]
 fn what_is_attached_comes_with_the_model() {

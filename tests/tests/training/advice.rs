@@ -156,9 +156,9 @@ fn parameters_that_no_loss_depends_on_are_noted() {
     assert_eq!(notes(model(), &[4], Sgd::new(0.1)), [expected]);
     // That a freeze keeps them is known.
     assert_eq!(notes(model(), &[4], Sgd::new(0.1).freeze(|name| name.starts_with("0."))), [""; 0]);
-    let deep = (0..4).fold(Sequential::new(), |deep, _| deep.add(Dense::new(4))).add(cut());
+    let deep = (0..4).fold(Sequential::new(), |deep, _| deep.add(Dense::new(4)).add(Relu)).add(cut());
     let notes = self::notes(deep.add(Dense::new(3)), &[4], Sgd::new(0.1));
-    assert!(notes[0].contains("2.weight and 3 more: training"), "{notes:?}");
+    assert!(notes[0].contains("4.weight and 3 more: training"), "{notes:?}");
     let none = self::notes(Sequential::new().add(Tanh), &[4], Sgd::new(0.1));
     assert_eq!(none, ["the model has no parameters: nothing is trained"]);
 }

@@ -31,8 +31,9 @@ fn has_bits_of(a: &Sample, b: &Sample) -> bool {
 fn take(effect: &Effect, drew: bool, before: &Sample, stage: &str, all: &mut Effects) {
     let transform = stage.to_owned();
     match effect {
-        Effect::Scales { field, settings } => {
-            all.scaled.push(Scaled { transform, field: field.clone(), settings: *settings });
+        Effect::Scales { field, settings, samples } => {
+            let (field, settings, samples) = (field.clone(), *settings, *samples);
+            all.scaled.push(Scaled { transform, field, settings, samples });
         }
         Effect::Moves(fields) if drew => {
             let Some(size) = fields.first().and_then(|name| picture_size(before, name)) else { return };

@@ -10,8 +10,9 @@ use std::cell::RefCell;
 pub(crate) enum Effect {
     /// It moves the pixels of these fields, with one draw for all of them.
     Moves(Vec<String>),
-    /// It brings the values of a field to another scale. `settings` is the hash of its numbers.
-    Scales { field: String, settings: u64 },
+    /// It brings the values of a field to another scale. `settings` is the hash of its numbers, and `samples`
+    /// the number of samples that these are statistics of.
+    Scales { field: String, settings: u64, samples: Option<u64> },
 }
 
 thread_local! {
@@ -61,4 +62,6 @@ pub struct Scaled {
     /// The hash of the transform's kind and numbers, such as the mean and the deviation of
     /// [`normalize`](crate::normalize).
     pub settings: u64,
+    /// The number of samples whose statistics the numbers are, if they are.
+    pub samples: Option<u64>,
 }

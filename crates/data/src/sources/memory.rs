@@ -7,6 +7,13 @@ use std::sync::Arc;
 use crate::sample::field::elements;
 use crate::{ContentHash, Coverage, DataError, Field, FieldSpec, Fingerprint, Sample, Source, Values};
 
+/// The number of samples that are compared to find windows of a series.
+const WINDOWS: usize = 4;
+/// The fewest steps that two windows have in common.
+const LEAST_COMMON: usize = 4;
+/// The most steps between the starts of two windows.
+const MOST_SHIFT: usize = 16;
+
 /// Arrays in memory (PyTorch's `TensorDataset`, Keras's `from_tensor_slices`): one contiguous array for each
 /// field, sample after sample.
 ///
@@ -142,6 +149,24 @@ impl Source for Memory {
 
     fn notes(&self) -> Vec<String> {
         self.notes.clone()
+    }
+
+    /// Returns whether samples are windows of a series that were cut by hand: in a field of sequences, each of
+    /// the first samples is the one before it, shifted by the same number of steps.
+    fn overlaps(&self) -> bool {
+        let is_series = |(spec, array): (&FieldSpec, &Values)| {
+            let (Some(&steps), Values::F32(values)) = (spec.shape.first(), array) else { return false };
+            let rows: Vec<&[f32]> =
+                values.chunks_exact(values.len() / self.len.max(1)).take(WINDOWS).collect();
+            let step = rows.first().map_or(0, |row| row.len() / steps.max(1));
+            let is_shifted = |by: usize| {
+                rows.windows(2).all(|pair| pair[0][by * step..] == pair[1][..pair[1].len() - by * step])
+            };
+            let is_flat = || rows.iter().all(|row| row.iter().all(|x| *x == rows[0][0]));
+            let last = steps.saturating_sub(LEAST_COMMON).min(MOST_SHIFT);
+            rows.len() == WINDOWS && step > 0 && (1..=last).any(is_shifted) && !is_flat()
+        };
+        self.specs.iter().zip(&self.arrays).any(is_series)
     }
 
     /// Covers the contents as well.

@@ -64,7 +64,7 @@ pub fn normalize(
     statistics: &Statistics,
 ) -> impl Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static {
     let name = field.to_owned();
-    let Statistics { mean, deviation, .. } = statistics.clone();
+    let Statistics { count, mean, deviation } = statistics.clone();
     let divisors: Vec<f64> = deviation.iter().map(|&value| if value == 0.0 { 1.0 } else { value }).collect();
     move |sample, _| {
         let groups = mean.len();
@@ -87,16 +87,25 @@ pub fn normalize(
                 *value = ((f64::from(*value) - mean) / divisor) as f32;
             }
         }
-        say(|| scales(&name, "normalize", mean.iter().chain(&divisors).copied()));
+        say(|| {
+            let settings = settings_of("normalize", mean.iter().chain(&divisors).copied());
+            let samples = Some(count / (values.len() / groups).max(1) as u64);
+            Effect::Scales { field: name.clone(), settings, samples }
+        });
         Ok(())
     }
 }
 
 /// Returns the effect of a transform that brings a field to another scale by some numbers.
 pub(crate) fn scales(field: &str, kind: &str, numbers: impl IntoIterator<Item = f64>) -> Effect {
+    let settings = settings_of(kind, numbers);
+    Effect::Scales { field: field.to_owned(), settings, samples: None }
+}
+
+/// Returns the hash of a transform's kind and numbers.
+fn settings_of(kind: &str, numbers: impl IntoIterator<Item = f64>) -> u64 {
     let hash = Fingerprint::new().text(kind);
-    let settings = numbers.into_iter().fold(hash, |hash, number| hash.word(number.to_bits())).finish();
-    Effect::Scales { field: field.to_owned(), settings }
+    numbers.into_iter().fold(hash, |hash, number| hash.word(number.to_bits())).finish()
 }
 
 /// Returns whether the last axes of a shape have this many elements together: none of the axes, some, or all.

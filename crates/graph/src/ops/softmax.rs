@@ -1,4 +1,4 @@
-use crate::ops::{Div, Exp, Reduce, Relu, Sigmoid};
+use crate::ops::{Div, Exp, Reduce, Relu, Sigmoid, Tanh};
 use crate::trace::{Lowering, Node, ReduceKind, Var};
 
 /// The softmax and its logarithm.
@@ -11,8 +11,8 @@ impl Var {
         shifted - sum.log()
     }
 
-    /// Returns the name of the activation that the value is, `softmax`, `sigmoid` or `relu`, seen through
-    /// views such as reshapes. A loss that takes logits would apply the first two once more.
+    /// Returns the name of the activation that the value is, `softmax`, `sigmoid`, `relu` or `tanh`, seen
+    /// through views such as reshapes. A loss that takes logits would apply the first two once more.
     pub fn activation(&self) -> Option<&'static str> {
         let node = self.seen_through();
         if node.op.is::<Sigmoid>() {
@@ -20,6 +20,9 @@ impl Var {
         }
         if node.op.is::<Relu>() {
             return Some("relu");
+        }
+        if node.op.is::<Tanh>() {
+            return Some("tanh");
         }
         let [e, sum] = &node.inputs[..] else { return None };
         let [e, sum] = [e, sum].map(|&id| self.tape().var(id).seen_through());

@@ -23,6 +23,7 @@ pub(crate) fn advice(parts: &Parts, programs: &Programs) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(activations_before_losses(programs));
     notes.extend(activations_before_metrics(parts, programs));
+    notes.extend(numbers_as_probabilities(parts, programs));
     notes.extend(ignored_and_counted(parts));
     notes.extend(channels_last(programs));
     notes.extend(steps_as_channels(programs));
@@ -90,6 +91,7 @@ fn activations_before_losses(programs: &Programs) -> Vec<String> {
         let takes = match name {
             "hinge" | "multi-class hinge" => format!("the loss {name} takes scores of any size, so leave"),
             _ if found == "relu" => format!("the loss {name} takes logits of any sign, so leave"),
+            _ if found == "tanh" => format!("the loss {name} takes logits of any size, so leave"),
             _ => format!("the loss {name} takes logits: it computes {own} itself, so leave"),
         };
         Some(match last.filter(|line| line.kind == found && loss.on.output == OUTPUT) {
@@ -106,7 +108,8 @@ fn activations_before_metrics(parts: &Parts, programs: &Programs) -> Option<Stri
     let mut all =
         objective.metrics.iter().zip(&objective.measured).filter(|(metric, _)| metric.takes_logits());
     all.find_map(|(metric, on)| {
-        let activation = programs.activations.get(&on.output).filter(|found| **found != "relu")?;
+        let activation =
+            programs.activations.get(&on.output).filter(|found| !["relu", "tanh"].contains(found))?;
         // A note on the loss says more.
         if parts.all_losses().any(|loss| loss.on.output == on.output && loss.loss.activation().is_some()) {
             return None;
@@ -121,6 +124,21 @@ fn activations_before_metrics(parts: &Parts, programs: &Programs) -> Option<Stri
             "the metric {metric} takes logits, and the output {output:?} is a {activation}{instead}"
         ))
     })
+}
+
+/// What a dense layer gives is any number, and a threshold or a logarithm of probabilities takes 0 to 1.
+fn numbers_as_probabilities(parts: &Parts, programs: &Programs) -> Option<String> {
+    let objective = parts.objective();
+    let losses = parts.all_losses().filter(|loss| loss.loss.takes_probabilities());
+    let losses = losses.map(|loss| (loss.loss.name(), &loss.on.output));
+    let metrics = objective.metrics.iter().zip(&objective.measured);
+    let metrics = metrics.filter(|(metric, _)| metric.takes_probabilities());
+    let metrics = metrics.map(|(metric, on)| (metric.name(), &on.output));
+    let (name, output) = losses.chain(metrics).find(|(_, output)| programs.linear.contains(*output))?;
+    Some(format!(
+        "{name} takes probabilities, and the output {output:?} is that of a dense layer, which may be any number: put \
+         Sigmoid or Softmax behind it, or leave out probabilities()"
+    ))
 }
 
 /// A metric follows no setting of the loss.

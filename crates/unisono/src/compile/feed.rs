@@ -161,13 +161,17 @@ pub(crate) fn check_field(batch: &Batch, name: &str, ty: &Type, names: Names<'_>
     // A batch that a program put together itself may say anything of its fields.
     let rows = batch.rows().len();
     if field.shape.first() != Some(&rows) {
-        return Err(wrong(format!("shape {:?} in a batch of {rows} samples", field.shape)));
+        return Err(wrong(format!(
+            "shape {:?} in a batch of {rows} samples{}",
+            field.shape,
+            as_batch(&field.shape, ty)
+        )));
     }
     let mut spec = field.spec(name);
     spec.shape.remove(0);
     let got = field_type(&spec);
     if &got != ty {
-        return Err(wrong(got.to_string()));
+        return Err(wrong(format!("{got}{}", as_batch(&field.shape, ty))));
     }
     if Some(field.values.len()) != ty.count().checked_mul(rows) {
         return Err(wrong(format!("{} values for {rows} samples", field.values.len())));
@@ -179,6 +183,15 @@ pub(crate) fn check_field(batch: &Batch, name: &str, ty: &Type, names: Names<'_>
         }
         None => Ok(()),
     }
+}
+
+/// Returns what to do with a field that has the shape of a single sample.
+fn as_batch(shape: &[usize], ty: &Type) -> String {
+    if shape != ty.dims {
+        return String::new();
+    }
+    let batch = [&[1], shape].concat();
+    format!(" (the first axis counts samples: a batch of one has the shape {batch:?})")
 }
 
 /// Returns the place of the first number that is not finite. A block is checked without a branch for each
@@ -215,7 +228,12 @@ pub(crate) fn check_ids(
         for (row, sample) in ids.chunks_exact(limits.len().max(1)).enumerate() {
             if let Some(at) = sample.iter().zip(limits).position(wrong) {
                 let at_place = place(name, at, dims);
-                let problem = format!("id {}{at_place} is not in 0..{}", sample[at], limits[at]);
+                let (id, limit) = (sample[at], limits[at]);
+                let more = match id {
+                    0.. => ", the rows of its table: an Embedding has one more than the largest id",
+                    _ => "",
+                };
+                let problem = format!("id {id}{at_place} is not in 0..{limit}{more}");
                 return Err(bad_sample(batch, row, names, problem));
             }
         }

@@ -6,7 +6,7 @@ mod measured;
 mod predictions;
 mod update;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use unisono_graph::{
@@ -116,6 +116,8 @@ pub(crate) struct Programs {
     pub opposed: Option<Opposed>,
     /// The outputs that are the result of an activation, with its name.
     pub activations: BTreeMap<String, &'static str>,
+    /// The outputs that dense layers return.
+    pub linear: BTreeSet<String>,
     /// The upper limits of the ids in each field, see [`Fields::ids`].
     pub ids: BTreeMap<String, Vec<usize>>,
     /// The averages that optimizers keep.
@@ -183,6 +185,8 @@ impl Programs {
             losses.filter_map(|loss| Some((loss.clone(), output_type(&loss.on.output)?))).collect();
         let activation = |(name, output): (&str, &Var)| Some((name.to_owned(), output.activation()?));
         let activations = outputs.iter().filter_map(activation).collect();
+        let is_linear = |(_, output): &(&str, &Var)| cx.layer_notes().linear.contains_key(&output.id());
+        let linear = outputs.iter().filter(is_linear).map(|(name, _)| name.to_owned()).collect();
         let opposed = Some(&parts.objective().losses).filter(|_| parts.phases.is_empty());
         let opposed = opposed.and_then(|losses| Opposed::find(&forward, losses, outputs));
         let mut identity = Traced { model: of_graph(&simplify(&forward)), ..Traced::default() };
@@ -232,6 +236,7 @@ impl Programs {
             notes: cx.layer_notes().clone(),
             opposed,
             activations,
+            linear,
             ids,
             averages,
             kept,

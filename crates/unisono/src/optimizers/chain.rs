@@ -11,6 +11,9 @@ use super::{
 use crate::error::caught;
 use crate::objective::Epoch;
 
+/// The weight decay from which on a note tells of it.
+const LARGE_DECAY: f64 = 1.0;
+
 /// An [`Optimizer`], or [`Groups`] of them, with an ordered list of transforms around it, such as gradient
 /// clipping.
 ///
@@ -262,6 +265,7 @@ impl Chain {
         if caught(|| rule.schedule().is_some_and(Schedule::is_zero)).unwrap_or(false) {
             notes.push("the learning rate is 0 at every step: training changes no parameter".into());
         }
+        notes.extend(caught(|| rule.settings()).ok().flatten().as_ref().and_then(note_on_decay));
         notes.into_iter().map(|note| format!("{}: {note}", rule.name())).collect()
     }
 
@@ -418,4 +422,11 @@ impl fmt::Debug for Chain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Chain").field("name", &self.name()).field("transforms", &self.transforms).finish()
     }
+}
+/// Returns a note on a weight decay that leaves weights little to learn.
+fn note_on_decay(settings: &OptimizerSettings) -> Option<String> {
+    let decay = settings.entries().iter().find(|(name, _)| name == "weight_decay")?;
+    let is_large = decay.1.parse::<f64>().is_ok_and(|decay| decay >= LARGE_DECAY);
+    is_large
+        .then(|| format!("a weight decay of {} holds the weights near 0: 0.00001 to 0.1 is usual", decay.1))
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use unisono_data::{Batch, Field, Loader, Sample, Values};
+use unisono_data::{Batch, Field, Loader, Values};
+use unisono_graph::StateKind;
 
 use crate::Trainer;
 use crate::compile::phases::Phase;
@@ -19,8 +20,6 @@ const MOST_LIKELY_THERE: usize = 8;
 const MOST_LIKELY_MIXED: usize = 16;
 /// The largest value of pictures that are noted as dark.
 const DARK: f32 = 0.01;
-/// The fewest samples of data that are compared with others.
-const FEWEST_SAMPLES: u64 = 3;
 /// The largest ratio of two batches' standard deviations that is not noted, where their transforms have other
 /// names.
 const MOST_RATIO_OF_OTHERS: f64 = 2.5;
@@ -34,6 +33,7 @@ impl Trainer {
     /// `reader` is the loader of the training data as the trainer reads it.
     pub(super) fn note_fit(&mut self, reader: &Loader, validation: Option<&Loader>, epochs: u32) {
         self.note_schedules(reader, epochs);
+        self.known_data.repeated.validate(validation);
         if std::mem::replace(&mut self.monitor.told_fit, true) {
             return;
         }
@@ -43,6 +43,7 @@ impl Trainer {
             notes.extend(self.callbacks.note_on_training_values());
         }
         notes.extend(self.note_on_batch(reader));
+        notes.extend(self.note_on_frozen());
         notes.iter().for_each(|note| self.monitor.note(&format!("note: {note}")));
     }
 
@@ -91,6 +92,23 @@ impl Trainer {
         phases.iter().map(|phase| self.state.phases.of(&phase.name).saturating_add(left(phase))).collect()
     }
 
+    /// Parameters are frozen because they were trained before, and so they are loaded.
+    fn note_on_frozen(&self) -> Option<String> {
+        let (programs, is_new) =
+            (&self.plan.programs, self.state.identity.is_from_start() && self.steps() == 0);
+        let states = programs.train().states();
+        let frozen = programs.states_of(&[StateKind::Parameter]).into_iter().map(|at| &*states[at].name);
+        let mut frozen = frozen.filter(|name| !self.plan.parts.is_to_be_trained(name)).filter(|_| is_new);
+        let first = frozen.next()?;
+        let more = match frozen.count() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Some(format!(
+            "{first}{more} are frozen as they start, since nothing was loaded: Trainer::load_model loads what was trained"
+        ))
+    }
+
     /// A batch that is larger than the data has all of them, so that an epoch is a single step.
     fn note_on_batch(&self, reader: &Loader) -> Option<String> {
         let (samples, batch) = (reader.samples_per_epoch(), self.state.settings.global_batch as u64);
@@ -106,7 +124,7 @@ impl Trainer {
             known.scales = Scales::of(batch, batch.rows());
             known.transforms = Some(transforms_of(train));
             known.effects = train.effects().unwrap_or_default();
-            self.note_effects();
+            self.note_effects(train);
         }
     }
 
@@ -132,17 +150,32 @@ impl Trainer {
             Some(trained) if *trained != transforms_of(loader) => MOST_RATIO_OF_OTHERS,
             _ => MOST_RATIO,
         };
+        let note = self.note_on_scale(batch, most, what);
+        self.note_once(note);
+    }
+
+    /// Tells observers once if the values of a batch that is predicted by itself are of another size than in
+    /// training. One batch is compared.
+    pub(super) fn note_other_batch(&mut self, batch: &Batch) {
+        if !std::mem::replace(&mut self.known_data.compared_batch, true) {
+            let note = self.note_on_scale(batch, MOST_RATIO, "the prediction");
+            self.note_once(note);
+        }
+    }
+
+    /// Returns a note if the values of a field are of another size than in training.
+    fn note_on_scale(&self, batch: &Batch, most: f64, what: &str) -> Option<String> {
         let own = Scales::of(batch, batch.rows());
         let other = own.0.iter().find_map(|(name, own)| {
             let known = self.known_data.scales.0.get(name).or(self.state.scales.0.get(name))?;
             own.is_other(known, most, MOST_RATIO).then_some((name, own, known))
         });
-        self.note_once(other.map(|(name, own, known)| {
+        other.map(|(name, own, known)| {
             format!(
                 "the values of {name:?} are {own} in a batch of {what}, and {known} in one of the training (mean and \
                  standard deviation): a transform such as normalize or rescale belongs on all loaders"
             )
-        }));
+        })
     }
 
     /// Returns a note if the model can copy its targets: they are the input itself, or the input's next ids
@@ -283,11 +316,6 @@ fn note_on_validation(train: &Loader, validation: &Loader) -> Option<String> {
                     Loader::validation_split holds some out";
         return Some(note.into());
     }
-    if has_samples_of(train, validation) {
-        let note = "the validation data have the samples of the training data, so they do not show how the model does \
-                    on others: Loader::validation_split holds some out";
-        return Some(note.into());
-    }
     let [trained, held_out] = [train, validation].map(Loader::samples);
     (held_out > trained).then(|| {
         format!(
@@ -295,20 +323,6 @@ fn note_on_validation(train: &Loader, validation: &Loader) -> Option<String> {
              first"
         )
     })
-}
-
-/// Returns whether two sources have the same number of samples, and the same first, middle and last sample.
-/// It returns false if a sample cannot be read, or if the first and the middle one are equal.
-fn has_samples_of(train: &Loader, validation: &Loader) -> bool {
-    let samples = train.samples();
-    if samples < FEWEST_SAMPLES || samples != validation.samples() {
-        return false;
-    }
-    let fetch = |loader: &Loader| -> Option<Vec<Sample>> {
-        let fetch = |at| loader.ask_source("fetch", |source| source.fetch(at)).ok()?.ok();
-        [0, samples / 2, samples - 1].into_iter().map(fetch).collect()
-    };
-    fetch(train).is_some_and(|own| own[0] != own[1] && fetch(validation) == Some(own))
 }
 
 /// Returns the name of a field with pictures that are almost black, and their largest value.

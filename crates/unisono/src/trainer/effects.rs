@@ -9,9 +9,9 @@ use crate::Trainer;
 impl Trainer {
     /// Tells observers of transforms of the training data that move a picture and not its targets, or that
     /// scale a field twice.
-    pub(super) fn note_effects(&mut self) {
+    pub(super) fn note_effects(&mut self, train: &Loader) {
         let effects = &self.known_data.effects;
-        let notes = [self.note_on_moves(effects), twice(effects)];
+        let notes = [self.note_on_moves(effects), twice(effects), of_more(effects, train)];
         notes.into_iter().for_each(|note| self.note_once(note));
     }
 
@@ -53,6 +53,20 @@ impl Trainer {
         });
         self.note_once(note);
     }
+}
+
+/// Returns a note if statistics are those of more samples than the training data have.
+fn of_more(effects: &Effects, train: &Loader) -> Option<String> {
+    let scaled =
+        effects.scaled.iter().find(|scaled| scaled.samples.is_some_and(|of| of > train.samples()))?;
+    Some(format!(
+        "{} scales {:?} by statistics of {} samples, and the training data have {}: take the Statistics of the training \
+         data, so that nothing is known of the samples that are held out",
+        scaled.transform,
+        scaled.field,
+        scaled.samples.unwrap_or_default(),
+        train.samples()
+    ))
 }
 
 /// Returns a note if a field is scaled twice by the same numbers.

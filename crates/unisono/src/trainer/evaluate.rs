@@ -128,6 +128,7 @@ impl Trainer {
             let batch = batch?;
             self.compile_for(&batch)?;
             self.plan.check(&batch, Some(loader.source()))?;
+            self.compare_samples(&batch, loader, is_first);
             if std::mem::take(&mut is_first) {
                 self.note_other_scale(&batch, loader, "the evaluation");
             }
@@ -151,6 +152,7 @@ impl Trainer {
                  computes for it is too large or no number"
             ));
         }
+        self.note_compared(loader);
         self.note_drawn(&batches, "an evaluation");
         if let [first, others @ ..] = batches.skip_reasons() {
             let others =
@@ -266,6 +268,7 @@ impl Trainer {
             return Err(Error::setting("batch", problem));
         }
         self.compile_for(batch)?;
+        self.note_other_batch(batch);
         let programs = self.plan.programs_of(batch);
         let asked = match outputs {
             None => Asked::all(&programs.outputs),

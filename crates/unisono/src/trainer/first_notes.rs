@@ -91,8 +91,13 @@ fn notes(replicas: usize, shards: usize, global_batch: usize, per_replica: Optio
     let working = shards.min(global_batch);
     if replicas > working {
         notes.push(format!(
-            "{} of {replicas} replicas have nothing to do: {working} shards",
-            replicas - working
+            "{} of {replicas} replicas have nothing to do: a step has {working} shards, and {}",
+            replicas - working,
+            if shards < replicas {
+                format!("Builder::shards({replicas}) makes more")
+            } else {
+                format!("the global batch of {global_batch} samples has no more: Builder::global_batch makes it larger")
+            }
         ));
     } else if !working.is_multiple_of(replicas) {
         let most = working.div_ceil(replicas);

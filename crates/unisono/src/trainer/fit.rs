@@ -338,6 +338,8 @@ impl Trainer {
             if let Some(before) = last.take() {
                 batches.recycle(before);
             }
+            self.remember_samples(&batch, train);
+            self.count_targets(&batch);
             let batch = &*last.insert(batch);
             if batch.after.epoch >= epochs {
                 self.hear_witness(true)?;

@@ -18,6 +18,11 @@ const MOST_TARGET: f64 = 1000.0;
 const MOST_LOSSES: f64 = 1000.0;
 /// The epochs after which a loss is compared with that of a guess.
 const EPOCHS: u32 = 3;
+/// The relative change of a loss from which on training has an effect.
+const LEAST_CHANGE: f64 = 0.01;
+/// The fewest targets whose variance is that of a guess, and the most that are summed.
+const FEWEST_TARGETS: usize = 32;
+const MOST_TARGETS: usize = 1 << 20;
 /// The share of the most frequent class from which on an accuracy is compared with it.
 const MOST_SHARE: f64 = 0.8;
 
@@ -38,6 +43,29 @@ impl LabelCounts {
         let all: u64 = self.counts.values().sum();
         let (label, count) = self.counts.iter().max_by_key(|(_, count)| **count)?;
         Some((*label, *count as f64 / all as f64))
+    }
+}
+
+/// The sums of the first targets that were trained on.
+#[derive(Default)]
+pub(super) struct TargetSums {
+    values: usize,
+    sum: f64,
+    squares: f64,
+}
+
+impl TargetSums {
+    fn add(&mut self, values: &[f32]) {
+        for value in values.iter().take(MOST_TARGETS.saturating_sub(self.values)).map(|x| f64::from(*x)) {
+            (self.values, self.sum) = (self.values + 1, self.sum + value);
+            self.squares += value * value;
+        }
+    }
+
+    fn variance(&self) -> Option<f64> {
+        let mean = |sum: f64| sum / self.values as f64;
+        let variance = mean(self.squares) - mean(self.sum).powi(2);
+        (self.values >= FEWEST_TARGETS && variance > 0.0).then_some(variance)
     }
 }
 
@@ -84,10 +112,22 @@ impl Trainer {
         if !is_of_quantities(loss) {
             return None;
         }
+        let is_label = |x: &f32| [0.0, 1.0].contains(x);
+        let is_counted = objective.metrics.iter().zip(&objective.measured);
+        let is_counted =
+            is_counted.into_iter().any(|(metric, of)| of == on && metric.name() == "binary accuracy");
+        if is_counted && values.iter().all(is_label) && self.plan.programs.linear.contains(&on.output) {
+            return Some(format!(
+                "the metric binary accuracy counts outputs above 0 as a yes, and the loss {} brings them near {target:?}, \
+                 which are 0 and 1: BinaryCrossEntropyWithLogits is the loss of a yes or no",
+                loss.0.loss.name()
+            ));
+        }
         let activation = self.plan.programs.activations.get(&on.output).copied();
         let beyond = match activation {
             Some("relu") => values.iter().find(|x| **x < 0.0),
             Some("sigmoid" | "softmax") => other,
+            Some("tanh") => values.iter().find(|x| x.abs() > 1.0),
             _ => None,
         };
         if let (Some(beyond), Some(activation)) = (beyond, activation) {
@@ -155,16 +195,40 @@ impl Trainer {
         Some((loss.loss.name(), libm::log(classes.max(2) as f64)))
     }
 
+    /// Returns the only loss, if it is the mean squared error.
+    fn squared_error(&self) -> Option<&LossOn> {
+        let [(loss, _)] = &*self.plan.programs.losses else { return None };
+        (loss.loss.name() == "mean squared error" && loss.weight == 1.0).then_some(loss)
+    }
+
+    /// Counts the targets of a batch that was trained on, as far as they are needed for a guess.
+    pub(super) fn count_targets(&mut self, batch: &Batch) {
+        let Some(target) = self.squared_error().and_then(|loss| loss.on.target.clone()) else { return };
+        if let Some(Values::F32(values)) = batch.stacked.field(&target).map(|field| &field.values) {
+            self.known_data.targets.add(values);
+        }
+    }
+
+    /// Returns the only loss, if it is the mean squared error, and what it is where all outputs are the mean of
+    /// the targets.
+    fn guess_of_quantities(&self) -> Option<(&str, f64)> {
+        Some((self.squared_error()?.loss.name(), self.known_data.targets.variance()?))
+    }
+
     /// Tells observers once of a loss that is that of a guess after some epochs.
     pub(super) fn note_no_progress(&mut self, epoch: &Epoch) {
-        let Some((name, guess)) = self.guess() else { return };
+        let Some((name, guess)) = self.guess().or_else(|| self.guess_of_quantities()) else { return };
         let (loss, epochs) = (epoch.train.loss, epoch.epoch + 1);
         if epochs < EPOCHS || loss < guess || self.monitor.told_guess {
             return;
         }
+        let first = self.state.history.first().map_or(loss, |first| first.train.loss);
+        let advice = match (loss - first).abs() < LEAST_CHANGE * first {
+            true => "it hardly changes: is the learning rate too small, or what should learn frozen?",
+            false => "try a smaller learning rate (LearningRateFinder), and inputs that are normalized",
+        };
         let note = format!(
-            "note: after {epochs} epochs the {name} is {loss:.3}, and that of a guess is {guess:.3}: try a smaller learning \
-             rate (LearningRateFinder), and inputs that are normalized"
+            "note: after {epochs} epochs the {name} is {loss:.3}, and that of a constant guess is {guess:.3}: {advice}"
         );
         self.monitor.told_guess = true;
         self.monitor.note(&note);

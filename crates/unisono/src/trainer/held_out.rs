@@ -13,6 +13,8 @@ use unisono_data::{
 use crate::compile::programs::{ProgramId, Programs};
 use crate::run::scales::Scales;
 use crate::trainer::agree_on_data::{Blocks, is_hashed_by, joined, read, record_of};
+use crate::trainer::guess::TargetSums;
+use crate::trainer::repeated::Repeated;
 use crate::{Error, Trainer};
 
 /// How long a wait for hashes lasts before it is seen whether the run was asked to stop.
@@ -31,6 +33,12 @@ pub(super) struct KnownData {
     pub(super) scales: Scales,
     /// What the transforms of the training data say of themselves.
     pub(super) effects: Effects,
+    /// Whether a batch that was predicted by itself has been compared with the training data.
+    pub(super) compared_batch: bool,
+    /// The targets that were trained on.
+    pub(super) targets: TargetSums,
+    /// Samples of the training data that validation data should not have.
+    pub(super) repeated: Repeated,
     /// The names of the transforms of the training data. `None` before the first batch.
     pub(super) transforms: Option<String>,
     /// What observers were told of the data.

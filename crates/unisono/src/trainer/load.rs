@@ -23,7 +23,15 @@ impl Trainer {
     /// resume first. In these cases nothing has changed.
     #[doc(alias("load_state_dict", "load_weights"))]
     pub fn load_model(&mut self, path: impl AsRef<Path>, plan: &Plan) -> Result<LoadReport, Error> {
-        let path = weights_file(path.as_ref())?;
+        let given = path.as_ref();
+        let path = weights_file(given)?;
+        if given.join("checkpoints").is_dir() && self.steps() == 0 {
+            self.monitor.note_once(&format!(
+                "note: load_model takes the weights of {}, and nothing else of its run: Trainer::resume goes on with the \
+                 optimizer's state and the epochs",
+                given.display()
+            ));
+        }
         self.take_weights(|model| plan.read(&TensorFile::open(&path)?, model))
     }
 

@@ -5,9 +5,9 @@
 //! checkpoints, `identity` about what makes a run this run, `load` and `export` about weights, `join` about
 //! replicas that come and go, `agree` about several machines, `callback` and `control` about code that steers
 //! a run, `tell` about what observers hear, `trust` about the way back after a replica was wrong, `inspect`
-//! about what a user can ask, `advise` about what is noted of a fit, `averages` about moving averages of
-//! weights, `precision` about weights of fewer bits, `lbfgs` about steps on all samples, `replay` about a
-//! replay buffer, `dry_run` about trying a run out.
+//! about what a user can ask, `advise`, `guess`, `effects` and `repeated` about what is noted of a fit,
+//! `averages` about moving averages of weights, `precision` about weights of fewer bits, `lbfgs` about steps
+//! on all samples, `replay` about a replay buffer, `dry_run` about trying a run out.
 //!
 //! The others are parts of these: `start` and `replica_set` are about the replicas, `recipe` has more
 //! settings, `rows` and `agree_on_data` share out batches and hashes of data among machines, `lengths`
@@ -40,6 +40,7 @@ mod load;
 mod notify;
 pub(crate) mod precision;
 pub(crate) mod recipe;
+mod repeated;
 mod replay;
 mod replica_set;
 pub(crate) mod resume;

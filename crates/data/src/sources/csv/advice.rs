@@ -1,5 +1,10 @@
 //! What messages say to do with a table that is read in the wrong way.
 
+use super::number::Number;
+
+/// The fewest lines whose numbers are noted.
+const MOST_LIKELY_COUNTED: usize = 8;
+
 /// What a label is, where features are not chosen.
 pub(super) const LABEL: &str = "a whole number: Csv::target takes numbers to predict, and labels that are texts need features \
      that are chosen by Csv::numbers";
@@ -17,6 +22,18 @@ pub(super) fn advised(expected: &'static str, value: &str) -> &'static str {
         ("a number", _) => "a number: Csv::category takes a column of texts",
         (expected, _) => expected,
     }
+}
+
+/// Returns a note on a column of features that counts the lines.
+pub(super) fn of_line_numbers(column: &Number) -> Option<String> {
+    let counts = column.values.windows(2).all(|pair| pair[1] == pair[0] + 1.0);
+    (counts && column.values.len() >= MOST_LIKELY_COUNTED).then(|| {
+        format!(
+            "the column {:?} counts the lines from {}: a number of a line says nothing of others, so leave it out of \
+             Csv::numbers, unless it is a time",
+            column.name, column.values[0]
+        )
+    })
 }
 
 /// Returns what is wrong with a first column of this name, if it is the index that pandas writes. It has no

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::advice::of_line_numbers;
 use super::number::{Number, Whole, interleaved, whole};
 use super::schema::TableSchema;
 use super::texts::Texts;
@@ -350,6 +351,7 @@ impl ChosenTable {
     fn finish(mut self, csv: &Csv, chosen: &Chosen) -> Result<(Memory, TableSchema), DataError> {
         let numbers = self.numbers.iter().map(|number| number.name.clone()).collect();
         let mut schema = TableSchema { numbers, left_out: self.left_out, ..TableSchema::default() };
+        let mut notes: Vec<String> = self.numbers.iter().filter_map(of_line_numbers).collect();
         let mut memory: Option<Memory> = None;
         let mut add = |name: &str, shape: Vec<usize>, values: Values| {
             let with = match memory.take() {
@@ -410,10 +412,9 @@ impl ChosenTable {
         }
         if self.left_out > 0 {
             let (path, count) = (csv.path.display(), self.left_out);
-            let note = format!("{path}: lines left out because a value is missing: {count}");
-            memory = memory.with_notes(vec![note]);
+            notes.push(format!("{path}: lines left out because a value is missing: {count}"));
         }
-        Ok((memory, schema))
+        Ok((memory.with_notes(notes), schema))
     }
 }
 

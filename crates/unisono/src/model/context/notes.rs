@@ -14,7 +14,7 @@ pub(crate) struct LayerNotes {
     /// The layers in which a step of a sequence sees the steps behind it.
     pub look_ahead: Vec<String>,
     /// The values that dense layers return, by their nodes: the layer and the number of its input features.
-    linear: BTreeMap<usize, (String, usize)>,
+    pub linear: BTreeMap<usize, (String, usize)>,
 }
 
 impl Context {

@@ -53,6 +53,10 @@ impl Loss for Dice {
         (!self.probabilities).then_some("sigmoid")
     }
 
+    fn takes_probabilities(&self) -> bool {
+        self.probabilities
+    }
+
     fn target(&self, output: &Type) -> Result<Type, String> {
         let valid = self.smooth > 0.0 && self.smooth.is_finite();
         valid

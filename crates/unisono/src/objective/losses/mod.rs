@@ -11,7 +11,7 @@ mod in_batch;
 mod regression;
 
 use unisono_data::Field;
-use unisono_graph::{Type, Var};
+use unisono_graph::{DType, Type, Var};
 
 pub use binary::{BinaryCrossEntropyWithLogits, BinaryFocal};
 pub use cross_entropy::CrossEntropy;
@@ -97,6 +97,12 @@ pub trait Loss: Send + Sync {
         None
     }
 
+    /// Returns whether the loss takes outputs as probabilities. A note tells where the output is that of a
+    /// dense layer, which may be any number. Default: false.
+    fn takes_probabilities(&self) -> bool {
+        false
+    }
+
     /// Returns the label that the loss ignores, if there is one. A note tells of metrics of the same targets
     /// that count it. Default: `None`.
     fn ignored_label(&self) -> Option<i32> {
@@ -147,6 +153,9 @@ impl Loss for Box<dyn Loss> {
     fn activation(&self) -> Option<&'static str> {
         (**self).activation()
     }
+    fn takes_probabilities(&self) -> bool {
+        (**self).takes_probabilities()
+    }
     fn ignored_label(&self) -> Option<i32> {
         (**self).ignored_label()
     }
@@ -170,6 +179,13 @@ fn other_target(output: &Type, expected: &Type, target: &Type) -> String {
 fn advice(expected: &Type, target: &Type) -> String {
     if target.clone().of(expected.dtype) == *expected {
         return ": unisono::data::cast changes the type of a field".into();
+    }
+    let is_of_classes = [expected.dtype, target.dtype] == [DType::F32, DType::I32]
+        && expected.dims.split_last().is_some_and(|(_, places)| *places == *target.dims);
+    if is_of_classes {
+        return ", as labels of classes are: CrossEntropy takes these (without probabilities()), and \
+                unisono::data::one_hot makes rows of them"
+            .into();
     }
     if expected.lead != target.lead || expected.dtype != target.dtype {
         return String::new();

@@ -242,6 +242,10 @@ macro_rules! averages {
                 self.counted.labels.takes_logits()
             }
 
+            fn takes_probabilities(&self) -> bool {
+                self.counted.labels.takes_probabilities()
+            }
+
             fn per_sample(&self, output: &Var, target: &Var) -> Var {
                 self.counted.labels.trace(output, target)
             }

@@ -117,6 +117,10 @@ macro_rules! labelled {
                 self.labels.takes_logits()
             }
 
+            fn takes_probabilities(&self) -> bool {
+                self.labels.takes_probabilities()
+            }
+
             fn per_sample(&self, output: &Var, target: &Var) -> Var {
                 self.labels.trace(output, target)
             }

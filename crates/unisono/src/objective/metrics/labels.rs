@@ -92,6 +92,11 @@ impl Labels {
         !matches!(self.task, Task::Classes(_)) && !self.threshold.of_probabilities
     }
 
+    /// Returns whether a threshold applies, and applies to probabilities.
+    pub fn takes_probabilities(&self) -> bool {
+        !matches!(self.task, Task::Classes(_)) && self.threshold.of_probabilities
+    }
+
     /// Checks the settings, and that outputs and targets are of the task.
     ///
     /// # Errors

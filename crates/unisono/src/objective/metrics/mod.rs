@@ -104,6 +104,12 @@ pub trait Metric: Send + Sync {
         false
     }
 
+    /// Returns whether the metric reads outputs as probabilities. A note tells where the output is that of a
+    /// dense layer, which may be any number. Default: false.
+    fn takes_probabilities(&self) -> bool {
+        false
+    }
+
     /// Returns the reduction of the samples' values. Default: `None`, the weighted mean over samples.
     fn reduction(&self) -> Option<&dyn Reduction> {
         None

@@ -121,7 +121,7 @@ fn every_section_comes_back() {
         assert_eq!(run.state.digested(), state.digested());
         let written = contents.trainer["sections"].as_object().unwrap();
         let mut names = RunState::NAMES.to_vec();
-        names.retain(|name| !["replay", "lbfgs"].contains(name) || state.replay.get().is_some());
+        names.retain(|name| !["replay", "lbfgs", "scales"].contains(name) || state.replay.get().is_some());
         names.sort_unstable();
         assert_eq!(written.keys().collect::<Vec<_>>(), names);
     }
@@ -142,7 +142,7 @@ fn a_section_that_is_unknown_or_missing_or_newer_is_named() {
     assert_eq!(unknown, "this version knows no section \"momentum\": a later version has written it");
     for name in RunState::NAMES {
         // Checkpoints of earlier versions have none of these.
-        if !["identity", "control", "phases", "replay", "lbfgs"].contains(name) {
+        if !["identity", "control", "phases", "replay", "lbfgs", "scales"].contains(name) {
             let missing = problem(&|t| {
                 t["sections"].as_object_mut().unwrap().remove(*name);
             });

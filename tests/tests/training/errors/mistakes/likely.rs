@@ -139,7 +139,7 @@ pub fn all() -> Vec<Mistake> {
         (
             "validation data that are the training data read again",
             run(classes(), &labelled(|i| i % 3), Some(&labelled(|i| i % 3)), 1),
-            &["the samples of the training data", "validation_split"],
+            &["samples of the training data", "validation_split"],
         ),
         (
             "overlapping windows that are split at random",
