@@ -151,14 +151,14 @@ impl Source for Memory {
         self.notes.clone()
     }
 
-    /// Returns whether samples are windows of a series that were cut by hand: in a field of sequences, each of
-    /// the first samples is the one before it, shifted by the same number of steps.
+    /// Returns whether samples are windows of a series that were cut by hand: in a field of sequences, each
+    /// of the first samples is the one before it, shifted by the same number of steps.
     fn overlaps(&self) -> bool {
         let is_series = |(spec, array): (&FieldSpec, &Values)| {
             let (Some(&steps), Values::F32(values)) = (spec.shape.first(), array) else { return false };
-            let rows: Vec<&[f32]> =
-                values.chunks_exact(values.len() / self.len.max(1)).take(WINDOWS).collect();
-            let step = rows.first().map_or(0, |row| row.len() / steps.max(1));
+            let row = (values.len() / self.len.max(1)).max(1);
+            let rows: Vec<&[f32]> = values.chunks_exact(row).take(WINDOWS).collect();
+            let step = row / steps.max(1);
             let is_shifted = |by: usize| {
                 rows.windows(2).all(|pair| pair[0][by * step..] == pair[1][..pair[1].len() - by * step])
             };

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use unisono_graph::{Graph, StateKind, ops};
 
 use crate::compile::objective::LossOn;
+use crate::compile::parts::Parts;
 use crate::identity::graph::{Hash, value_hashes};
 use crate::model::functional::Outputs;
 
@@ -19,9 +20,12 @@ pub(crate) struct Opposed {
 }
 
 impl Opposed {
-    /// Returns the first two such losses of a forward pass.
-    pub fn find(graph: &Graph, losses: &[LossOn], outputs: &Outputs) -> Option<Self> {
-        let [_, _, ..] = losses else { return None };
+    /// Returns the first two such losses of a forward pass. Phases have parameters of their own.
+    pub fn find(graph: &Graph, parts: &Parts, outputs: &Outputs) -> Option<Self> {
+        let losses = &*parts.objective().losses;
+        if losses.len() < 2 || !parts.phases.is_empty() {
+            return None;
+        }
         let hashes = value_hashes(graph);
         let known: Vec<Known<'_>> = losses.iter().filter_map(|of| Known::of(of, outputs, &hashes)).collect();
         known.iter().enumerate().find_map(|(at, b)| {

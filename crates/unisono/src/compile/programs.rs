@@ -32,7 +32,7 @@ use measured::{measured, measures_samples_alone};
 pub(crate) use measured::{weight_of_loss, weight_of_output};
 pub(crate) use predictions::{declare_predictions, predicted};
 use predictions::{predictions_of, trace_predict};
-use update::{of_training, phase_graphs};
+use update::{kept_by, of_training, phase_graphs};
 
 /// The name of the output with each sample's loss.
 pub(crate) const LOSS: &str = "loss";
@@ -185,10 +185,8 @@ impl Programs {
             losses.filter_map(|loss| Some((loss.clone(), output_type(&loss.on.output)?))).collect();
         let activation = |(name, output): (&str, &Var)| Some((name.to_owned(), output.activation()?));
         let activations = outputs.iter().filter_map(activation).collect();
-        let is_linear = |(_, output): &(&str, &Var)| cx.layer_notes().linear.contains_key(&output.id());
-        let linear = outputs.iter().filter(is_linear).map(|(name, _)| name.to_owned()).collect();
-        let opposed = Some(&parts.objective().losses).filter(|_| parts.phases.is_empty());
-        let opposed = opposed.and_then(|losses| Opposed::find(&forward, losses, outputs));
+        let linear = cx.layer_notes().linear_of(outputs.iter());
+        let opposed = Opposed::find(&forward, parts, outputs);
         let mut identity = Traced { model: of_graph(&simplify(&forward)), ..Traced::default() };
         if longest.is_none() {
             same_model(parts, fields, &identity.model)?;
@@ -289,15 +287,6 @@ impl Programs {
         let states = self.train().states();
         (0..states.len()).filter(|&i| kinds.contains(&states[i].kind)).collect()
     }
-}
-
-/// Returns the names of the parameters that none of these training steps changes.
-fn kept_by(steps: &[&Graph]) -> Vec<String> {
-    let states = steps.first().map_or(&[][..], |step| &step.states).iter().enumerate();
-    let kept = states.filter(|(at, state)| {
-        state.kind == StateKind::Parameter && !steps.iter().any(|step| step.updates.contains_key(at))
-    });
-    kept.map(|(_, state)| state.name.clone()).collect()
 }
 
 /// Compiles a program, whose states lie where they lie in the first one if that has these states.

@@ -167,6 +167,11 @@ impl Checkpoints {
         Ok(self.saver.with_store(|store| store.best())?)
     }
 
+    /// Returns whether the best checkpoints are kept.
+    pub fn keeps_best(&self) -> bool {
+        self.saving.keeps_best()
+    }
+
     /// Returns which of some steps was the best by a run's history.
     pub fn best_of(&self, steps: impl Iterator<Item = u64>, history: &History) -> Option<u64> {
         self.saving.best_of(steps, history)

@@ -116,6 +116,11 @@ impl Saving {
         Self { best: Some(best), ..self }
     }
 
+    /// Returns whether the best checkpoints are kept.
+    pub(crate) fn keeps_best(&self) -> bool {
+        self.best.is_some()
+    }
+
     /// Ends the run if a checkpoint cannot be written. Default: observers are told, the run continues, and
     /// the next interval tries again. Only if the last step cannot be saved, the fit returns an error.
     pub fn require(self) -> Self {

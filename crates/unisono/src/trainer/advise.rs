@@ -10,6 +10,7 @@ use crate::compile::phases::Phase;
 use crate::compile::programs::ProgramId;
 use crate::model::context::SummaryLine;
 use crate::run::scales::{MOST_RATIO, Scales};
+use crate::saving::checkpoints::Checkpoints;
 use crate::trainer::held_out::transforms_of;
 
 /// The fewest samples of a first batch whose equal labels are noted.
@@ -41,6 +42,10 @@ impl Trainer {
         notes.extend(validation.and_then(|validation| note_on_validation(reader, validation)));
         if validation.is_none() {
             notes.extend(self.callbacks.note_on_training_values());
+            let keeps_best = self.saver.as_ref().is_some_and(Checkpoints::keeps_best);
+            notes.extend(keeps_best.then(|| {
+                "keep_best compares values of the training, as the fit has no validation data".to_owned()
+            }));
         }
         notes.extend(self.note_on_batch(reader));
         notes.extend(self.note_on_frozen());
@@ -243,11 +248,19 @@ impl Trainer {
         notes.iter().for_each(|note| self.monitor.note(&format!("note: {note}")));
     }
 
-    /// Returns a note if most sequences of ids end in zeros, and a recurrent layer reads to their end.
+    /// Returns a note if most sequences of ids end in zeros, and a layer reads these as other ids: a
+    /// recurrent one, or attention before one label for each sequence.
     fn note_on_padding(&self, batch: &Batch) -> Option<String> {
         let programs = &self.plan.programs;
-        let is_recurrent = |line: &&SummaryLine| matches!(&*line.kind, "lstm" | "gru" | "simple_rnn");
-        let layer = programs.summary.iter().find(is_recurrent)?;
+        let target = programs.losses.first().and_then(|(loss, _)| loss.on.target.as_deref());
+        let target = target.and_then(|target| batch.stacked.field(target));
+        let has_one_label = target.is_some_and(|target| target.shape.len() == 1);
+        let reads = |line: &&SummaryLine| match &*line.kind {
+            "lstm" | "gru" | "simple_rnn" => true,
+            "transformer_block" | "multi_head_attention" => has_one_label,
+            _ => false,
+        };
+        let layer = programs.summary.iter().find(reads)?;
         // A model that takes more than the ids can mask the padding.
         let [input] = programs.get(ProgramId::Predict).inputs() else { return None };
         let Field { shape, values: Values::I32(ids) } = batch.stacked.field(&input.name)? else {

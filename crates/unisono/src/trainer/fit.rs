@@ -235,8 +235,7 @@ impl Trainer {
         self.prepare(ProgramId::Evaluate, reader.samples_per_epoch())
     }
 
-    /// Saves what was done before an error of the data or of their numbers, where that is the same on all
-    /// machines.
+    /// Saves the steps before an error of the data or of a number, if it is the same on all machines.
     fn save_despite(&mut self, error: &Error) {
         if self.are_whole(error)
             && self.steps() > 0
@@ -339,7 +338,6 @@ impl Trainer {
                 batches.recycle(before);
             }
             self.remember_samples(&batch, train);
-            self.count_targets(&batch);
             let batch = &*last.insert(batch);
             if batch.after.epoch >= epochs {
                 self.hear_witness(true)?;

@@ -209,8 +209,8 @@ impl Trainer {
         }
     }
 
-    /// Returns the only loss, if it is the mean squared error, and what it is where all outputs are the mean of
-    /// the targets.
+    /// Returns the only loss, if it is the mean squared error, and what it is where all outputs are the mean
+    /// of the targets.
     fn guess_of_quantities(&self) -> Option<(&str, f64)> {
         Some((self.squared_error()?.loss.name(), self.known_data.targets.variance()?))
     }

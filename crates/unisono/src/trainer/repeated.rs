@@ -157,10 +157,11 @@ fn hash(batch: &Batch, row: usize) -> u64 {
 }
 
 impl Trainer {
-    /// Remembers samples that were trained on, for comparison with those of an evaluation.
+    /// Remembers samples that were trained on, for comparison with those of an evaluation and with a guess.
     pub(super) fn remember_samples(&mut self, batch: &Batch, train: &Loader) {
         let target = target_of_classes(&self.plan.programs.losses);
         self.known_data.repeated.train(batch, train, target);
+        self.count_targets(batch);
     }
 
     /// Compares a batch of a fit's validation data with the training data.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use unisono_graph::{Graph, Lead, StateDecl, Type, Var, simplify};
+use unisono_graph::{Graph, Lead, StateDecl, StateKind, Type, Var, simplify};
 
 use super::{INVERSE, PENALTY, PENALTY_GRADIENT, Programs, SCALE, Trace, WEIGHT_SUM, check, trace_losses};
 use crate::Error;
@@ -249,4 +249,13 @@ pub(super) fn of_training(parts: &Parts, first: &Graph, others: &[Graph]) -> Par
     let hashes = graphs.map(|graph| of_graph(&simplify(graph)).sha256);
     let names = parts.phases.iter().map(|phase| format!("phase {}", phase.name));
     Part::of_settings(names.zip(hashes))
+}
+
+/// Returns the names of the parameters that none of these training steps changes.
+pub(super) fn kept_by(steps: &[&Graph]) -> Vec<String> {
+    let states = steps.first().map_or(&[][..], |step| &step.states).iter().enumerate();
+    let kept = states.filter(|(at, state)| {
+        state.kind == StateKind::Parameter && !steps.iter().any(|step| step.updates.contains_key(at))
+    });
+    kept.map(|(_, state)| state.name.clone()).collect()
 }

@@ -1,6 +1,6 @@
 //! What layers tell the user while a model is traced.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use unisono_graph::Var;
 
@@ -14,7 +14,15 @@ pub(crate) struct LayerNotes {
     /// The layers in which a step of a sequence sees the steps behind it.
     pub look_ahead: Vec<String>,
     /// The values that dense layers return, by their nodes: the layer and the number of its input features.
-    pub linear: BTreeMap<usize, (String, usize)>,
+    linear: BTreeMap<usize, (String, usize)>,
+}
+
+impl LayerNotes {
+    /// Returns the names of those outputs that dense layers return.
+    pub fn linear_of<'a>(&self, outputs: impl Iterator<Item = (&'a str, &'a Var)>) -> BTreeSet<String> {
+        let linear = outputs.filter(|(_, output)| self.linear.contains_key(&output.id()));
+        linear.map(|(name, _)| name.to_owned()).collect()
+    }
 }
 
 impl Context {
@@ -34,8 +42,8 @@ impl Context {
         self.notes.look_ahead.push(path);
     }
 
-    /// Says that the current layer is a linear map from so many features to a value.
-    pub(crate) fn is_linear(&mut self, value: &Var, features: usize) {
+    /// Remembers that a value is what the current layer, a dense one, makes of so many features.
+    pub(crate) fn note_linear(&mut self, value: &Var, features: usize) {
         let path = self.path();
         self.notes.linear.insert(value.id(), (path, features));
     }

@@ -73,7 +73,7 @@ impl Forward for Dense {
         if self.bias {
             y = y + cx.parameter("bias", &[self.units], Initializer::Zeros);
         }
-        cx.is_linear(&y, features);
+        cx.note_linear(&y, features);
         y
     }
 }

@@ -4,6 +4,18 @@ use super::{Schedule, Shape, steps};
 
 /// The share of the highest learning rate that trains almost nothing.
 const LEAST_SHARE: f64 = 1e-4;
+/// The least learning rate that is written without an exponent.
+const LEAST_WRITTEN_OUT: f64 = 1e-6;
+
+/// Returns a learning rate with a few digits.
+fn short(rate: f64) -> String {
+    let digits = format!("{rate:.3e}");
+    match digits.parse::<f64>() {
+        Ok(rate) if rate == 0.0 || rate.abs() >= LEAST_WRITTEN_OUT => rate.to_string(),
+        Ok(rate) => format!("{rate:e}"),
+        Err(_) => digits,
+    }
+}
 
 impl Schedule {
     /// Returns a note if the schedule is not made for a run of this many steps in all: the warm-up lasts
@@ -22,6 +34,7 @@ impl Schedule {
         if let Shape::Step { .. } | Shape::Function { .. } = self.shape {
             let [first, half] = [self.warm_up, total / 2].map(|step| self.planned(step).unwrap_or(f64::NAN));
             if half < LEAST_SHARE * first && self.warm_up < total / 2 {
+                let [first, half] = [first, half].map(short);
                 return Some(format!(
                     "the learning rate falls from {first} to {half} in the first half of the {}: a schedule counts steps \
                      of the optimizer, not epochs",
@@ -40,13 +53,14 @@ impl Schedule {
         if end < total && last <= LEAST_SHARE * self.shape.highest() {
             let (rest, all) = (steps(total - end), steps(total));
             let little = if last == 0.0 { "nothing" } else { "almost nothing" };
+            let last = short(last);
             return Some(format!(
                 "the learning rate ({schedule}) is {last} from step {end} on, and the run has {all}: the last {rest} change \
                  {little}"
             ));
         }
         (end / 2 > total).then(|| {
-            let reached = self.planned(total).unwrap_or(f64::NAN);
+            let reached = short(self.planned(total).unwrap_or(f64::NAN));
             format!(
                 "the learning rate ({schedule}) is made for {}, and the run has {}, after which it is still {reached}",
                 steps(end),

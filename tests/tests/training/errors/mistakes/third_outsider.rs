@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use unisono::data::{Batch, Csv, Per, Statistics, normalize};
-use unisono::{BinaryAccuracy, Dice, Embedding, F1, Flatten, Saving, Tanh};
+use unisono::{BestBy, BinaryAccuracy, Dice, Embedding, F1, Flatten, FromFn, Saving, Tanh};
 
 use super::runs::{classes, labelled, optimizer, run, targets};
 use super::*;
@@ -119,6 +119,16 @@ pub fn all() -> Vec<Mistake> {
             ),
             &["bias are frozen as they start", "load_model"],
         ),
+        (
+            "words that are padded before attention",
+            padded(),
+            &["end in zeros", "1 (transformer_block) reads", "masked()"],
+        ),
+        (
+            "the best checkpoint without validation",
+            kept_best(folder),
+            &["keep_best compares values of the training"],
+        ),
         ("a batch as it is stored", batch_as_stored(), &["in a batch of the prediction", "normalize"]),
     ]
 }
@@ -231,6 +241,23 @@ fn weights_of_run(folder: &Path) -> String {
     let mut second = built();
     second.load_model(&dir, &unisono::checkpoint::Plan::new()).unwrap();
     second.notes().join("\n")
+}
+
+fn padded() -> String {
+    let ids = (0..16 * 6).map(|i| if i % 6 < 2 + i / 6 % 3 { 1 + i * i % 7 } else { 0 }).collect();
+    let data = Memory::new("x", [6], Values::I32(ids)).unwrap();
+    let data = Loader::new(data.with("y", [], Values::I32([0, 1, 1, 0].repeat(4))).unwrap());
+    let mean = FromFn::new("mean", |_, x: &Var| x.mean(&[-2]));
+    let model = Sequential::new().add(Embedding::new(8, 4)).add(TransformerBlock::new(2)).add(mean);
+    run(Trainer::builder(model.add(Dense::new(2))).global_batch(8), &data, None, 1)
+}
+
+fn kept_best(folder: &Path) -> String {
+    let train = labelled(|i| i % 3);
+    let mut trainer = classes().replicas(1).adapter("cpu").build(&train.fields().unwrap()).unwrap();
+    trainer.save_to(Saving::new(folder.join("best")).keep_best(BestBy::Lowest("loss".into()))).unwrap();
+    trainer.fit(&train, None, 1).unwrap();
+    trainer.notes().join("\n")
 }
 
 /// Returns a trainer that has seen numbers near 0.
