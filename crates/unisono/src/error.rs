@@ -74,7 +74,7 @@ pub enum Error {
     #[error("validation data: {0}")]
     Validation(Box<Error>),
     /// The loss or a gradient is not finite, and the step changed nothing.
-    #[error("step {step}: {what} is not finite{}{}", first_bad(what, tensor), later(*.step))]
+    #[error("step {step}: {what} is not finite{}{}", first_bad(what, tensor), later(*.step, what))]
     NotFinite {
         /// The number of the step.
         step: u64,
@@ -328,13 +328,14 @@ fn first_bad(what: &str, tensor: &str) -> String {
     if what == tensor { String::new() } else { format!("; first bad tensor: {tensor}") }
 }
 
-/// Says what most likely made numbers of a later step too large.
-fn later(step: u64) -> &'static str {
+/// Says what most likely made a loss or a gradient of a later step too large.
+fn later(step: u64, what: &str) -> &'static str {
+    let is_trained = what.starts_with("the loss") || what.starts_with("the gradient");
     match step {
-        0 => "",
-        _ => {
+        1.. if is_trained => {
             "; steps before it were finite, so a smaller learning rate or Chain::clip_norm most likely helps"
         }
+        _ => "",
     }
 }
 
