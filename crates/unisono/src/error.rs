@@ -341,7 +341,7 @@ fn later(step: u64, what: &str) -> &'static str {
 
 /// Counts the other tensors.
 fn and_more(more: usize) -> String {
-    if more == 0 { String::new() } else { format!(" (nor are {more} more)") }
+    if more == 0 { String::new() } else { format!(" ({more} more are not finite either)") }
 }
 
 /// Says which checkpoint a run can go on from.

@@ -165,8 +165,8 @@ impl Pipeline {
             });
             let shape = shape.collect::<Vec<_>>().join(", ");
             let what = format!(
-                "shape [{shape}] varies, and no transform makes it equal: pictures get one size by ImageFolder::size \
-                 or augment::resize, and sequences by pad"
+                "shape [{shape}] varies between samples, and no transform makes it the same: use ImageFolder::size \
+                 or augment::resize for pictures, pad for sequences"
             );
             return Err(DataError::field(&spec.name, what));
         }
@@ -180,7 +180,8 @@ impl Pipeline {
                 self.apply(stage, &mut again, index, (0, 0))?;
                 if !has_bits_of(&sample, &again) {
                     let what = format!(
-                        "{} makes something else of {} each time: draw random numbers from the Draws that it is given",
+                        "{} gives another result for {} each time: take random numbers only from the Draws that its \
+                         closure gets",
                         stage.label,
                         describe()
                     );

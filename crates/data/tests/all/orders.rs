@@ -337,8 +337,8 @@ fn images_of_varying_size_are_made_equal() {
     };
     assert_eq!(
         message(Loader::new(sizes())),
-        "field 'x': shape [?, ?, 3] varies, and no transform makes it equal: pictures get one size by \
-         ImageFolder::size or augment::resize, and sequences by pad"
+        "field 'x': shape [?, ?, 3] varies between samples, and no transform makes it the same: use \
+         ImageFolder::size or augment::resize for pictures, pad for sequences"
     );
     let flipped = Loader::new(sizes()).try_map("flip", augment::flip_horizontal("x", 0.5));
     assert_eq!(

@@ -116,9 +116,9 @@ fn activations_before_metrics(parts: &Parts, programs: &Programs) -> Option<Stri
         }
         let [metric, output] = [metric.name(), &on.output];
         let instead = match metric {
-            "binary accuracy" => ": F1::binary().probabilities() is a metric of probabilities",
+            "binary accuracy" => ": use F1::binary().probabilities() instead",
             "perplexity" => "",
-            _ => ", unless it is told so by probabilities()",
+            _ => ": call probabilities() on the metric",
         };
         Some(format!(
             "the metric {metric} takes logits, and the output {output:?} is a {activation}{instead}"
@@ -136,8 +136,8 @@ fn numbers_as_probabilities(parts: &Parts, programs: &Programs) -> Option<String
     let metrics = metrics.map(|(metric, on)| (metric.name(), &on.output));
     let (name, output) = losses.chain(metrics).find(|(_, output)| programs.linear.contains(*output))?;
     Some(format!(
-        "{name} takes probabilities, and the output {output:?} is that of a dense layer, which may be any number: put \
-         Sigmoid or Softmax behind it, or leave out probabilities()"
+        "{name} takes probabilities, but the output {output:?} of a dense layer may be any number: add Sigmoid or \
+         Softmax after it, or leave out probabilities()"
     ))
 }
 
@@ -149,8 +149,8 @@ fn ignored_and_counted(parts: &Parts) -> Option<String> {
         let label = loss.loss.ignored_label()?;
         let (metric, _) = measured().find(|(metric, on)| **on == loss.on && metric.counts_label(label))?;
         Some(format!(
-            "the loss {} ignores the label {label}, and the metric {} counts it, unless it is given \
-             ignore_index({label}) too",
+            "the loss {} ignores the label {label}, and the metric {} counts it: call ignore_index({label}) on the \
+             metric too",
             loss.loss.name(),
             metric.name()
         ))
@@ -244,9 +244,10 @@ fn along_width(programs: &Programs) -> Option<String> {
         let output = &*line.output.dims;
         let instead = match &*line.kind {
             "layer_norm" | "rms_norm" if output == [channels, height, width] && line.parameters <= 2 * width => {
-                "GroupNorm::new(1) normalizes a picture, and for the channels of each pixel put them last (permute)"
+                "GroupNorm::new(1) normalizes a picture, and to normalize the channels of each pixel, put channels \
+                 last (permute)"
             }
-            "softmax" => "for one over channels put them last (permute)",
+            "softmax" => "for a softmax over channels, put the channels last (permute)",
             "dense" if output[..2] == [channels, height] => {
                 "Flatten comes before a dense layer, or Conv2d with a kernel of 1 applies it to each pixel"
             }
@@ -289,11 +290,10 @@ fn one_of_several(parts: &Parts, programs: &Programs) -> Option<String> {
     let is_on = |on: &On| on.output == yes_or_no.0.on.output;
     let (metric, _) = metrics.into_iter().find(|(metric, on)| metric.takes_largest() && is_on(on))?;
     let name = metric.name();
-    let instead =
-        if name == "accuracy" { "BinaryAccuracy counts each of them" } else { "see its multilabel()" };
+    let instead = if name == "accuracy" { "use BinaryAccuracy" } else { "use multilabel(), as F1 has it" };
     Some(format!(
-        "the metric {name} is that of the largest answer, but the loss binary cross-entropy is of several answers that \
-         may all be true: {instead}"
+        "the metric {name} looks only at the largest output, but the loss binary cross-entropy has several answers \
+         that may all be true: {instead}"
     ))
 }
 

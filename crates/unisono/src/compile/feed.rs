@@ -29,8 +29,8 @@ pub(crate) fn feed(
     let gathered = program.graph().nodes.iter().filter_map(|node| node.op.downcast_ref::<BatchRow>());
     if let Some(rows) = gathered.map(|gathered| gathered.rows).min().filter(|rows| batch.len() > *rows) {
         let problem = format!(
-            "the model or a loss compares the samples of global batches of up to {rows}, and this one has {}: give it \
-             as many as a global batch has",
+            "the model or a loss compares the samples of global batches of up to {rows}, but this batch has {}: pass \
+             at least that number to gather_batch or the loss",
             batch.len()
         );
         return Err(Error::setting("gather_batch", problem));

@@ -157,7 +157,8 @@ impl Predictor {
         let ([field], [_]) = (&fields[..], &self.outputs()[..]) else {
             let names: Vec<&str> = fields.iter().map(|field| &*field.name).collect();
             return Err(wrong(format!(
-                "the model takes {} and has {} outputs: give samples",
+                "the model takes {} and has {} outputs, but predict_array needs one of each: use predict_batch or \
+                 rows",
                 names.join(", "),
                 self.outputs().len()
             )));
@@ -204,10 +205,13 @@ impl Predictor {
 
     fn predict_batch_of(&mut self, batch: &Batch, outputs: Option<&[&str]>) -> Result<Predictions, Error> {
         let began = Instant::now();
-        if batch.len() > self.batch || batch.len() == 0 {
+        if batch.len() == 0 {
+            return Err(Error::setting("batch", "there is no sample in it"));
+        }
+        if batch.len() > self.batch {
             let (rows, most) = (batch.len(), self.batch);
             let problem = format!(
-                "{rows} samples in batches of up to {most}: give `predict` a loader, which cuts them into batches, \
+                "{rows} samples in batches of up to {most}: pass a loader to `predict`, which cuts it into batches, \
                  or set `PredictorBuilder::batch({rows})`"
             );
             return Err(Error::setting("batch", problem));

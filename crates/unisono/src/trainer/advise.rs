@@ -44,7 +44,8 @@ impl Trainer {
             notes.extend(self.callbacks.note_on_training_values());
             let keeps_best = self.saver.as_ref().is_some_and(Checkpoints::keeps_best);
             notes.extend(keeps_best.then(|| {
-                "keep_best compares values of the training, as the fit has no validation data".to_owned()
+                "keep_best compares training metrics, because this fit has no validation data: pass validation data \
+                 to Trainer::fit".to_owned()
             }));
         }
         notes.extend(self.note_on_batch(reader));
@@ -110,7 +111,8 @@ impl Trainer {
             more => format!(" and {more} more"),
         };
         Some(format!(
-            "{first}{more} are frozen as they start, since nothing was loaded: Trainer::load_model loads what was trained"
+            "parameters are frozen at their initial values, because nothing was loaded: {first}{more}; load trained \
+             weights with Trainer::load_model before the fit"
         ))
     }
 
@@ -118,7 +120,8 @@ impl Trainer {
     fn note_on_batch(&self, reader: &Loader) -> Option<String> {
         let (samples, batch) = (reader.samples_per_epoch(), self.state.settings.global_batch as u64);
         (batch > samples).then(|| {
-            format!("the global batch of {batch} is larger than the {samples} samples of an epoch, which is one step")
+            format!("the global batch of {batch} is larger than the {samples} samples of an epoch, so every epoch is \
+                     a single step: set a smaller Builder::global_batch")
         })
     }
 
@@ -177,8 +180,8 @@ impl Trainer {
         });
         other.map(|(name, own, known)| {
             format!(
-                "the values of {name:?} are {own} in a batch of {what}, and {known} in one of the training (mean and \
-                 standard deviation): a transform such as normalize or rescale belongs on all loaders"
+                "the values of {name:?} are {own} in a batch of {what}, but {known} in one of the training batches \
+                 (mean and standard deviation): apply transforms such as normalize or rescale to all loaders"
             )
         })
     }
@@ -213,8 +216,8 @@ impl Trainer {
         };
         let target = targets.iter().find(is_next)?;
         Some(format!(
-            "note: {target:?} are the next ids of {input:?}, and in {layer} each step sees those behind it, so the model \
-             can copy its targets: causal() of attention hides them, and so does a recurrent layer in one direction"
+            "note: {target:?} are the next ids of {input:?}, and {layer} lets each position see later ones, so the \
+             model can copy its targets: use causal() on attention, or a recurrent layer in one direction"
         ))
     }
 
@@ -234,7 +237,8 @@ impl Trainer {
         }
         if let Some((name, most)) = dark(batch) {
             self.monitor.note(&format!(
-                "note: the values of {name:?} are at most {most}: pixels are divided by 255 once"
+                "note: the values of {name:?} are at most {most}, as if divided by 255 twice: divide pixels by 255 \
+                 only once"
             ));
         }
         if let Some(note) = self.note_on_padding(batch) {
@@ -271,8 +275,8 @@ impl Trainer {
         let padded = ids.chunks_exact(steps.max(1)).filter(is_padded).count();
         (2 * padded > batch.len()).then(|| {
             format!(
-                "note: most sequences {:?} end in zeros, and {} ({}) reads these too: if they are padding, \
-                 unisono::data::mask makes a mask for the layer's masked(), or pad in front",
+                "note: most sequences {:?} end in zeros, and {} ({}) reads these too: if the zeros are padding, mask \
+                 them (unisono::data::mask and the layer's masked()) or, for a recurrent layer, pad in front",
                 input.name, layer.path, layer.kind
             )
         })
@@ -315,7 +319,7 @@ fn note_on_labels(target: &str, labels: &[i32], classes: usize, train: &Loader) 
     is_counted_from_1.then(|| {
         format!(
             "the first batch has no label {target:?} of 0, and the model has {classes} classes, which count from 0: \
-             labels from 1 are shifted by one in Loader::map"
+             if your labels start at 1, subtract 1 in Loader::map"
         )
     })
 }
@@ -325,8 +329,8 @@ fn note_on_labels(target: &str, labels: &[i32], classes: usize, train: &Loader) 
 fn note_on_validation(train: &Loader, validation: &Loader) -> Option<String> {
     let sources = [train, validation].map(Loader::shared_source);
     if std::ptr::addr_eq(Arc::as_ptr(&sources[0]), Arc::as_ptr(&sources[1])) {
-        let note = "the validation data are the training data, so they do not show how the model does on others: \
-                    Loader::validation_split holds some out";
+        let note = "the validation data are the training data, so they cannot show overfitting: hold some samples \
+                    out with Loader::validation_split";
         return Some(note.into());
     }
     let [trained, held_out] = [train, validation].map(Loader::samples);

@@ -193,7 +193,7 @@ impl Callbacks {
             self.all.iter().filter(|callback| matches!(caught(|| callback.watches()), Ok(Some(_))));
         let callback = watching.next()?;
         let name = caught(|| callback.name().to_owned()).ok()?;
-        Some(format!("{name} watches values of the training, as the fit has no validation data"))
+        Some(format!("{name} watches training metrics, because this fit has no validation data"))
     }
 
     /// Returns whether the next step waits for one of the callbacks. It does for one that panics when asked,

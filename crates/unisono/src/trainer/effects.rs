@@ -47,8 +47,8 @@ impl Trainer {
         };
         let note = fields.into_iter().find(is_other).map(|field| {
             format!(
-                "{what} scales {field:?} by other numbers than the training: give both the Statistics of the training \
-                 data, as the model has learned from those"
+                "{what} scales {field:?} by other numbers than training does: use the Statistics of the training \
+                 data for both, because the model learned with those"
             )
         });
         self.note_once(note);
@@ -60,8 +60,8 @@ fn of_more(effects: &Effects, train: &Loader) -> Option<String> {
     let scaled =
         effects.scaled.iter().find(|scaled| scaled.samples.is_some_and(|of| of > train.samples()))?;
     Some(format!(
-        "{} scales {:?} by statistics of {} samples, and the training data have {}: take the Statistics of the training \
-         data, so that nothing is known of the samples that are held out",
+        "{} scales {:?} by statistics of {} samples, and the training data have {}: compute the Statistics on the \
+         training data alone, so that no held-out sample leaks into training",
         scaled.transform,
         scaled.field,
         scaled.samples.unwrap_or_default(),

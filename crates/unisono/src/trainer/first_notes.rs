@@ -36,13 +36,15 @@ impl Builder {
             let compares = self.parts.all_losses().find(|loss| COMPARE.contains(&loss.loss.name()));
             notes.extend(compares.map(|loss| {
                 format!(
-                    "the loss {} compares the samples of a batch, and this one has a single one",
+                    "the loss {} compares the samples of a batch with each other, but a global batch of 1 has no \
+                     others: set a larger Builder::global_batch",
                     loss.loss.name()
                 )
             }));
             let of_batch = |line: &&SummaryLine| line.kind == "batch_norm" && line.output.dims.len() == 1;
             notes.extend(programs.summary.iter().find(of_batch).map(|line| {
-                format!("{} (batch_norm) sees one sample a step, whose numbers are their own mean: it gives zeros", line.path)
+                format!("{} (batch_norm) sees one sample a step, so all its normalized values are 0: set a larger \
+                         Builder::global_batch", line.path)
             }));
         }
         notes
@@ -73,8 +75,8 @@ pub(super) fn unoptimized_note(adapters: &[Adapter]) -> Option<String> {
 pub(super) fn slow_fma_note(adapters: &[Adapter]) -> Option<String> {
     let slow = adapters.iter().find(|adapter| adapter.emulates_fma())?;
     Some(format!(
-        "{} has no FMA3 instructions, so matrix products are very slow: choose the arithmetic split (--arithmetic split, \
-         Builder::arithmetic), which gives the bits of software drivers",
+        "{} has no FMA3 instructions, so matrix products are very slow: choose the arithmetic `split` (--arithmetic \
+         split, Builder::arithmetic), which gives other bits: those of software drivers",
         slow.label()
     ))
 }
@@ -96,13 +98,17 @@ fn notes(replicas: usize, shards: usize, global_batch: usize, per_replica: Optio
             if shards < replicas {
                 format!("Builder::shards({replicas}) makes more")
             } else {
-                format!("the global batch of {global_batch} samples has no more: Builder::global_batch makes it larger")
+                format!(
+                    "a global batch of {global_batch} samples cannot have more: set a larger \
+                         Builder::global_batch"
+                )
             }
         ));
     } else if !working.is_multiple_of(replicas) {
         let most = working.div_ceil(replicas);
         notes.push(format!(
-            "{working} shards do not divide evenly among {replicas} replicas: a step takes as long as {most} shards on one"
+            "{working} shards do not divide evenly among {replicas} replicas: a step takes as long as {most} shards \
+             take, while other replicas wait; use a multiple of {replicas} shards"
         ));
     }
     notes

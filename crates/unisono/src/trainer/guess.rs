@@ -85,9 +85,9 @@ impl Trainer {
         let [first, second] = targets.each_ref().map(|target| batch.stacked.field(target));
         (first? != second?).then(|| {
             format!(
-                "the outputs {:?} and {:?} are one value with different targets, and both losses train {parameter}, so \
-                 they work against each other: detach() the input of one, and use Context::apply_frozen for the other, or \
-                 train in phases (Builder::phase)",
+                "the outputs {:?} and {:?} are one value with different targets, and both losses train {parameter}, \
+                 so they work against each other: in a GAN, detach() the critic's input in its own loss and apply \
+                 the critic with Context::apply_frozen in the generator's, or use phases (Builder::phase)",
                 outputs[0], outputs[1]
             )
         })
@@ -105,8 +105,8 @@ impl Trainer {
             && metrics.any(|(metric, of)| of == on && metric.name() == "binary accuracy")
         {
             return Some(format!(
-                "the metric binary accuracy counts targets above 0.5, and {target:?} has {other}: a quantity has no \
-                 accuracy, but MeanAbsoluteError or R2"
+                "the metric binary accuracy takes targets from 0 to 1, but {target:?} has {other}: for a quantity, \
+                 measure MeanAbsoluteError or R2"
             ));
         }
         if !is_of_quantities(loss) {
@@ -118,8 +118,8 @@ impl Trainer {
             is_counted.into_iter().any(|(metric, of)| of == on && metric.name() == "binary accuracy");
         if is_counted && values.iter().all(is_label) && self.plan.programs.linear.contains(&on.output) {
             return Some(format!(
-                "the metric binary accuracy counts outputs above 0 as a yes, and the loss {} brings them near {target:?}, \
-                 which are 0 and 1: BinaryCrossEntropyWithLogits is the loss of a yes or no",
+                "the metric binary accuracy counts outputs above 0 as a yes, but the loss {} trains them towards the \
+                 0 and 1 of {target:?}: use the loss BinaryCrossEntropyWithLogits",
                 loss.0.loss.name()
             ));
         }
@@ -140,8 +140,8 @@ impl Trainer {
         let scale = Scale::of(values);
         (scale.size() > MOST_TARGET).then(|| {
             format!(
-                "the targets {target:?} are {scale} (mean and standard deviation), and outputs start near 0: train on \
-                 smaller ones (unisono::data::normalize or rescale), and turn predictions back"
+                "the targets {target:?} are {scale} (mean and standard deviation), and outputs start near 0: scale \
+                 the targets down (unisono::data::normalize or rescale), and scale predictions back up"
             )
         })
     }
@@ -160,8 +160,8 @@ impl Trainer {
         let (name, guess) = self.guess()?;
         (loss > MOST_GUESSES * guess && self.state.identity.is_from_start()).then(|| {
             format!(
-                "the {name} of the first step is {loss:.1}, and that of a guess is {guess:.1}: inputs that large are \
-                 divided or normalized first (unisono::data::rescale, normalize)"
+                "the {name} of the first step is {loss:.1}, and that of a guess is {guess:.1}: the inputs are \
+                 probably too large, so scale them first (unisono::data::rescale or normalize)"
             )
         })
     }
@@ -258,8 +258,8 @@ impl Trainer {
             && !std::mem::replace(&mut self.monitor.told_share, true)
         {
             self.monitor.note(&format!(
-                "note: the accuracy is not above {share:.3}, the share of the class {label}, which a constant answer \
-                 reaches: F1, recall or Auc tell more, and Builder::class_weights weighs rare classes"
+                "note: the accuracy is not above {share:.3}, the share of the class {label}, so always answering \
+                 {label} does as well: measure F1, recall or Auc, and weight rare classes with Builder::class_weights"
             ));
         }
     }

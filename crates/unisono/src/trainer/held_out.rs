@@ -76,8 +76,7 @@ fn compare_classes(train: &Classes, other: &Classes, what: &str) -> Result<(), E
             Some(there) => format!("and class {there:?} in the training data"),
             None => format!("and the training data have only {} classes", known.len()),
         };
-        let advice =
-            "read both with the same ones: ImageFolder::like, Csv::like, Columnar::like, or one Vocabulary";
+        let advice = "give both the same class numbers with ImageFolder::like, Csv::like, Columnar::like, or one Vocabulary";
         let problem =
             format!("field '{field}': {class} is class {name:?} in the {what} data, {there}; {advice}");
         return Err(Error::setting("classes", problem));
@@ -95,7 +94,8 @@ fn other_classes(programs: &Programs, named: &Classes) -> Option<String> {
             let named = named.get(target)?.len();
             (classes != named).then(|| {
                 format!(
-                    "the output {:?} has {classes} classes, and {target:?} has names of {named}",
+                    "the output {:?} has {classes} classes, but {target:?} has names of {named}: give the last layer \
+                     one output for each class",
                     loss.on.output
                 )
             })
@@ -366,8 +366,8 @@ pub(crate) fn dropped(loader: &Loader, what: &str) -> Option<String> {
     (read < all).then(|| {
         let left = all - read;
         format!(
-            "{what} has {read} of {all} samples: drop_last leaves out {left} that fill no batch, though smaller batches are \
-             allowed"
+            "{what} used only {read} of {all} samples: drop_last leaves out {left} in incomplete batches; \
+             drop_last(false) includes them"
         )
     })
 }

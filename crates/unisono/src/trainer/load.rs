@@ -27,8 +27,8 @@ impl Trainer {
         let path = weights_file(given)?;
         if given.join("checkpoints").is_dir() && self.steps() == 0 {
             self.monitor.note_once(&format!(
-                "note: load_model takes the weights of {}, and nothing else of its run: Trainer::resume goes on with the \
-                 optimizer's state and the epochs",
+                "note: load_model takes only the weights of the run in {}: Trainer::resume goes on with its \
+                 optimizer state and epoch count too",
                 given.display()
             ));
         }
@@ -62,8 +62,7 @@ impl Trainer {
         if let [first, others @ ..] = &*report.missing {
             let more =
                 if others.is_empty() { String::new() } else { format!(" and {} more tensors", others.len()) };
-            self.monitor
-                .note(&format!("note: {first}{more} were not among what was loaded, and keep their values"));
+            self.monitor.note(&format!("note: not loaded, so unchanged: {first}{more}"));
         }
         let arranges = |rule: &&String| !rule.starts_with("rename ");
         if let Some(rule) = report.unused.iter().find(|rule| !report.is_exact() || arranges(rule)) {

@@ -112,9 +112,9 @@ impl Repeated {
             hashes.len() as f64 >= DIFFERENT * among as f64 && *found as f64 >= 0.5 * expected * of as f64;
         (*found >= FEWEST && (are_all || are_some)).then(|| {
             format!(
-                "the validation data have samples of the training data ({found} of {of} are among {among} that were \
-                 compared), so they do not show how the model does on others: the two loaders that \
-                 Loader::validation_split returns have none in common"
+                "the validation data have samples of the training data ({found} of {of} checked were found among \
+                 {among} training samples), so validation does not show how the model generalizes: use \
+                 Loader::validation_split, whose two loaders share no sample"
             )
         })
     }
@@ -124,8 +124,8 @@ impl Repeated {
         let Self { others, other, is_whole, .. } = self;
         let label = other.filter(|_| *is_whole && *others as f64 >= OTHERS * all as f64)?;
         Some(format!(
-            "{others} of {all} validation samples are of classes that training has not seen, such as {label}: \
-             Loader::validation_split draws at random, also from data that are sorted by class"
+            "{others} of {all} validation samples are of classes that training has not seen, such as {label}: split \
+             the data with Loader::validation_split, which draws at random even if they are sorted by class"
         ))
     }
 }

@@ -6,15 +6,15 @@ use super::number::Number;
 const MOST_LIKELY_COUNTED: usize = 8;
 
 /// What a label is, where features are not chosen.
-pub(super) const LABEL: &str = "a whole number: Csv::target takes numbers to predict, and labels that are texts need features \
-     that are chosen by Csv::numbers";
+pub(super) const LABEL: &str = "a whole number: use Csv::target to predict a number; if the labels are texts, also \
+                                choose the features with Csv::numbers";
 
 /// Returns what a value is expected to be, and what to do with one that is a text or empty.
 pub(super) fn advised(expected: &'static str, value: &str) -> &'static str {
     match (expected, value.trim()) {
         ("a number", "") => "a number: Csv::numbers with Csv::missing fills empty cells",
         ("a number", text) if text.replace(',', ".").parse::<f64>().is_ok() => {
-            "a number, which has a point: it has a comma"
+            "a number that has a point as its decimal separator, not a comma"
         }
         ("a number", text) if text.contains([';', '\t']) => {
             "a number: Csv::delimiter says what separates columns"
@@ -29,8 +29,8 @@ pub(super) fn of_line_numbers(column: &Number) -> Option<String> {
     let counts = column.values.windows(2).all(|pair| pair[1] == pair[0] + 1.0);
     (counts && column.values.len() >= MOST_LIKELY_COUNTED).then(|| {
         format!(
-            "the column {:?} counts the lines from {}: a number of a line says nothing of others, so leave it out of \
-             Csv::numbers, unless it is a time",
+            "the column {:?} counts the lines from {}: line numbers tell a model nothing about new data, so leave it \
+             out of Csv::numbers, unless it is a time",
             column.name, column.values[0]
         )
     })
@@ -41,8 +41,8 @@ pub(super) fn of_line_numbers(column: &Number) -> Option<String> {
 pub(super) fn of_an_index(name: &str) -> Option<String> {
     ["", "Unnamed: 0"].contains(&name.trim_start_matches('\u{feff}')).then(|| {
         format!(
-            "the first column is called {name:?}, as the index of a pandas table is, which numbers the lines: write the \
-             file with index=False, or choose columns with Csv::numbers"
+            "the first column is called {name:?} and is probably the index that pandas writes: write the file with \
+             index=False, or choose columns with Csv::numbers"
         )
     })
 }

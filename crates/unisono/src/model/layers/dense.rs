@@ -66,7 +66,10 @@ impl Forward for Dense {
         if let Some((before, from)) = cx.linear_layer_of(x)
             && features >= self.units.min(from)
         {
-            cx.note(&format!("there is no activation behind {before}, so the two layers are one linear map"));
+            cx.note(&format!(
+                "there is no activation behind {before}, so the two layers are one linear map: add one, \
+                              such as Relu, between them"
+            ));
         }
         let weight = cx.kernel("weight", &[self.units, features], 0, self.initializer.clone());
         let mut y = x.matmul_t(&weight);

@@ -100,7 +100,7 @@ pub fn all() -> Vec<Mistake> {
         (
             "a callback that has no validation to watch",
             with(|b| b.callback(EarlyStopping::lowest("loss"))),
-            &["early stopping watches values of the training"],
+            &["early stopping watches training metrics"],
         ),
         (
             "a resume where there is nothing",

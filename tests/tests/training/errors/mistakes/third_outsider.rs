@@ -117,7 +117,7 @@ pub fn all() -> Vec<Mistake> {
                 None,
                 1,
             ),
-            &["bias are frozen as they start", "load_model"],
+            &["frozen at their initial values", ": bias;", "load_model"],
         ),
         (
             "words that are padded before attention",
@@ -127,7 +127,7 @@ pub fn all() -> Vec<Mistake> {
         (
             "the best checkpoint without validation",
             kept_best(folder),
-            &["keep_best compares values of the training"],
+            &["keep_best compares training metrics"],
         ),
         ("a batch as it is stored", batch_as_stored(), &["in a batch of the prediction", "normalize"]),
     ]
