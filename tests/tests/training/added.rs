@@ -223,7 +223,7 @@ fn losses_over_the_batch_are_the_same_on_any_replicas() {
         assert_eq!(other.history(), one.history());
     }
     let problem = built(contrastive(15), 1).unwrap().fit(&data(), None, 1).unwrap_err().to_string();
-    assert!(problem.contains("global batches of up to 15, and this one has 16"), "{problem}");
+    assert!(problem.contains("global batches of up to 15, but this batch has 16"), "{problem}");
     for rows in [0, 65_537] {
         let problem = built(contrastive(rows), 1).map_or_else(|error| error.to_string(), |_| String::new());
         assert!(problem.contains(&format!("{rows} rows are not in 1..=65536")), "{problem}");

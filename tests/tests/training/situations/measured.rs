@@ -60,7 +60,7 @@ fn an_evaluation_that_drops_its_last_batch_says_so() {
     assert!(!notes.has("drop_last"));
     // Nor does a fit, whose next epoch has other samples in another order.
     assert_eq!(trainer.predict(&data.clone().drop_last(true)).unwrap().len(), 8);
-    assert!(notes.has("note: a prediction has 8 of 11 samples"));
+    assert!(notes.has("note: a prediction used only 8 of 11 samples"));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.safetensors");
     trainer.export(&path, unisono::checkpoint::WeightPrecision::F32).unwrap();
