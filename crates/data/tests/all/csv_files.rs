@@ -86,7 +86,7 @@ fn corrupt_lines_are_named() {
         ("NaN,2,0", "17: column 1: \"NaN\" is not a finite number"),
         ("1,-inf,0", "17: column 2: \"-inf\" is not a finite number"),
         ("1,1e39,0", "17: column 2: \"1e39\" is not a finite number"),
-        ("1,2,0.5", "17: column 3: \"0.5\" is not a whole number: Csv::target takes numbers to predict"),
+        ("1,2,0.5", "17: column 3: \"0.5\" is not a whole number: use Csv::target to predict a number"),
         ("1,2,4294967296", "17: column 3: \"4294967296\" is not a whole number"),
         ("1,2", "17: 2 columns, expected 3"),
         ("1,2,3,0", "17: 4 columns, expected 3"),
@@ -276,7 +276,7 @@ fn the_index_of_pandas_is_no_feature() {
     for name in ["", "Unnamed: 0", "\u{feff}"] {
         let csv = Csv::new(files.file(format!("{name},a,b\n0,1.5,0\n1,2.5,1\n"))).label("b");
         let error = csv.read().unwrap_err().to_string();
-        assert!(error.contains("the index of a pandas table") && error.contains("Csv::numbers"), "{error}");
+        assert!(error.contains("the index that pandas writes") && error.contains("Csv::numbers"), "{error}");
         assert_eq!(floats(&csv.numbers(["a"]).read().unwrap(), "x"), [1.5, 2.5]);
     }
     // Labels may come first, and the names of a file without a header are not known.
