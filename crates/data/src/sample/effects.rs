@@ -1,7 +1,7 @@
 //! What transforms say of their effects while a loader runs them on its first sample.
 //!
-//! Transforms are closures, of which nothing is known from outside. Those of this crate say in their thread
-//! what they do, and whoever runs them can listen.
+//! A transform is a closure, so nobody can look into it. The transforms of this crate therefore report what
+//! they do, in a variable of their thread, and the loader collects these reports.
 
 use std::cell::RefCell;
 

@@ -10,8 +10,8 @@ use crate::compile::parts::Parts;
 use crate::identity::graph::{Hash, value_hashes};
 use crate::model::functional::Outputs;
 
-/// Two losses of one kind, of outputs of one value, that train a parameter in common. They work against each
-/// other where their targets differ.
+/// Two losses of the same kind that train the same parameter, on two outputs with the same value. If their
+/// targets differ, they work against each other.
 pub(crate) struct Opposed {
     pub outputs: [String; 2],
     pub targets: [String; 2],

@@ -14,11 +14,11 @@ use crate::compile::objective::LossOn;
 const MOST: usize = 1000;
 /// The most values of them.
 const MOST_VALUES: usize = 8 << 20;
-/// The fewest samples in common that are told.
+/// Fewer common samples than this cause no note.
 const FEWEST: usize = 3;
-/// The share of training samples that differ from all others, where some in common are told.
+/// If a smaller share of the training samples is unique, a few common samples cause no note.
 const DIFFERENT: f64 = 0.9;
-/// The share of validation samples of other classes that is told.
+/// A smaller share of validation samples with unknown classes causes no note.
 const OTHERS: f64 = 0.02;
 
 /// What is known of the training samples, and how an evaluation compares with them.

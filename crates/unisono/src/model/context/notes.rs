@@ -42,7 +42,7 @@ impl Context {
         self.notes.look_ahead.push(path);
     }
 
-    /// Remembers that a value is what the current layer, a dense one, makes of so many features.
+    /// Remembers that the current layer is dense, returns this value, and has so many input features.
     pub(crate) fn note_linear(&mut self, value: &Var, features: usize) {
         let path = self.path();
         self.notes.linear.insert(value.id(), (path, features));

@@ -190,7 +190,7 @@ fn numbered(folder: &Path, counted: &str) -> String {
     run(of_one(None).loss(MeanSquaredError), &Loader::new(data), None, 1)
 }
 
-/// What is said to a random split of windows of 8 steps that begin every so many steps.
+/// Returns the notes on a random split of windows of 8 steps. A window begins every `every` steps.
 fn cut(every: usize) -> String {
     let series: Vec<f32> = (0..400).map(|i| (i * i % 31) as f32).collect();
     let windows: Vec<f32> = (0..40).flat_map(|i| series[i * every..][..8].to_vec()).collect();
