@@ -1,6 +1,9 @@
 //! Products of panels, which kernels of products spend most of their time in, for the vectors that this CPU
 //! has, and with the same bits on every CPU.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
 use super::{Rounding, fused};
 
 /// What [`Vectors::panel_product`]'s code computes: eight rows of 32 numbers. Row r is the sum over p, in
@@ -76,9 +79,9 @@ impl Vectors {
     pub fn panel_product(self, rounding: Rounding) -> Run<PanelProduct> {
         match (self, rounding) {
             #[cfg(target_arch = "x86_64")]
-            (Self::Avx512, Rounding::Split) => x86::product_avx512,
+            (Self::Avx512, Rounding::Split) => avx512::product,
             #[cfg(target_arch = "x86_64")]
-            (Self::Avx512, Rounding::Fused) => x86::fused_avx512,
+            (Self::Avx512, Rounding::Fused) => avx512::fused,
             #[cfg(target_arch = "x86_64")]
             (Self::Avx2, Rounding::Split) => x86::product_avx2,
             #[cfg(target_arch = "x86_64")]
@@ -291,28 +294,6 @@ mod x86 {
                 }
             }
         }
-    }
-
-    /// Multiplies with 32 registers of sixteen numbers.
-    ///
-    /// # Safety
-    /// As for [`super::product`], and the CPU has AVX-512.
-    #[expect(unsafe_code, reason = "called by machine code")]
-    #[target_feature(enable = "avx512f")]
-    pub(super) unsafe extern "C" fn product_avx512(task: *const PanelProduct) {
-        // SAFETY: what the caller promises.
-        unsafe { blocks::<8, 32>(task, split) }
-    }
-
-    /// Multiplies with 32 registers of sixteen numbers, and rounds once.
-    ///
-    /// # Safety
-    /// As for [`super::product`], and the CPU has AVX-512.
-    #[expect(unsafe_code, reason = "called by machine code")]
-    #[target_feature(enable = "avx512f,fma")]
-    pub(super) unsafe extern "C" fn fused_avx512(task: *const PanelProduct) {
-        // SAFETY: what the caller promises.
-        unsafe { blocks::<8, 32>(task, |x: f32, y, sum| x.mul_add(y, sum)) }
     }
 }
 

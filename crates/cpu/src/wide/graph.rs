@@ -133,6 +133,11 @@ impl Graph {
         self.nodes.iter().any(|node| matches!(node, Node::Op(Exp | Log | Tanh | Erf | Sigmoid, _)))
     }
 
+    /// Returns whether there are square roots.
+    pub fn has_roots(&self) -> bool {
+        self.nodes.iter().any(|node| matches!(node, Node::Op(Code::Sqrt, _)))
+    }
+
     pub fn number(&mut self, number: u32) -> Id {
         self.node(Node::Number(number))
     }

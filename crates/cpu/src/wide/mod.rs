@@ -8,7 +8,7 @@
 //!
 //! Between two instructions values are in memory. A kernel without such functions spends more time on that
 //! than longer vectors save, so Cranelift compiles it, as it does all kernels that need more than `read`
-//! knows.
+//! knows. With AVX-512 the updates of optimizers run here too.
 
 mod expressions;
 mod graph;
@@ -26,7 +26,6 @@ use naga::Module;
 use naga::valid::ModuleInfo;
 
 use crate::native::{Bound, Rounding, Vectors};
-use graph::Graph;
 use plan::Plan;
 use run::{BLOCK, CHUNK, Scope, WHOLE};
 
@@ -66,7 +65,12 @@ impl Wide {
         (vectors, rounding): (Vectors, Rounding),
     ) -> Option<Self> {
         let run = run::code(vectors, rounding)?;
-        let graph = read::read(module, info, index).filter(Graph::has_functions)?;
+        let graph = read::read(module, info, index)?;
+        // An optimizer's update has roots and divisions, and pays with the longest vectors.
+        let pays = graph.has_functions() || vectors == Vectors::Avx512 && graph.has_roots();
+        if !pays {
+            return None;
+        }
         let plan = plan::plan(&graph);
         let lanes = module.entry_points[index].workgroup_size[0];
         (plan.whole <= MOST_VALUES).then_some(Self { plan, run, lanes })

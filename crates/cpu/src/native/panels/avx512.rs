@@ -1,0 +1,85 @@
+//! Products of panels by 32 registers of sixteen numbers.
+
+use std::arch::x86_64::*;
+use std::array::from_fn;
+
+use super::{COMPLETE, PanelProduct};
+
+/// Multiplies with 32 registers of sixteen numbers.
+///
+/// # Safety
+/// As for [`super::product`], and the CPU has AVX-512.
+#[expect(unsafe_code, reason = "called by machine code")]
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe extern "C" fn product(task: *const PanelProduct) {
+    // SAFETY: what the caller promises.
+    unsafe { eight_rows(&*task, |x, y, sum| _mm512_add_ps(sum, _mm512_mul_ps(x, y))) }
+}
+
+/// Multiplies with 32 registers of sixteen numbers, and rounds once.
+///
+/// # Safety
+/// As for [`super::product`], and the CPU has AVX-512.
+#[expect(unsafe_code, reason = "called by machine code")]
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe extern "C" fn fused(task: *const PanelProduct) {
+    // SAFETY: what the caller promises.
+    unsafe { eight_rows(&*task, |x, y, sum| _mm512_fmadd_ps(x, y, sum)) }
+}
+
+/// How many steps ahead [`eight_rows`] fetches what it reads of the left operand.
+const AHEAD: usize = 6;
+
+/// Computes a tile, where `add(x, y, sum)` adds a product to a sum. Sixteen registers hold all sums until
+/// what waits is added to them too: products of few steps would spend as long on memory.
+///
+/// # Safety
+/// As for [`super::product`], and the CPU has AVX-512.
+#[expect(unsafe_code, reason = "memory of kernels")]
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn eight_rows(task: &PanelProduct, add: impl Fn(__m512, __m512, __m512) -> __m512) {
+    // SAFETY: what the caller promises: rows, panel, tile and levels hold what is read and written.
+    unsafe {
+        let step = task.step as usize;
+        let starts = task.rows.map(|row| task.left.add(row as usize));
+        // sums[r][h]: columns 16 * h to 16 * h + 15 of row r.
+        let mut sums = [[_mm512_setzero_ps(); 2]; 8];
+        for p in 0..task.steps as usize {
+            let columns: [__m512; 2] = from_fn(|h| _mm512_loadu_ps(task.panel.add(32 * p + 16 * h)));
+            // Where steps lie far apart, the eight rows lie side by side.
+            _mm_prefetch::<_MM_HINT_T0>(starts[0].wrapping_add((p + AHEAD) * step).cast());
+            for (sums, start) in sums.iter_mut().zip(starts) {
+                let x = _mm512_set1_ps(*start.add(p * step));
+                for (sum, y) in sums.iter_mut().zip(columns) {
+                    *sum = add(x, y, *sum);
+                }
+            }
+        }
+        let level = |number: u32| task.waiting.wrapping_add(number as usize * task.level as usize);
+        for number in 0..task.levels {
+            let waiting = level(number);
+            for (e, sum) in sums.as_flattened_mut().iter_mut().enumerate() {
+                let waiting = _mm512_loadu_ps(waiting.add(16 * e));
+                // What waits is canonical, so that it stays as it is where +0 is added to it.
+                *sum = _mm512_mask_add_ps(waiting, is_kept(*sum), waiting, *sum);
+            }
+        }
+        let waits = task.waits_at != COMPLETE;
+        let to = if waits { level(task.waits_at) } else { task.tile };
+        for (e, mut sum) in sums.into_iter().flatten().enumerate() {
+            if waits {
+                sum = _mm512_maskz_mov_ps(is_kept(sum), sum);
+            }
+            _mm512_storeu_ps(to.add(16 * e), sum);
+        }
+    }
+}
+
+/// Returns which numbers [`super::canonical`] leaves as they are.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn is_kept(numbers: __m512) -> __mmask16 {
+    let magnitude = _mm512_and_si512(_mm512_castps_si512(numbers), _mm512_set1_epi32(0x7fff_ffff));
+    _mm512_cmpgt_epi32_mask(magnitude, _mm512_set1_epi32(0x0080_0000))
+}
