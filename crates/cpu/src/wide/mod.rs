@@ -66,7 +66,7 @@ impl Wide {
     ) -> Option<Self> {
         let run = run::code(vectors, rounding)?;
         let graph = read::read(module, info, index)?;
-        // An optimizer's update has roots and divisions, and pays with the longest vectors.
+        // With the longest vectors the update of an optimizer, which has roots, takes less time here too.
         let pays = graph.has_functions() || vectors == Vectors::Avx512 && graph.has_roots();
         if !pays {
             return None;

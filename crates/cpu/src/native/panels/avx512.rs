@@ -30,8 +30,8 @@ pub(super) unsafe extern "C" fn fused(task: *const PanelProduct) {
 /// How many steps ahead [`eight_rows`] fetches what it reads of the left operand.
 const AHEAD: usize = 6;
 
-/// Computes a tile, where `add(x, y, sum)` adds a product to a sum. Sixteen registers hold all sums until
-/// what waits is added to them too: products of few steps would spend as long on memory.
+/// Computes a tile, where `add(x, y, sum)` adds a product to a sum. All sums stay in registers until what
+/// waits is added to them. To store and load them in between would take as long as a few steps do.
 ///
 /// # Safety
 /// As for [`super::product`], and the CPU has AVX-512.
