@@ -8,7 +8,7 @@
 //!
 //! Between two instructions values are in memory. A kernel without such functions spends more time on that
 //! than longer vectors save, so Cranelift compiles it, as it does all kernels that need more than `read`
-//! knows. With AVX-512 the updates of optimizers run here too.
+//! knows. With AVX-512, kernels with square roots run here too: these are the updates of optimizers.
 
 mod expressions;
 mod graph;
@@ -66,7 +66,7 @@ impl Wide {
     ) -> Option<Self> {
         let run = run::code(vectors, rounding)?;
         let graph = read::read(module, info, index)?;
-        // With the longest vectors the update of an optimizer, which has roots, takes less time here too.
+        // A kernel with roots is the update of an optimizer, which AVX-512 makes faster here as well.
         let pays = graph.has_functions() || vectors == Vectors::Avx512 && graph.has_roots();
         if !pays {
             return None;

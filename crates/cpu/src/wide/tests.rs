@@ -62,7 +62,7 @@ const BODIES: &[&str] = &[
     "if (i * 2654435761u) % 3u == 0u { return; } b3[i] = log_(b0[i]); b2[i / 2u * 2u] = b1[i];",
 ];
 
-/// An optimizer's update, which only the longest vectors pay for.
+/// An optimizer's update, which runs on many invocations at once only with AVX-512.
 const UPDATE: &str = "let g = b1[i]; let m = b2[i];
      let x = flush(fma(0.9, m.x, 0.1 * g.x)); let y = flush(fma(0.9, m.y, 0.1 * g.y));
      let z = flush(fma(0.9, m.z, 0.1 * g.z)); let w = flush(fma(0.9, m.w, 0.1 * g.w));

@@ -47,7 +47,8 @@ unsafe fn eight_rows(task: &PanelProduct, add: impl Fn(__m512, __m512, __m512) -
         let mut sums = [[_mm512_setzero_ps(); 2]; 8];
         for p in 0..task.steps as usize {
             let columns: [__m512; 2] = from_fn(|h| _mm512_loadu_ps(task.panel.add(32 * p + 16 * h)));
-            // Where steps lie far apart, the eight rows lie side by side.
+            // The CPU foresees steps that lie side by side. If they lie far apart, the eight rows lie side by
+            // side, so that the address of the first is enough.
             _mm_prefetch::<_MM_HINT_T0>(starts[0].wrapping_add((p + AHEAD) * step).cast());
             for (sums, start) in sums.iter_mut().zip(starts) {
                 let x = _mm512_set1_ps(*start.add(p * step));
@@ -61,7 +62,8 @@ unsafe fn eight_rows(task: &PanelProduct, add: impl Fn(__m512, __m512, __m512) -
             let waiting = level(number);
             for (e, sum) in sums.as_flattened_mut().iter_mut().enumerate() {
                 let waiting = _mm512_loadu_ps(waiting.add(16 * e));
-                // What waits is canonical, so that it stays as it is where +0 is added to it.
+                // A sum that is not kept counts as +0. Adding that would not change what waits, which is
+                // canonical, so the mask leaves the addition out.
                 *sum = _mm512_mask_add_ps(waiting, is_kept(*sum), waiting, *sum);
             }
         }

@@ -42,7 +42,7 @@ impl Context {
         self.notes.look_ahead.push(path);
     }
 
-    /// Remembers that the current layer is dense, returns this value, and has so many input features.
+    /// Remembers that `value` is the output of the current layer, a dense layer with `features` inputs.
     pub(crate) fn note_linear(&mut self, value: &Var, features: usize) {
         let path = self.path();
         self.notes.linear.insert(value.id(), (path, features));
