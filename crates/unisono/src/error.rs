@@ -146,7 +146,7 @@ pub enum Error {
     /// The steps after the last trusted state may be wrong. The trainer is back at that state, and later
     /// checkpoints are set aside.
     #[error(
-        "{why}; the run is refused, and is back at step {step}: find the device that is wrong, and resume without it"
+        "{why}; the run cannot go on, and is back at step {step}: find the device that is wrong, and resume without it"
     )]
     Refused {
         /// What was found.

@@ -77,7 +77,7 @@ pub(crate) struct Program {
 enum Code {
     /// Machine code, whose memory its module holds.
     Compiled(Main, Box<ManuallyDrop<JITModule>>),
-    Wide(Wide),
+    Wide(Box<Wide>),
 }
 
 /// How a kernel is compiled.
@@ -244,12 +244,19 @@ impl Program {
         }
         let Source { module, info } = source;
         let index = point(module, entry)?;
-        let Some(wide) = Wide::new(module, info, index, (target.vectors(), mode.rounding)) else {
+        let code = || target.isa().ok().map(jit);
+        let Some(wide) = Wide::new(module, info, index, (target.vectors(), mode.rounding), &code) else {
             return Ok(None);
         };
         let bindings = bindings(module, info.get_entry_point(index))?;
         let lanes = module.entry_points[index].workgroup_size[0];
-        Ok(Some(Self { bindings, lanes, shared_bytes: 0, has_barriers: false, code: Code::Wide(wide) }))
+        Ok(Some(Self {
+            bindings,
+            lanes,
+            shared_bytes: 0,
+            has_barriers: false,
+            code: Code::Wide(Box::new(wide)),
+        }))
     }
 
     /// Returns the kernel, if it computes many invocations at once.
@@ -373,7 +380,7 @@ pub(crate) fn has_compiler() -> bool {
 }
 
 /// Returns an empty module of code for this CPU.
-fn jit(isa: OwnedTargetIsa) -> JITModule {
+pub(crate) fn jit(isa: OwnedTargetIsa) -> JITModule {
     let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
     rounding::define(&mut builder);
     JITModule::new(builder)

@@ -8,11 +8,17 @@
 //!
 //! Between two instructions values are in memory. A kernel without such functions spends more time on that
 //! than longer vectors save, so Cranelift compiles it, as it does all kernels that need more than `read`
-//! knows. With AVX-512, kernels with square roots run here too: these are the updates of optimizers.
+//! knows. With AVX-512, `pass` joins instructions into passes over the words, and `machine` writes machine
+//! code for them, in which values are in registers. So kernels with square roots run here too: these are the
+//! updates of optimizers.
 
+mod assembler;
 mod expressions;
 mod graph;
+mod machine;
+mod moves;
 mod order;
+mod pass;
 mod plan;
 mod read;
 mod run;
@@ -22,10 +28,12 @@ mod tests;
 use std::cell::RefCell;
 use std::ops::Range;
 
+use cranelift_jit::JITModule;
 use naga::Module;
 use naga::valid::ModuleInfo;
 
 use crate::native::{Bound, Rounding, Vectors};
+use machine::Machine;
 use plan::Plan;
 use run::{BLOCK, CHUNK, Scope, WHOLE};
 
@@ -42,6 +50,8 @@ thread_local! {
 pub(crate) struct Wide {
     plan: Plan,
     run: run::Run,
+    /// The code of the plan's passes, if it has some.
+    machine: Option<Machine>,
     /// The invocations of a workgroup.
     lanes: u32,
 }
@@ -57,12 +67,13 @@ struct Launch {
 
 impl Wide {
     /// Returns an entry point of a module, or `None` if it has loops or uses what only Cranelift's code can
-    /// do, or if there is no code for these vectors.
+    /// do, or if there is no code for these vectors. `code` returns an empty module for machine code.
     pub fn new(
         module: &Module,
         info: &ModuleInfo,
         index: usize,
         (vectors, rounding): (Vectors, Rounding),
+        code: &dyn Fn() -> Option<JITModule>,
     ) -> Option<Self> {
         let run = run::code(vectors, rounding)?;
         let graph = read::read(module, info, index)?;
@@ -71,9 +82,16 @@ impl Wide {
         if !pays {
             return None;
         }
-        let plan = plan::plan(&graph);
+        let mut plan = plan::plan(&graph, vectors == Vectors::Avx512);
+        let mut machine = None;
+        if !plan.passes.is_empty() {
+            machine = code().and_then(|code| Machine::new(&plan.passes, rounding, code));
+            if machine.is_none() {
+                plan = plan::plan(&graph, false);
+            }
+        }
         let lanes = module.entry_points[index].workgroup_size[0];
-        (plan.whole <= MOST_VALUES).then_some(Self { plan, run, lanes })
+        (plan.whole <= MOST_VALUES).then_some(Self { plan, run, machine, lanes })
     }
 
     /// Runs workgroups of a launch by their numbers.
@@ -148,8 +166,10 @@ impl Wide {
     unsafe fn block(&self, launch: &mut Launch, place: [u32; 3], count: usize) {
         let mut ended = [0; BLOCK];
         let &mut Launch { bindings, short, whole, .. } = launch;
-        let scope = Scope { bindings, place, count, short, whole, ended: ended.as_mut_ptr() };
         let plan = &self.plan;
+        let entries = self.machine.as_ref().map_or(&[][..], |machine| &machine.entries);
+        let passes = (&plan.passes[..], entries);
+        let scope = Scope { bindings, passes, place, count, short, whole, ended: ended.as_mut_ptr() };
         // SAFETY: what the caller promises. Each list is run behind those that it needs.
         unsafe {
             if !launch.has_begun {

@@ -1,10 +1,11 @@
 //! Puts the steps of a plan in an order, and gives each value a slot.
 
+use super::pass::{Member, Pass, Source, Unit};
 use super::plan::{Action, Instruction, Plan, Planner, Slot, Value, Width};
 
 impl Planner {
-    /// Puts the steps in an order and gives each value a slot.
-    pub fn in_order(&self, ends: &[Value], stores: &[(u32, u32, Value)]) -> Plan {
+    /// Puts the steps in an order and gives each value a slot. Joins steps to passes if `has_passes`.
+    pub fn in_order(&self, ends: &[Value], stores: &[(u32, u32, Value)], has_passes: bool) -> Plan {
         let mut order = Order { planner: self, is_placed: vec![false; self.steps.len()], values: Vec::new() };
         ends.iter().for_each(|end| order.place(*end));
         let first = order.values.len();
@@ -22,78 +23,111 @@ impl Planner {
             }
             order.place(store);
         }
+        let each = |value: &Value| Unit::Step(*value);
+        let (before, rest) = order.values.split_at(first);
+        let mut units: Vec<Unit> = before.iter().map(each).collect();
+        if has_passes {
+            units.extend(self.units(rest));
+        } else {
+            units.extend(rest.iter().map(each));
+        }
+        self.with_slots(&units, first)
+    }
+
+    /// Gives each value that lives on behind its unit a slot. The first units are those of the ends.
+    fn with_slots(&self, units: &[Unit], ends: usize) -> Plan {
         let mut plan = Plan::default();
-        let last = self.last_uses(&order.values);
+        // The unit that makes each value, and the one that uses it last.
+        let (mut made, mut last) = (vec![0; self.steps.len()], vec![0; self.steps.len()]);
+        for (at, unit) in units.iter().enumerate() {
+            for &value in unit.values() {
+                (made[value as usize], last[value as usize]) = (at, at);
+                self.operands(value).iter().for_each(|operand| last[*operand as usize] = at);
+            }
+        }
         let mut slots = vec![Slot::default(); self.steps.len()];
         let mut free: Vec<u32> = Vec::new();
-        for (at, &value) in order.values.iter().enumerate() {
-            let step = self.steps[value as usize];
-            let width = self.width(value);
-            slots[value as usize] = if width <= Width::Block {
-                plan.short += 1;
-                Slot { at: plan.short - 1, repeats: true }
-            } else if is_effect(step.action) {
-                Slot::default()
-            } else {
-                let own = free.pop().unwrap_or_else(|| {
-                    plan.whole += 1;
-                    plan.whole - 1
-                });
-                Slot { at: own, repeats: false }
+        let needs_slot = |value: Value| {
+            let own = value as usize;
+            let stays = last[own] > made[own] || matches!(units[made[own]], Unit::Step(_));
+            self.width(value) > Width::Block && stays && !is_effect(self.steps[own].action)
+        };
+        for (at, unit) in units.iter().enumerate() {
+            for &value in unit.values() {
+                if self.width(value) <= Width::Block {
+                    plan.short += 1;
+                    slots[value as usize] = Slot { at: plan.short - 1, repeats: true };
+                } else if needs_slot(value) {
+                    let own = free.pop().unwrap_or_else(|| {
+                        plan.whole += 1;
+                        plan.whole - 1
+                    });
+                    slots[value as usize] = Slot { at: own, repeats: false };
+                }
+            }
+            let instruction = match unit {
+                &Unit::Step(value) => self.instruction(value, &slots),
+                Unit::Pass(values) => {
+                    let source = |operand: &Value| match values.iter().position(|own| own == operand) {
+                        Some(member) => Source::Member(member),
+                        None => Source::Slot(slots[*operand as usize]),
+                    };
+                    let member = |value: &Value| {
+                        let step = self.steps[*value as usize];
+                        let to = needs_slot(*value).then_some(slots[*value as usize]);
+                        Member { action: step.action, operands: step.operands.each_ref().map(source), to }
+                    };
+                    plan.passes.push(Pass::new(values.iter().map(member).collect()));
+                    let action = Action::Pass(plan.passes.len() as u32 - 1);
+                    Instruction { action, ..self.instruction(values[0], &slots) }
+                }
             };
-            let instruction = Instruction {
-                action: step.action,
-                width,
-                operands: step.operands.map(|operand| slots[operand as usize]),
-                to: slots[value as usize],
-                in_row: step.in_row,
-            };
-            let list = match (width, at < first) {
+            let list = match (instruction.width, at < ends) {
                 (Width::Launch, true) => &mut plan.once,
                 (Width::Launch, false) => &mut plan.late,
                 (_, true) => &mut plan.first,
                 (_, false) => &mut plan.rest,
             };
             list.push(instruction);
-            // Slots of what is used for the last time are free behind this step, not for its own result:
+            // Slots of what is used for the last time are free behind this unit, not for its own results:
             // results of other widths are written before all operands are read.
-            let mut ended: Vec<Value> = step.operands.to_vec();
-            ended.push(value);
+            let operands = unit.values().iter().flat_map(|value| self.operands(*value));
+            let mut ended: Vec<Value> = operands.chain(unit.values()).copied().collect();
             ended.sort_unstable();
             ended.dedup();
-            for operand in ended {
-                let has_slot =
-                    self.width(operand) > Width::Block && !is_effect(self.steps[operand as usize].action);
-                if has_slot && last[operand as usize] == at {
-                    free.push(slots[operand as usize].at);
-                }
-            }
+            ended.retain(|value| last[*value as usize] == at && needs_slot(*value));
+            free.extend(ended.into_iter().map(|value| slots[value as usize].at));
         }
         plan
     }
 
-    /// Returns the place in this order at which each value is used for the last time.
-    fn last_uses(&self, values: &[Value]) -> Vec<usize> {
-        let mut last = vec![0; self.steps.len()];
-        for (at, &value) in values.iter().enumerate() {
-            last[value as usize] = at;
-            if has_operands(self.steps[value as usize].action) {
-                self.steps[value as usize].operands.iter().for_each(|operand| last[*operand as usize] = at);
-            }
+    fn instruction(&self, value: Value, slots: &[Slot]) -> Instruction {
+        let step = self.steps[value as usize];
+        Instruction {
+            action: step.action,
+            width: self.width(value),
+            operands: step.operands.map(|operand| slots[operand as usize]),
+            to: slots[value as usize],
+            in_row: step.in_row,
         }
-        last
+    }
+
+    /// Returns the operands of a step.
+    pub(super) fn operands(&self, value: Value) -> &[Value] {
+        let step = &self.steps[value as usize];
+        if has_operands(step.action) { &step.operands } else { &[] }
     }
 }
 
 /// Returns whether a step has no result.
-fn is_effect(action: Action) -> bool {
+pub(super) fn is_effect(action: Action) -> bool {
     use Action::{End, StoreFour, StoreIfAny, StoreWord};
     matches!(action, StoreWord { .. } | StoreFour { .. } | StoreIfAny { .. } | End)
 }
 
 fn has_operands(action: Action) -> bool {
-    use Action::{Number, Numbers, Param, Place};
-    !matches!(action, Number(_) | Numbers(_) | Param { .. } | Place(_))
+    use Action::{First, Number, Numbers, Param, Place};
+    !matches!(action, Number(_) | Numbers(_) | Param { .. } | Place(_) | First)
 }
 
 struct Order<'p> {
@@ -108,10 +142,7 @@ impl Order<'_> {
         if std::mem::replace(&mut self.is_placed[value as usize], true) {
             return;
         }
-        let step = self.planner.steps[value as usize];
-        if has_operands(step.action) {
-            step.operands.into_iter().for_each(|operand| self.place(operand));
-        }
+        self.planner.operands(value).iter().for_each(|operand| self.place(*operand));
         self.values.push(value);
     }
 }

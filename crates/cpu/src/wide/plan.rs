@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use super::graph::{Code, Graph, Id, Node, Store};
+use super::pass::Pass;
 
 /// A value's place in the plan.
 pub(super) type Value = u32;
@@ -31,6 +32,8 @@ pub(super) enum Action {
         word: u32,
     },
     Place(u8),
+    /// The first component of the place of the block's first invocation.
+    First,
     /// A word at the index of each word.
     Load {
         binding: u32,
@@ -61,6 +64,8 @@ pub(super) enum Action {
         value: u32,
     },
     End,
+    /// The pass of this number.
+    Pass(u32),
 }
 
 /// An action with its operands.
@@ -68,7 +73,8 @@ pub(super) enum Action {
 pub(super) struct Step {
     pub action: Action,
     pub operands: [Value; 4],
-    /// Whether the words of an index lie one behind another.
+    /// Whether the words that are loaded or stored lie one behind another. Then the index is that of the
+    /// first of them.
     pub in_row: bool,
 }
 
@@ -100,6 +106,7 @@ pub(super) struct Plan {
     /// What is the same in the whole launch, and may only be loaded if there is an invocation.
     pub late: Vec<Instruction>,
     pub rest: Vec<Instruction>,
+    pub passes: Vec<Pass>,
     /// The number of slots of 16 words, and of whole ones.
     pub short: u32,
     pub whole: u32,
@@ -116,8 +123,8 @@ pub(super) struct Planner {
     uses: Vec<u32>,
 }
 
-/// Returns the plan of a kernel.
-pub(super) fn plan(graph: &Graph) -> Plan {
+/// Returns the plan of a kernel, with passes if there is code for them.
+pub(super) fn plan(graph: &Graph, has_passes: bool) -> Plan {
     let mut planner = Planner { uses: uses(graph), ..Planner::default() };
     let mut ends = Vec::new();
     for &end in &graph.ends {
@@ -147,7 +154,7 @@ pub(super) fn plan(graph: &Graph) -> Plan {
         };
         stores.push((epoch as u32, binding, step));
     }
-    planner.in_order(&ends, &stores)
+    planner.in_order(&ends, &stores, has_passes)
 }
 
 /// Returns how often each node is used.
@@ -201,8 +208,23 @@ impl Planner {
     }
 
     fn stored(&mut self, action: Action, index: Value, value: Value, width: Width) -> Value {
-        let step = Step { action, operands: [index, value, index, index], in_row: self.in_row(index) };
-        self.add(step, 2, width)
+        let (index, in_row) = self.index(index);
+        self.add(Step { action, operands: [index, value, index, index], in_row }, 2, width)
+    }
+
+    /// Returns the index that a load or store needs, and whether it is that of the first word, behind which
+    /// the others lie.
+    fn index(&mut self, index: Value) -> (Value, bool) {
+        if self.in_row(index) { (self.first(index), true) } else { (index, false) }
+    }
+
+    /// Returns the first word of a value whose words follow one another.
+    fn first(&mut self, value: Value) -> Value {
+        let Step { action: Action::Op(..), operands: [a, b, ..], .. } = self.steps[value as usize] else {
+            return self.step(Action::First, &[], Width::Block);
+        };
+        let both = if self.in_row(a) { [self.first(a), b] } else { [a, self.first(b)] };
+        self.step(Action::Op(Code::AddWord, false), &both, Width::Launch)
     }
 
     /// Returns whether the words of a value follow one another from invocation to invocation.
@@ -255,8 +277,9 @@ impl Planner {
     }
 
     fn load(&mut self, action: Action, index: Value, least: Width) -> Value {
-        let step = Step { action, operands: [index; 4], in_row: self.in_row(index) };
-        self.add(step, 1, least)
+        let (index, in_row) = self.index(index);
+        let least = if in_row { least.max(Width::One) } else { least };
+        self.add(Step { action, operands: [index; 4], in_row }, 1, least)
     }
 
     /// Joins an operation with the one behind it that makes its result canonical.

@@ -1,9 +1,11 @@
 //! Runs the instructions of a kernel over blocks of its invocations.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::graph::Code;
+use super::machine::Entry;
+use super::moves::moved;
+use super::pass::{MOST_STREAMS, Pass};
 use super::plan::{Action, Instruction, Slot, Width};
 use crate::native::{Bound, Rounding, Vectors};
 use crate::native::{canonical, elementary, has_fma};
@@ -18,8 +20,10 @@ pub(super) const CHUNK: usize = 16;
 pub(super) const WHOLE: usize = 4 * BLOCK;
 
 /// The invocations that instructions run for, and where their values are.
-pub(super) struct Scope {
+pub(super) struct Scope<'p> {
     pub bindings: *const Bound,
+    /// The passes and their code.
+    pub passes: (&'p [Pass], &'p [Entry]),
     /// The number of the first invocation, and what the others have in common with it.
     pub place: [u32; 3],
     pub count: usize,
@@ -30,7 +34,7 @@ pub(super) struct Scope {
 }
 
 /// Code that runs instructions.
-pub(super) type Run = unsafe fn(&[Instruction], &Scope);
+pub(super) type Run = unsafe fn(&[Instruction], &Scope<'_>);
 
 /// Returns the code for these vectors, or `None` if there is none.
 pub(super) fn code(vectors: Vectors, rounding: Rounding) -> Option<Run> {
@@ -56,7 +60,7 @@ mod x86 {
             /// # Safety
             /// As for [`all`], on a CPU that has these instructions.
             #[target_feature(enable = $features)]
-            pub(super) unsafe fn $name(instructions: &[Instruction], scope: &Scope) {
+            pub(super) unsafe fn $name(instructions: &[Instruction], scope: &Scope<'_>) {
                 // SAFETY: what the caller promises.
                 unsafe { all(instructions, scope, $fma) }
             }
@@ -71,10 +75,10 @@ mod x86 {
 
 /// A value's words.
 #[derive(Clone, Copy)]
-struct Words {
-    start: *mut u32,
+pub(super) struct Words {
+    pub start: *mut u32,
     /// How far apart two chunks are: 0 if there is one, which repeats.
-    step: usize,
+    pub step: usize,
 }
 
 #[expect(unsafe_code, reason = "values lie in memory that only their slots divide")]
@@ -88,17 +92,31 @@ impl Words {
 
     /// Returns the word with this number.
     #[inline(always)]
-    unsafe fn word(self, number: usize) -> u32 {
+    pub unsafe fn word(self, number: usize) -> u32 {
         let at = if self.step == 0 { number % CHUNK } else { number };
         // SAFETY: as above.
         unsafe { *self.start.add(at) }
     }
+
+    /// Calls `run` with the number of each of the first words, and with the word. There is a loop for words that
+    /// repeat and one for others, so that neither decides anew for each word.
+    #[inline(always)]
+    pub unsafe fn each(self, count: usize, mut run: impl FnMut(usize, u32)) {
+        // SAFETY: as above.
+        unsafe {
+            if self.step > 0 {
+                (0..count).for_each(|at| run(at, *self.start.add(at)));
+            } else {
+                (0..count).for_each(|at| run(at, *self.start.add(at % CHUNK)));
+            }
+        }
+    }
 }
 
 #[expect(unsafe_code, reason = "values lie in memory that only their slots divide")]
-impl Scope {
+impl Scope<'_> {
     #[inline(always)]
-    fn words(&self, slot: Slot) -> Words {
+    pub fn words(&self, slot: Slot) -> Words {
         let Slot { at, repeats } = slot;
         // SAFETY: there are as many slots as the plan says.
         let start = unsafe {
@@ -112,7 +130,7 @@ impl Scope {
 
     /// Returns the number of words of a width.
     #[inline(always)]
-    fn count(&self, width: Width) -> usize {
+    pub fn count(&self, width: Width) -> usize {
         match width {
             Width::Launch | Width::Block => CHUNK,
             Width::One => self.count,
@@ -121,7 +139,7 @@ impl Scope {
     }
 
     #[inline(always)]
-    unsafe fn buffer(&self, binding: u32) -> *mut u32 {
+    pub unsafe fn buffer(&self, binding: u32) -> *mut u32 {
         // SAFETY: what a kernel uses is bound.
         unsafe { (*self.bindings.add(binding as usize)).start.cast() }
     }
@@ -159,6 +177,23 @@ impl Scope {
             } else {
                 self.each(own, |words| compute(words.map(f32::from_bits)).to_bits());
             }
+        }
+    }
+
+    /// Runs a pass.
+    #[inline(always)]
+    unsafe fn pass(&self, own: &Instruction, number: usize) {
+        let (passes, entries) = self.passes;
+        let mut streams = [std::ptr::null_mut(); MOST_STREAMS];
+        let words = self.count(own.width);
+        // SAFETY: a pass has at most so many streams, and does what the instructions that it consists of do.
+        unsafe {
+            for (to, stream) in streams.iter_mut().zip(&passes[number].streams) {
+                let first = self.words(stream.index).word(0) as usize;
+                *to = self.buffer(stream.binding).add(stream.words * first);
+            }
+            let (whole, rest) = (words / CHUNK * CHUNK, words % CHUNK);
+            entries[number](streams.as_ptr(), self.whole, self.short, 4 * whole as u64, (1 << rest) - 1);
         }
     }
 
@@ -207,7 +242,7 @@ function!(Erf, elementary::erf);
 function!(Sigmoid, elementary::sigmoid);
 
 #[expect(unsafe_code, reason = "values lie in memory that only their slots divide")]
-impl Scope {
+impl Scope<'_> {
     /// As [`Self::floats`], of a function.
     #[inline(always)]
     unsafe fn function<F: Function>(
@@ -239,7 +274,7 @@ impl Scope {
 /// memory outside its buffers.
 #[expect(unsafe_code, reason = "memory of kernels")]
 #[inline(always)]
-unsafe fn all(instructions: &[Instruction], scope: &Scope, fma: impl Fn(f32, f32, f32) -> f32 + Copy) {
+unsafe fn all(instructions: &[Instruction], scope: &Scope<'_>, fma: impl Fn(f32, f32, f32) -> f32 + Copy) {
     for own in instructions {
         // SAFETY: what the caller promises.
         unsafe {
@@ -259,10 +294,12 @@ unsafe fn all(instructions: &[Instruction], scope: &Scope, fma: impl Fn(f32, f32
                     let first = scope.place[0];
                     (0..scope.count).for_each(|lane| *to.add(lane) = first.wrapping_add(lane as u32));
                 }
-                Action::Place(axis) => {
+                Action::First | Action::Place(_) => {
+                    let axis = if let Action::Place(axis) = own.action { axis } else { 0 };
                     let number = scope.place[usize::from(axis)];
                     scope.each::<0>(own, |_| number);
                 }
+                Action::Pass(number) => scope.pass(own, number as usize),
                 _ => moved(own, scope),
             }
         }
@@ -274,7 +311,7 @@ unsafe fn all(instructions: &[Instruction], scope: &Scope, fma: impl Fn(f32, f32
 unsafe fn operation(
     own: &Instruction,
     (code, flushes): (Code, bool),
-    scope: &Scope,
+    scope: &Scope<'_>,
     fma: impl Fn(f32, f32, f32) -> f32 + Copy,
 ) {
     let truth = |truth: bool| if truth { u32::MAX } else { 0 };
@@ -336,7 +373,7 @@ unsafe fn operation(
 /// Returns the number that an instruction divides by, and 1 over it.
 #[expect(unsafe_code, reason = "memory of kernels")]
 #[inline(always)]
-unsafe fn divisor(own: &Instruction, scope: &Scope) -> (u32, f64) {
+unsafe fn divisor(own: &Instruction, scope: &Scope<'_>) -> (u32, f64) {
     // SAFETY: what the caller promises. The second operand is a known number.
     let number = unsafe { scope.words(own.operands[1]).word(0) };
     (number, 1.0 / f64::from(number))
@@ -351,86 +388,6 @@ unsafe fn divisor(own: &Instruction, scope: &Scope) -> (u32, f64) {
 fn quotient(x: u32, by: f64) -> u32 {
     // SAFETY: the quotient is less than 2^32.
     unsafe { ((f64::from(x) + 0.5) * by).to_int_unchecked() }
-}
-
-/// Runs an instruction that moves words.
-#[expect(unsafe_code, reason = "memory of kernels")]
-#[inline(always)]
-unsafe fn moved(own: &Instruction, scope: &Scope) {
-    let [a, b, c, d] = own.operands.map(|slot| scope.words(slot));
-    let to = scope.words(own.to).start;
-    let count = scope.count(own.width);
-    // SAFETY: what the caller promises.
-    unsafe {
-        match own.action {
-            Action::Load { binding, .. } => {
-                let from = scope.buffer(binding);
-                if own.in_row {
-                    std::ptr::copy_nonoverlapping(from.add(a.word(0) as usize), to, count);
-                } else {
-                    (0..count).for_each(|at| *to.add(at) = *from.add(a.word(at) as usize));
-                }
-            }
-            Action::LoadFour { binding, .. } => {
-                let from = scope.buffer(binding);
-                if own.in_row {
-                    std::ptr::copy_nonoverlapping(from.add(4 * a.word(0) as usize), to, count);
-                } else {
-                    for at in 0..scope.count {
-                        let four = from.add(4 * a.word(at) as usize).cast::<[u32; 4]>().read_unaligned();
-                        to.add(4 * at).cast::<[u32; 4]>().write_unaligned(four);
-                    }
-                }
-            }
-            Action::Part(part) => {
-                (0..count).for_each(|at| *to.add(at) = *a.start.add(4 * at + usize::from(part)));
-            }
-            Action::Repeat => {
-                for at in 0..scope.count {
-                    to.add(4 * at).cast::<[u32; 4]>().write_unaligned([a.word(at); 4]);
-                }
-            }
-            Action::Mix => {
-                for at in 0..scope.count {
-                    let four = [a.word(at), b.word(at), c.word(at), d.word(at)];
-                    to.add(4 * at).cast::<[u32; 4]>().write_unaligned(four);
-                }
-            }
-            Action::StoreWord { binding } => {
-                let to = scope.buffer(binding);
-                if own.in_row && b.step > 0 {
-                    std::ptr::copy_nonoverlapping(b.start, to.add(a.word(0) as usize), count);
-                } else {
-                    (0..count).for_each(|at| *to.add(a.word(at) as usize) = b.word(at));
-                }
-            }
-            Action::StoreFour { binding } => {
-                let to = scope.buffer(binding);
-                if own.in_row && b.step > 0 {
-                    std::ptr::copy_nonoverlapping(b.start, to.add(4 * a.word(0) as usize), count);
-                } else {
-                    for at in 0..scope.count {
-                        let four: [u32; 4] = std::array::from_fn(|part| b.word(4 * at + part));
-                        to.add(4 * a.word(at) as usize).cast::<[u32; 4]>().write_unaligned(four);
-                    }
-                }
-            }
-            Action::StoreIfAny { binding, at, value } => {
-                if (0..count).fold(0, |any, at| any | a.word(at)) != 0 {
-                    let place = scope.buffer(binding).add(at as usize);
-                    // Other threads may write the same number.
-                    AtomicU32::from_ptr(place).store(value, Ordering::Relaxed);
-                }
-            }
-            Action::End => (0..count).for_each(|at| *scope.ended.add(at) |= a.word(at)),
-            // The others are no moves.
-            Action::Number(_)
-            | Action::Numbers(_)
-            | Action::Param { .. }
-            | Action::Place(_)
-            | Action::Op(..) => {}
-        }
-    }
 }
 
 /// Returns the runs of invocations that have not ended.

@@ -3,7 +3,7 @@
 use unisono_shaders::snippets::{ELEMENTARY, FINITE_BITS, FLUSH, OWN_QUOTIENT, OWN_ROOT};
 
 use super::*;
-use crate::compile::{Context, EXTENSIONS, Mode, Program, Source, Target};
+use crate::compile::{Context, EXTENSIONS, Mode, Program, Source, Target, jit};
 use crate::native::{has_fma, vectors};
 
 /// The invocations of a workgroup.
@@ -58,9 +58,31 @@ const BODIES: &[&str] = &[
      if any(exponents(v) == vec4<u32>(EXPONENT)) { atomicStore(&b4[3], 1u); }",
     "if b5[0] == 77u { return; } b3[i] = exp_(b0[1u + params.s0]);",
     "if b5[1] != 77u { return; } b3[i] = exp_(b0[i]);",
+    // All operations that are an instruction of AVX-512, of words that lie one behind another.
+    "let x = b0[i]; let y = b0[i + 35u]; let u = bitcast<u32>(x); let v = bitcast<u32>(y);
+     let a = (u << 3u) ^ (v >> 30u) ^ bitcast<u32>(bitcast<i32>(u) >> 7u);
+     let m = min(u, v) + max(u & 255u, v | 1u) * 3u - a;
+     let n = min(bitcast<i32>(u), bitcast<i32>(v)) - max(bitcast<i32>(u) | 5, bitcast<i32>(a));
+     let c = u & 3u; let d = v & 3u; let s = bitcast<i32>(c) - 2; let o = bitcast<i32>(d) - 2;
+     let t = (c == d) != ((c < d) & (s <= 0)) != (c <= (d ^ 1u)) != (s < o) != (s <= bitcast<i32>(a & 1u));
+     let f = select(f32(m), f32(n), t); let g = quotient(y, root(x));
+     b3[i] = flush(select(flush(exp_(x) - f), fma(g, x, fma(f, y, f)), (x < y) != (x != g) != (y >= 0.5) != (x <= y)));",
+    // Each way in which an fma gives its register on, and constants in each of its places.
+    "let q = b1[i]; let p = b1[i + 3u]; let r = fma(q, p, q); let s = fma(r, q, fma(p, p, r));
+     let t = fma(s, s, fma(vec4<f32>(0.5), s, p)); let w = fma(t, vec4<f32>(3.0), vec4<f32>(-1.0, 2.0, 0.1, 7.0));
+     b2[i] = vec4<f32>(exp_(w.x), exp_(w.y), exp_(w.z), exp_(w.w)); b3[i] = 1.0;",
     // Invocations that end here and there.
     "if (i * 2654435761u) % 3u == 0u { return; } b3[i] = log_(b0[i]); b2[i / 2u * 2u] = b1[i];",
 ];
+
+/// Returns what a kernel does that has more values and more loads at a time than a pass may have.
+fn crowded() -> String {
+    let each = |make: &dyn Fn(usize) -> String| (0..40).map(make).collect::<String>();
+    let loads = each(&|k| format!("let x{k} = b0[i + {k}u]; "));
+    let values = each(&|k| format!("let y{k} = exp_(x0) * x{k} + x{}; ", (k * 7 + 1) % 40));
+    let sum = each(&|k| format!(" + y{} * y{}", 39 - k, k * 3 % 40));
+    format!("{loads}{values} b3[i] = flush(0.0{sum});")
+}
 
 /// An optimizer's update, which runs on many invocations at once only with AVX-512.
 const UPDATE: &str = "let g = b1[i]; let m = b2[i];
@@ -120,6 +142,11 @@ fn compiled(source: &Source, rounding: Rounding, (n, groups): (u32, [u32; 3])) -
     all
 }
 
+/// Returns an empty module of code for this CPU.
+fn code() -> Option<JITModule> {
+    Some(jit(Target::Host.isa().unwrap()))
+}
+
 /// Returns the vectors of this CPU that there is code for.
 fn known(rounding: Rounding) -> Vec<Vectors> {
     Vectors::of_this_cpu().filter(|own| run::code(*own, rounding).is_some()).collect()
@@ -131,14 +158,15 @@ fn many_invocations_at_once_compute_what_one_after_the_other_do() {
     let is_x86 = cfg!(target_arch = "x86_64") && vectors() >= Vectors::Avx2 && has_fma();
     let mut compared = 0;
     let both = [Rounding::Split, Rounding::Fused];
-    let bodies = BODIES.iter().chain([&UPDATE]);
+    let crowded = crowded();
+    let bodies = BODIES.iter().copied().chain([UPDATE, &crowded]);
     for (body, rounding) in bodies.flat_map(|body| both.map(|rounding| (body, rounding))) {
         let source = source(body);
         for (n, groups) in [(1, [1, 1, 1]), (64, [1, 1, 1]), (500, [3, 3, 1]), (1_000, [16, 1, 1])] {
             let expected = compiled(&source, rounding, (n, groups));
             for vectors in known(rounding) {
-                let wide = Wide::new(&source.module, &source.info, 0, (vectors, rounding));
-                if *body == UPDATE && vectors < Vectors::Avx512 {
+                let wide = Wide::new(&source.module, &source.info, 0, (vectors, rounding), &code);
+                if body == UPDATE && vectors < Vectors::Avx512 {
                     assert!(wide.is_none());
                     continue;
                 }
@@ -168,6 +196,18 @@ fn many_invocations_at_once_compute_what_one_after_the_other_do() {
     assert!(!is_x86 || compared >= BODIES.len() * 16, "{compared} launches");
 }
 
+/// An update is one pass over its words, in which values are in registers.
+#[test]
+fn an_update_is_one_pass() {
+    let source = source(UPDATE);
+    let graph = read::read(&source.module, &source.info, 0).unwrap();
+    let plan = plan::plan(&graph, true);
+    let whole = plan.rest.iter().filter(|own| own.width > plan::Width::Block).count();
+    assert_eq!((plan.passes.len(), whole, plan.passes[0].streams.len()), (1, 1, 3), "{plan:?}");
+    assert!(plan.passes[0].members.iter().all(|member| member.to.is_none()), "{plan:?}");
+    assert!(plan::plan(&graph, false).passes.is_empty());
+}
+
 #[test]
 fn kernels_with_loops_and_cheap_ones_are_compiled() {
     let all = [
@@ -180,7 +220,7 @@ fn kernels_with_loops_and_cheap_ones_are_compiled() {
     for body in all {
         let source = source(body);
         for vectors in known(Rounding::Fused) {
-            let wide = Wide::new(&source.module, &source.info, 0, (vectors, Rounding::Fused));
+            let wide = Wide::new(&source.module, &source.info, 0, (vectors, Rounding::Fused), &code);
             assert!(wide.is_none(), "{body}");
         }
     }

@@ -1,5 +1,6 @@
-//! Kernels of reductions for CPUs. One invocation computes four neighbouring results, so it loads elements of
-//! all four as one vector.
+//! Kernels of reductions for CPUs. One invocation computes four neighbouring results, so that it loads
+//! elements of all four as one vector, or several such fours: while an addition waits for the one before it,
+//! the CPU does those of other fours.
 
 use unisono_shaders::{ReduceParams, snippets};
 
@@ -12,9 +13,12 @@ use crate::trace::{Graph, NodeId, Reduction};
 use crate::values::DType;
 use crate::values::tree::SUM_CHUNK;
 
-/// Returns the kernel of a reduction that computes four results at a time, for results in one chunk or in
+/// How many fours of columns an invocation adds, and how many fours of rows, which take more registers.
+const FOURS: [usize; 2] = [4, 2];
+
+/// Returns the kernel of a reduction that computes fours of results at a time, for results in one chunk or in
 /// several, or `None` where elements that differ between invocations are not loaded in fours. Its params
-/// are [`ReduceParams`], where `n` counts the fours.
+/// are [`ReduceParams`], where `n` counts the invocations.
 pub(super) fn across_kernel(
     graph: &Graph,
     fusion: &Fusion,
@@ -29,8 +33,9 @@ pub(super) fn across_kernel(
         return None;
     }
     let writer = || Writer::new(graph, fusion, stores, unit);
-    kernel(writer(), (unit, reduction), chunked)
-        .or_else(|| rows_kernel(writer(), (unit, reduction), chunked))
+    let [columns, rows] = FOURS.map(|most| if ty.count().is_multiple_of(4 * most) { most } else { 1 });
+    kernel(writer(), (unit, reduction), chunked, columns)
+        .or_else(|| rows_kernel(writer(), (unit, reduction), chunked, rows))
         .or_else(|| windows_kernel(writer(), (unit, reduction), chunked))
 }
 
@@ -59,30 +64,31 @@ fn windows_kernel(
             writer.enter_reduced(lane);
             values.push(writer.value(input, &index));
         }
-        let sums = in_lanes(combined, &format!("four{r}"));
-        joins += &format!("    let four{r} = vec4<f32>({});\n    acc = {sums};\n", values.join(", "));
+        let sums = in_lanes(combined, "acc0", &format!("four{r}"));
+        joins += &format!("    let four{r} = vec4<f32>({});\n    acc0 = {sums};\n", values.join(", "));
     }
     writer.leave_lanes();
     if !writer.has_windows {
         return None;
     }
     let loads = std::mem::take(&mut writer.body);
-    let (place, stored) = placed(&mut writer, root, chunked);
+    let (place, stored) = placed(&mut writer, root, chunked, 1);
     let body = format!(
         "    let t = id.x + id.y * params.width;\n    if t >= params.n * params.chunks {{ return; }}\n\
-         {place}{loads}    var acc = vec4<f32>({start});\n{joins}{stored}"
+         {place}{loads}    var acc0 = vec4<f32>({start});\n{joins}{stored}"
     );
     let name = unit_name(graph, fusion, unit);
     Some(Bound { lanes: 4, ..writer.finish::<ReduceParams>(name, &body) })
 }
 
-/// Returns the kernel that reduces four rows at a time, if each result is that of a row, or of a row of each
-/// sample: four elements of each row are loaded as one, and turned into four vectors with an element of each
-/// row. So an addition waits for the one before it once for four rows.
+/// Returns the kernel that reduces four rows at a time, or several fours, if each result is that of a row, or
+/// of a row of each sample: four elements of each row are loaded as one, and turned into four vectors with an
+/// element of each row. So an addition waits for the one before it once for four rows.
 fn rows_kernel(
     mut writer: Writer<'_>,
     (unit, reduction): (&Unit, &Reduction),
     chunked: bool,
+    fours: usize,
 ) -> Option<Bound> {
     let (graph, fusion) = (writer.graph, writer.fusion);
     let root = unit.roots[0];
@@ -95,9 +101,9 @@ fn rows_kernel(
     }
     writer.snippets.insert(snippets::SUM);
     writer.indent = "        ".into();
-    let mut fours = Vec::new();
-    for row in 0..4 {
-        let result = Affine::name("i", None).times(4).plus(row);
+    let mut rows = Vec::new();
+    for row in 0..4 * fours {
+        let result = Affine::name("i", None).times(4 * fours).plus(row);
         let mut values = Vec::new();
         for lane in 0..4 {
             let place =
@@ -106,19 +112,28 @@ fn rows_kernel(
             writer.enter_reduced(lane);
             values.push(writer.value(input, &index));
         }
-        fours.push(format!("vec4<f32>({})", values.join(", ")));
+        rows.push(format!("vec4<f32>({})", values.join(", ")));
     }
     writer.leave_lanes();
     if !writer.loads_fours(root) {
         return None;
     }
     let (start, combined) = joined(reduction.kind);
-    let sums = |column: usize| in_lanes(combined, &format!("turned[{column}]"));
-    let joins: String = (0..4).map(|at| format!("        acc = {};\n", sums(at))).collect();
+    let (mut turned, mut joins) = (String::new(), String::new());
+    for (k, rows) in rows.chunks_exact(4).enumerate() {
+        turned += &format!("        let turned{k} = transpose(mat4x4<f32>({}));\n", rows.join(", "));
+    }
+    for at in 0..4 {
+        for k in 0..fours {
+            let sums = in_lanes(combined, &format!("acc{k}"), &format!("turned{k}[{at}]"));
+            joins += &format!("        acc{k} = {sums};\n");
+        }
+    }
     let loads = std::mem::take(&mut writer.body);
-    let fours_of_results = graph.nodes[root].ty.count() / 4;
-    let (prelude, length) = reduced_range(&mut writer, reduction, inner, ("i", fours_of_results));
-    let (place, stored) = placed(&mut writer, root, chunked);
+    let results = graph.nodes[root].ty.count() / (4 * fours);
+    let (prelude, length) = reduced_range(&mut writer, reduction, inner, ("i", results));
+    let (place, stored) = placed(&mut writer, root, chunked, fours);
+    let begin = begun(start, fours);
     // A loop whose end is not known is not unrolled: it is long enough as it is.
     let end = match chunked {
         true => format!("min({length}, (chunk + 1u) * {SUM_CHUNK}u) + params.zero"),
@@ -126,47 +141,64 @@ fn rows_kernel(
     };
     let body = format!(
         "    let t = id.x + id.y * params.width;\n    if t >= params.n * params.chunks {{ return; }}\n\
-         {place}{prelude}    let end = {end};\n    var acc = vec4<f32>({start});\n    \
-         for (var q = chunk * {}u; q < end / 4u; q++) {{\n{loads}        \
-         let turned = transpose(mat4x4<f32>({}));\n{joins}    }}\n{stored}",
+         {place}{prelude}    let end = {end};\n{begin}    \
+         for (var q = chunk * {}u; q < end / 4u; q++) {{\n{loads}{turned}{joins}    }}\n{stored}",
         SUM_CHUNK / 4,
-        fours.join(", "),
     );
     let name = unit_name(graph, fusion, unit);
-    Some(Bound { lanes: 4, ..writer.finish::<ReduceParams>(name, &body) })
+    Some(Bound { lanes: 4 * fours, ..writer.finish::<ReduceParams>(name, &body) })
 }
 
-/// Returns the vector of four results after the elements of the vector `four` were added to them.
-fn in_lanes(combined: &str, four: &str) -> String {
-    let one = |lane| combined.replace("acc", &format!("acc.{lane}")).replace('$', &format!("{four}.{lane}"));
+/// Returns the statements that begin with fours of results.
+fn begun(start: &str, fours: usize) -> String {
+    (0..fours).map(|k| format!("    var acc{k} = vec4<f32>({start});\n")).collect()
+}
+
+/// Returns the vector of four results `acc` after the elements of the vector `four` were added to them.
+fn in_lanes(combined: &str, acc: &str, four: &str) -> String {
+    let one =
+        |lane| combined.replace("acc", &format!("{acc}.{lane}")).replace('$', &format!("{four}.{lane}"));
     format!("vec4<f32>({})", ["x", "y", "z", "w"].map(one).join(", "))
 }
 
-/// Returns two lists of statements. The first finds the four results that an invocation computes, and their
-/// chunk. The second stores the results.
-fn placed(writer: &mut Writer<'_>, root: NodeId, chunked: bool) -> (&'static str, String) {
+/// Returns two lists of statements. The first finds the results that an invocation computes, and their chunk.
+/// The second stores the results.
+fn placed(writer: &mut Writer<'_>, root: NodeId, chunked: bool, fours: usize) -> (&'static str, String) {
     writer.indent = "    ".into();
+    let mut stored = String::new();
     if chunked {
         let scratch = Binding { store: Store::Temp(root), row: None };
         let binding = writer.bind_fours(scratch, Access::ReadWrite, "f32");
-        let place = "    let i = t % params.n;\n    let chunk = t / params.n;\n";
-        return (place, format!("    b{binding}[t] = acc;\n"));
+        for k in 0..fours {
+            let at = Affine::name("t", None).times(fours).plus(k);
+            stored += &format!("    b{binding}[{at}] = acc{k};\n");
+        }
+        return ("    let i = t % params.n;\n    let chunk = t / params.n;\n", stored);
     }
-    let lanes = ["x", "y", "z", "w"].map(|lane| format!("acc.{lane}"));
-    ("    let i = t;\n    let chunk = 0u;\n", writer.store(root, &lanes))
+    for k in 0..fours {
+        let lanes = ["x", "y", "z", "w"].map(|lane| format!("acc{k}.{lane}"));
+        stored += &writer.store_four(root, &Affine::name("i", None).times(fours).plus(k), &lanes);
+    }
+    ("    let i = t;\n    let chunk = 0u;\n", stored)
 }
 
-fn kernel(mut writer: Writer<'_>, (unit, reduction): (&Unit, &Reduction), chunked: bool) -> Option<Bound> {
+/// Returns the kernel that reduces columns, of which elements that follow one another are loaded as vectors.
+fn kernel(
+    mut writer: Writer<'_>,
+    (unit, reduction): (&Unit, &Reduction),
+    chunked: bool,
+    fours: usize,
+) -> Option<Bound> {
     let (graph, fusion) = (writer.graph, writer.fusion);
     let root = unit.roots[0];
     let input = graph.nodes[root].inputs[0];
     writer.snippets.insert(snippets::SUM);
     writer.indent = "        ".into();
     let mut values = Vec::new();
-    for lane in 0..4 {
-        let result = Affine::name("i", None).times(4).plus(lane);
+    for lane in 0..4 * fours {
+        let result = Affine::name("i", None).times(4 * fours).plus(lane);
         let index = reduced_index(graph, root, reduction, (&result, &|below| Affine::name("r", below)));
-        writer.enter_reduced(lane);
+        writer.enter_reduced(lane % 4);
         values.push(writer.value(input, &index));
     }
     writer.leave_lanes();
@@ -174,23 +206,27 @@ fn kernel(mut writer: Writer<'_>, (unit, reduction): (&Unit, &Reduction), chunke
         return None;
     }
     let (start, combined) = joined(reduction.kind);
-    let sums = in_lanes(combined, "four");
+    let mut joins = String::new();
+    for (k, values) in values.chunks_exact(4).enumerate() {
+        let sums = in_lanes(combined, &format!("acc{k}"), &format!("four{k}"));
+        joins += &format!("        let four{k} = vec4<f32>({});\n", values.join(", "));
+        joins += &format!("        acc{k} = {sums};\n");
+    }
     let loads = std::mem::take(&mut writer.body);
     let inner = reduced_length(&graph.nodes[input].ty, reduction);
-    let fours = graph.nodes[root].ty.count() / 4;
-    let (prelude, length) = reduced_range(&mut writer, reduction, inner, ("i", fours));
-    let (place, stored) = placed(&mut writer, root, chunked);
+    let results = graph.nodes[root].ty.count() / (4 * fours);
+    let (prelude, length) = reduced_range(&mut writer, reduction, inner, ("i", results));
+    let (place, stored) = placed(&mut writer, root, chunked, fours);
+    let begin = begun(start, fours);
     let end = match chunked {
         true => format!("min({length}, (chunk + 1u) * {SUM_CHUNK}u)"),
         false => length,
     };
     let body = format!(
         "    let t = id.x + id.y * params.width;\n    if t >= params.n * params.chunks {{ return; }}\n\
-         {place}{prelude}    let end = {end};\n    var acc = vec4<f32>({start});\n    \
-         for (var r = chunk * {SUM_CHUNK}u; r < end; r++) {{\n{loads}        \
-         let four = vec4<f32>({});\n        acc = {sums};\n    }}\n{stored}",
-        values.join(", "),
+         {place}{prelude}    let end = {end};\n{begin}    \
+         for (var r = chunk * {SUM_CHUNK}u; r < end; r++) {{\n{loads}{joins}    }}\n{stored}"
     );
     let name = unit_name(graph, fusion, unit);
-    Some(Bound { lanes: 4, ..writer.finish::<ReduceParams>(name, &body) })
+    Some(Bound { lanes: 4 * fours, ..writer.finish::<ReduceParams>(name, &body) })
 }

@@ -239,6 +239,8 @@ impl<'a> Writer<'a> {
         // Another map with the same text reads the same elements of a value that has no start.
         let is_theirs_too = is_own && self.ty(id).count() > 1 && self.is_whole(id);
         self.looks_around |= is_theirs_too || !is_own && !index.is_constant();
+        // What is the same for all elements of an invocation is loaded for the first of them alone.
+        let may_be_shared = matches!(self.lane, Lane::At(_, 0));
         let vector = match &self.lane {
             Lane::Alone => {
                 let address = self.address(id, index);
@@ -249,7 +251,7 @@ impl<'a> Writer<'a> {
         };
         let Some((lane, vector)) = vector else {
             self.words.insert(binding);
-            self.scattered |= !index.is_constant();
+            self.scattered |= !index.is_constant() && !may_be_shared;
             return format!("w{binding}({})", self.address(id, index));
         };
         let from = vector.to_string() + &self.offset(id, QUAD);
@@ -266,7 +268,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Returns whether all loads and stores are vectors of f32, except for loads that are the same for all
-    /// invocations.
+    /// elements of an invocation.
     pub(super) fn is_all_vectors(&self) -> bool {
         let is_number = |i: &usize| self.bindings[*i].2 == "f32";
         !self.scattered && self.quads.keys().all(is_number)
@@ -284,21 +286,25 @@ impl<'a> Writer<'a> {
 
     /// Returns the statements that store the elements of a value that an invocation computed.
     pub(super) fn store(&mut self, root: NodeId, values: &[String]) -> String {
-        let binding = self.bind(root, Access::ReadWrite);
         match values {
             [value] => {
+                let binding = self.bind(root, Access::ReadWrite);
                 let address = self.address(root, &Index::Linear(self.here()));
                 let value = self.narrowed(binding, value);
                 format!("{}b{binding}[{address}] = {value};\n", self.indent)
             }
-            values => {
-                self.quads.entry(binding).or_default();
-                let at = self.at(root, &self.here(), QUAD);
-                let element = if self.bindings[binding].2 == HALF { HALF } else { "f32" };
-                let four = values.iter().map(|value| self.narrowed(binding, value)).collect::<Vec<_>>();
-                format!("{}b{binding}[{at}] = vec4<{element}>({});\n", self.indent, four.join(", "))
-            }
+            values => self.store_four(root, &self.here(), values),
         }
+    }
+
+    /// Returns the statement that stores the vector of this number.
+    pub(super) fn store_four(&mut self, root: NodeId, number: &Affine, values: &[String]) -> String {
+        let binding = self.bind(root, Access::ReadWrite);
+        self.quads.entry(binding).or_default();
+        let at = self.at(root, number, QUAD);
+        let element = if self.bindings[binding].2 == HALF { HALF } else { "f32" };
+        let four = values.iter().map(|value| self.narrowed(binding, value)).collect::<Vec<_>>();
+        format!("{}b{binding}[{at}] = vec4<{element}>({});\n", self.indent, four.join(", "))
     }
 
     fn pointwise(&mut self, id: NodeId, e: &Expression, index: &Index) -> String {

@@ -131,9 +131,9 @@ fn reductions_of_more_elements_than_indices_count_are_several_launches_or_an_err
     assert!(error.contains("sum [B, 16384, 16384] reduces 34359738368 elements at once"), "{error}");
 }
 
-/// The sums over pixels and samples of four channels do not wait for each other on a CPU.
+/// The sums over pixels and samples of eight channels do not wait for each other on a CPU.
 #[test]
-fn a_bias_gradient_adds_four_channels_at_once() {
+fn a_bias_gradient_adds_eight_channels_at_once() {
     let tape = Tape::new();
     let x = tape.input("x", Type::sample(&[8, 6, 6]));
     tape.output("sum", &x.sum(&[-2, -1]).sum_shards());
@@ -141,7 +141,24 @@ fn a_bias_gradient_adds_four_channels_at_once() {
     let run = Run { first: 0, sizes: vec![3, 5], shards: 2 };
     let plan = program.plan(&run, &Target { machine: Machine::Cpu, ..Target::default() }).unwrap();
     let sum = plan.kernels.iter().find(|kernel| kernel.name == "sum").unwrap();
-    assert!(sum.wgsl.contains("var acc = vec4<f32>(0.0)"), "{}", sum.wgsl);
+    assert!(sum.wgsl.contains("var acc1 = vec4<f32>(0.0)"), "{}", sum.wgsl);
+}
+
+/// The gradient of a norm's scale adds sixteen columns at once on a CPU. What a row's numbers have in common
+/// is loaded once for them.
+#[test]
+fn the_gradient_of_a_scale_adds_sixteen_columns_at_once() {
+    let tape = Tape::new();
+    let x = tape.input("x", Type::sample(&[6, 32]));
+    let root = tape.input("root", Type::sample(&[6, 1]));
+    tape.output("sum", &(x * root).sum(&[-2]).sum_shards());
+    let program = Program::compile(&tape.finish().unwrap()).unwrap();
+    let run = Run { first: 0, sizes: vec![3, 5], shards: 2 };
+    let plan = program.plan(&run, &Target { machine: Machine::Cpu, ..Target::default() }).unwrap();
+    let sum = plan.kernels.iter().find(|kernel| kernel.name == "sum[mul]").unwrap();
+    assert!(sum.wgsl.contains("var acc3 = vec4<f32>(0.0)"), "{}", sum.wgsl);
+    let body = sum.wgsl.split_once("@compute").unwrap().1;
+    assert_eq!([body.matches("= b1[").count(), body.matches("w0(").count()], [4, 1], "{body}");
 }
 
 /// The squared differences of all pairs are not in memory either, and a scalar's gradient is one sum over
