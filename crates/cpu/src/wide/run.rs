@@ -98,8 +98,8 @@ impl Words {
         unsafe { *self.start.add(at) }
     }
 
-    /// Calls `run` with the number of each of the first words, and with the word. There is a loop for words that
-    /// repeat and one for others, so that neither decides anew for each word.
+    /// Calls `run` with the number of each of the first words, and with the word. There is a loop for words
+    /// that repeat and one for others, so that neither decides anew for each word.
     #[inline(always)]
     pub unsafe fn each(self, count: usize, mut run: impl FnMut(usize, u32)) {
         // SAFETY: as above.
