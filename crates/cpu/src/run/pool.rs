@@ -21,15 +21,32 @@ const PIECES: u32 = 8;
 /// The most helpers that one thread wakes for a launch.
 const WAKES: u64 = 2;
 
-/// A launch that threads share.
+/// A launch that threads share. Each thread has a part of its workgroups, the same in each launch, since what
+/// it computes in one launch is mostly what it reads in the next, and is in its own cache. A thread that is
+/// done with its part helps with the others.
 #[derive(Debug)]
 struct Shared {
     launch: Launch,
     total: u64,
     piece: u64,
-    taken: Line<AtomicU64>,
+    parts: Vec<Line<Part>>,
     done: Line<AtomicU64>,
     left: Left,
+}
+
+/// A part of the workgroups: the first that nobody has taken, and the end.
+#[derive(Debug, Default)]
+struct Part {
+    next: AtomicU64,
+    end: u64,
+}
+
+impl Part {
+    /// Takes up to so many workgroups.
+    fn take(&self, count: u64) -> Option<Range<u64>> {
+        let first = self.next.fetch_add(count, Ordering::Relaxed);
+        (first < self.end).then(|| first..self.end.min(first.saturating_add(count)))
+    }
 }
 
 /// What has a line of the cache of its own.
@@ -45,31 +62,35 @@ struct Left {
 }
 
 impl Shared {
-    fn new(launch: &Launch, total: u64, piece: u64) -> Self {
-        let (taken, done, left) = (Line::default(), Line::default(), Left::default());
-        Self { launch: launch.clone(), total, piece, taken, done, left }
+    fn new(launch: &Launch, total: u64, threads: u64) -> Self {
+        let piece = (total / (threads * u64::from(PIECES))).max(1);
+        let end = |thread: u64| (u128::from(total) * u128::from(thread) / u128::from(threads)) as u64;
+        let part = |thread| Line(Part { next: AtomicU64::new(end(thread)), end: end(thread + 1) });
+        let (done, left) = (Line::default(), Left::default());
+        Self { launch: launch.clone(), total, piece, parts: (0..threads).map(part).collect(), done, left }
     }
 
-    /// Returns whether pieces are left.
-    fn has_work(&self) -> bool {
-        self.taken.0.load(Ordering::Relaxed) < self.total
+    /// Returns how many pieces are left.
+    fn pieces(&self) -> u64 {
+        let left = |part: &Line<Part>| part.0.end.saturating_sub(part.0.next.load(Ordering::Relaxed));
+        self.parts.iter().map(|part| left(part).div_ceil(self.piece)).sum()
     }
 
-    /// Computes pieces until none is left, or there is no memory for the stacks of one. Returns whether there
-    /// was.
-    fn work(&self, stacks: &Stacks) -> bool {
-        loop {
-            let first = self.taken.0.fetch_add(self.piece, Ordering::Relaxed);
-            if first >= self.total {
-                return true;
+    /// Computes pieces, first those of the thread's own part, until none is left or there is no memory for the
+    /// stacks of one. Returns whether there was.
+    fn work(&self, thread: usize, stacks: &Stacks) -> bool {
+        let (before, from) = self.parts.split_at(thread.min(self.parts.len()));
+        for part in from.iter().chain(before) {
+            while let Some(piece) = part.0.take(self.piece) {
+                let count = piece.end - piece.start;
+                if !self.launch.run(piece.clone(), stacks) {
+                    self.leave(piece);
+                    return false;
+                }
+                self.done.0.fetch_add(count, Ordering::Release);
             }
-            let end = (first + self.piece).min(self.total);
-            if !self.launch.run(first..end, stacks) {
-                self.leave(first..end);
-                return false;
-            }
-            self.done.0.fetch_add(end - first, Ordering::Release);
         }
+        true
     }
 
     /// Leaves a piece to the end of the launch.
@@ -81,9 +102,10 @@ impl Shared {
 
     /// Leaves all that nobody has taken to the end of the launch, since it may be that no helper comes.
     fn leave_rest(&self) {
-        let first = self.taken.0.swap(self.total, Ordering::Relaxed);
-        if first < self.total {
-            self.leave(first..self.total);
+        for Line(part) in &self.parts {
+            if let Some(piece) = part.take(self.total) {
+                self.leave(piece);
+            }
         }
     }
 
@@ -143,7 +165,7 @@ impl Pool {
             let board = Arc::clone(&board);
             let work = move || {
                 begin();
-                board.help();
+                board.help(at + 1);
             };
             let name = format!("unisono-cpu {}", at + 1);
             std::thread::Builder::new().name(name).stack_size(STACK).spawn(work).ok()
@@ -158,11 +180,9 @@ impl Pool {
         if total <= 1 || self.helpers.is_empty() {
             return launch.run(0..total, &self.board.stacks);
         }
-        let threads = self.helpers.len() as u64 + 1;
-        let piece = (total / (threads * u64::from(PIECES))).max(1);
-        let shared = Arc::new(Shared::new(launch, total, piece));
+        let shared = Arc::new(Shared::new(launch, total, self.helpers.len() as u64 + 1));
         self.board.announce(&shared);
-        if !shared.work(&self.board.stacks) {
+        if !shared.work(0, &self.board.stacks) {
             shared.leave_rest();
         }
         let is_complete = shared.complete(&self.board.stacks);
@@ -189,7 +209,7 @@ impl Board {
         *newest = Some(Arc::clone(shared));
         self.number.fetch_add(1, Ordering::Release);
         drop(newest);
-        self.wake(shared.total.div_ceil(shared.piece) - 1);
+        self.wake(shared.pieces().saturating_sub(1));
     }
 
     /// Wakes some helpers, for so many pieces. Each of them wakes some more, since one that wakes many would
@@ -201,18 +221,17 @@ impl Board {
         }
     }
 
-    /// Helps with launches until the pool ends.
-    fn help(&self) {
+    /// Helps with launches until the pool ends, as the thread of this number.
+    fn help(&self, thread: usize) {
         let mut seen = 0;
         while let Some(next) = self.next(seen) {
             seen = next.number;
             let newest = hold(&self.newest).clone();
-            let Some(shared) = newest.filter(|shared| shared.has_work()) else { continue };
+            let Some(shared) = newest.filter(|shared| shared.pieces() > 0) else { continue };
             if next.slept {
-                let taken = shared.taken.0.load(Ordering::Relaxed);
-                self.wake(shared.total.saturating_sub(taken).div_ceil(shared.piece));
+                self.wake(shared.pieces());
             }
-            shared.work(&self.stacks);
+            shared.work(thread, &self.stacks);
         }
     }
 
@@ -308,5 +327,14 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) l
             assert_eq!(count, 5 * 10 * 20);
         }
         assert!(!Pool::with_stacks(4, || (), Stacks::new(63)).run(&launch));
+        // A thread begins with its own part, and the parts have each workgroup once.
+        for threads in [1, 3, 8, 60] {
+            let shared = Shared::new(&launch, u64::from(GROUPS), threads);
+            let parts = shared.parts.iter().map(|Line(part)| part.next.load(Ordering::Relaxed)..part.end);
+            let own = parts.clone().nth(threads as usize / 2).unwrap();
+            assert!(parts.flatten().eq(0..u64::from(GROUPS)), "{threads} threads");
+            let first = shared.parts[threads as usize / 2].0.take(1);
+            assert_eq!(first, (!own.is_empty()).then(|| own.start..own.start + 1));
+        }
     }
 }
