@@ -76,8 +76,8 @@ impl Shared {
         self.parts.iter().map(|part| left(part).div_ceil(self.piece)).sum()
     }
 
-    /// Computes pieces, first those of the thread's own part, until none is left or there is no memory for the
-    /// stacks of one. Returns whether there was.
+    /// Computes pieces, first those of the thread's own part, until none is left or there is no memory for
+    /// the stacks of one. Returns whether there was.
     fn work(&self, thread: usize, stacks: &Stacks) -> bool {
         let (before, from) = self.parts.split_at(thread.min(self.parts.len()));
         for part in from.iter().chain(before) {
