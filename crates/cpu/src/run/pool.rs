@@ -42,7 +42,7 @@ struct Part {
 }
 
 impl Part {
-    /// Takes up to so many workgroups.
+    /// Takes the next `count` workgroups, or fewer if fewer are left. Returns `None` if none are.
     fn take(&self, count: u64) -> Option<Range<u64>> {
         let first = self.next.fetch_add(count, Ordering::Relaxed);
         (first < self.end).then(|| first..self.end.min(first.saturating_add(count)))

@@ -61,7 +61,7 @@ enum Table {
     T0f3a = 3,
 }
 
-/// An instruction's name. Those that end in `d` are of integers.
+/// An instruction. If its name ends in `_D`, it computes with integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Name(Prefix, Table, u8);
 
@@ -119,7 +119,7 @@ impl Assembler {
         self.encode(name, to.0, 0, from, masked);
     }
 
-    /// Writes an instruction of three operands, of which the first is the result.
+    /// Writes an instruction that computes `to` from `first` and `second`.
     pub fn three(&mut self, name: Name, to: Vector, first: Vector, second: Operand) {
         self.encode(name, to.0, first.0, second, Masked::No);
     }

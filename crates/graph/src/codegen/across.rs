@@ -182,7 +182,7 @@ fn placed(writer: &mut Writer<'_>, root: NodeId, chunked: bool, fours: usize) ->
     ("    let i = t;\n    let chunk = 0u;\n", stored)
 }
 
-/// Returns the kernel that reduces columns, of which elements that follow one another are loaded as vectors.
+/// Returns the kernel that reduces columns. It loads neighbouring columns of a row as vectors.
 fn kernel(
     mut writer: Writer<'_>,
     (unit, reduction): (&Unit, &Reduction),
