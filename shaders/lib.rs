@@ -8,8 +8,9 @@ use std::borrow::Cow;
 
 pub use packed::{Part, params_side_by_side, side_by_side};
 pub use params::{
-    AttentionParams, FiniteParams, MapParams, Params, ProductParams, ReduceParams, ReplaceParams,
-    RowSumsParams, STARTS, SortParams, TreeParams, TreesParams, TurnedWeightsParams, VerdictParams, start,
+    AttentionParams, FiniteParams, MapParams, PackedPanelsParams, Params, ProductParams, ReduceParams,
+    ReplaceParams, RowSumsParams, STARTS, SortParams, TreeParams, TreesParams, TurnedWeightsParams,
+    VerdictParams, start,
 };
 pub use workgroup::Workgroup;
 
@@ -179,6 +180,10 @@ pub const VERDICT: &str = include_str!("verdict.wgsl");
 
 /// Copies new values to a state, if the step commits.
 pub const REPLACE: &str = include_str!("replace.wgsl");
+
+/// Copies the right operand of a product to panels, for [`MATMUL_PANELS`]. Needs the constant and the
+/// function that the file names.
+pub const PACKED_PANELS: &str = include_str!("packed_panels.wgsl");
 
 /// Turns a convolution's weights for its gradient by the image.
 pub const TURNED_WEIGHTS: &str = include_str!("turned_weights.wgsl");

@@ -13,11 +13,11 @@
 // segments that may wait; STEPS: the steps for which there is memory; STRIPE: the vectors that a copy of a
 // takes; those of product.wgsl. Functions generated for the product: left, which returns an element of a or
 // of its copy; left_steps, which prepares the copies of all rows; left_rows, which makes a copy, and returns
-// where the eight rows begin and how far apart two steps are; copy_panel, which copies what is needed of b;
-// and put_tile, which writes a panel's part of the result.
+// where the eight rows begin and how far apart two steps are; copy_panel, which copies what is needed of b
+// unless it is packed (packed_panels.wgsl); panel_start, which returns the step at which panel q begins, the
+// panel of the columns from j on; panel_quad, which returns element 8 * p + h of the panels: step p of the
+// columns 4 * h to 4 * h + 3; and put_tile, which writes a panel's part of the result.
 
-// panel[8 * (q * STEPS + p) + h]: step p of the columns 4 * h to 4 * h + 3 of panel q.
-var<workgroup> panel: array<vec4<f32>, 8u * STEPS * PANELS>;
 // tile[8 * (q * ROWS + i) + h]: row i of the columns 4 * h to 4 * h + 3 of panel q.
 var<workgroup> tile: array<vec4<f32>, 8u * ROWS * PANELS>;
 // Sums of 2^l shards or chunks at level l, at most one a level, each with the rows of a tile. Sums of
@@ -29,7 +29,7 @@ const COMPLETE: u32 = 0xffffffffu;
 
 struct Rows { at: array<u32, 8>, step: u32 }
 
-// Computes eight rows: the sums over `steps` steps of a panel, which begins at step `first` of `panel`. Adds
+// Computes eight rows: the sums over `steps` steps of a panel, which begins at step `first`. Adds
 // the sums that wait at the first `levels` levels. The results wait at level `waits_at`, or go to the tile
 // from row `to` on if they are COMPLETE.
 fn unisono_panel_product(rows: Rows, steps: u32, first: u32, to: u32, levels: u32, waits_at: u32) {
@@ -39,7 +39,7 @@ fn unisono_panel_product(rows: Rows, steps: u32, first: u32, to: u32, levels: u3
             let e = 8u * (to + r) + h;
             var sum = vec4<f32>();
             for (var p = 0u; p < steps; p++) {
-                sum = fma(vec4<f32>(left(at[r] + p * rows.step)), panel[8u * (first + p) + h], sum);
+                sum = fma(vec4<f32>(left(at[r] + p * rows.step)), panel_quad(8u * (first + p) + h), sum);
             }
             for (var level = 0u; level < levels; level++) {
                 sum = kept(waiting[8u * ROWS * PANELS * level + e]) + canonical(sum);
@@ -78,7 +78,8 @@ fn multiply(own: Part, i0: u32, j0: u32, rows: u32, levels: u32, waits_at: u32) 
     for (var i = 0u; i < rows; i += 8u) {
         let left = left_rows(own, i0 + i, steps);
         for (var q = 0u; q < panels; q++) {
-            unisono_panel_product(left, steps, q * STEPS, q * ROWS + i, levels, waits_at);
+            let first = panel_start(own, j0 + 32u * q, q);
+            unisono_panel_product(left, steps, first, q * ROWS + i, levels, waits_at);
         }
     }
 }

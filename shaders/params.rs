@@ -243,6 +243,20 @@ params! {
         first,
     }
 
+    /// The params of `packed_panels.wgsl`.
+    PackedPanelsParams {
+        /// The columns.
+        n,
+        /// The inner size.
+        k,
+        /// The first element of the operand.
+        first,
+        /// The elements from one step to the next.
+        step,
+        /// The elements from one column to the next.
+        column,
+    }
+
     /// The params of a generated map.
     MapParams {
         /// The number of invocations.

@@ -277,6 +277,8 @@ fn every_kernel_gives_the_bytes_of_a_plain_loop() {
                 let is_one = |kernel: &&String| kernel.contains("// matmul_panels:") && kernel.contains(rows);
                 assert!(kernels.iter().filter(is_one).count() >= 4, "{rows} on {}", adapter.label());
             }
+            let is_packed = |kernel: &&String| kernel.contains("{ return b[i]; }\nfn panel_start");
+            assert!(kernels.iter().filter(is_packed).count() >= 2, "packed on {}", adapter.label());
             for width in ["const WIDTH: u32 = 256u", "const WIDTH: u32 = 64u"] {
                 let is_one = |kernel: &&String| kernel.contains("// matmul_few:") && kernel.contains(width);
                 assert!(kernels.iter().filter(is_one).count() >= 4, "{width} on {}", adapter.label());

@@ -105,8 +105,8 @@ impl Writer<'_, '_> {
             return None;
         }
         let left = self.group_floats("stripe").or_else(|| self.buffer_floats("a"))?;
-        let (panel, tile, waiting) =
-            (self.group_floats("panel")?, self.group_floats("tile")?, self.group_floats("waiting")?);
+        let panel = self.group_floats("panel").or_else(|| self.buffer_floats("b"))?;
+        let (tile, waiting) = (self.group_floats("tile")?, self.group_floats("waiting")?);
         let count = tile.count?;
         let left = self.start(left);
         let panel = self.start_of_row(panel, 32, *first);
@@ -134,7 +134,8 @@ impl Writer<'_, '_> {
         if !words.iter().all(|value| self.ty(*value) == types::I32) {
             return None;
         }
-        let (right, panel) = (self.buffer_floats("b")?, self.group_floats("panel")?);
+        let right = self.buffer_floats("b")?;
+        let panel = self.group_floats("panel").or_else(|| self.buffer_floats("panel"))?;
         let right = self.start_from(right, *from);
         let panel = self.start_of_row(panel, 32, *to);
         let fields = [

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use super::pack_launches::Kept;
+use super::product::RightOperands;
 use crate::codegen::{Binding, WORKGROUP};
 use crate::fuse::{Extent, Store};
 use crate::passes::halves;
@@ -52,6 +53,8 @@ pub(super) struct Emitter<'a> {
     /// The values that are computed a second time, each with the segment and the number of the step from
     /// which on the second one is used.
     pub again: Vec<(NodeId, usize, usize)>,
+    /// The right operands of the segment's products.
+    pub right_operands: RightOperands,
     /// For each node whether f16 holds its values, if the target has a matrix unit.
     halves: Vec<bool>,
     /// The constants of each table.
@@ -138,6 +141,7 @@ impl<'a> Emitter<'a> {
             apart: BTreeMap::new(),
             alone: BTreeSet::new(),
             again: vec![],
+            right_operands: RightOperands::default(),
             halves: target.unit.map(|_| halves(&program.graph)).unwrap_or_default(),
             tables: vec![],
             sizes: BTreeMap::new(),
@@ -284,7 +288,7 @@ impl Emitter<'_> {
             Store::Resident(number) => program.resident(number).map_or(0, |ty| count(&ty)),
             Store::State(buffer) => program.stores.states.buffers[buffer] as usize / 4,
             Store::Value(id) | Store::Again(id) | Store::Apart(id) => count(&program.graph.nodes[id].ty),
-            Store::Temp(_) | Store::Temp2(_) | Store::Joined(_) | Store::ApartOf(_) => {
+            Store::Temp(_) | Store::Temp2(_) | Store::Packed(..) | Store::Joined(_) | Store::ApartOf(_) => {
                 return self.sizes.get(&store).copied().unwrap_or(4);
             }
             Store::Partial(b) => {

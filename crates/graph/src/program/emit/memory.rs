@@ -33,6 +33,7 @@ impl Emitter<'_> {
             Store::Temp(id) | Store::Temp2(id) | Store::Apart(id) => {
                 (format!("{}: its chunks", graph.describe(id)), is_of_samples(&graph.nodes[id].ty))
             }
+            Store::Packed(id, _) => (format!("{}: its panels", graph.describe(id)), false),
             Store::Input(index) => {
                 let input = &graph.inputs[index];
                 (format!("input {} {}", input.name, input.ty), is_of_samples(&input.ty))

@@ -69,6 +69,7 @@ impl Emitter<'_> {
         if segment == 0 {
             self.clear_flags();
         }
+        self.count_right_operands();
         let flag = self.begin_commit()?;
         let open = self.open_buckets(segment);
         let cut: Vec<usize> = open.keys().copied().collect();

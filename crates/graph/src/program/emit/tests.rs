@@ -1,6 +1,7 @@
 mod epilogues;
 mod limits;
 mod pack_launches;
+mod packed;
 mod transformer;
 
 use super::*;

@@ -45,6 +45,7 @@ impl Emitter<'_> {
                 binding: implicit.store.clone(),
                 implicit: Some(implicit),
             },
+            right: root,
             shape: shape(folded),
             epilogue: None,
         };

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use unisono_shaders::{Params, ProductParams, STARTS, Snippet, module, snippets};
 
 use super::panels::{
-    LEFT_COPIED, LEFT_STORED, LEFT_VIEWED, PUT_FINISHED, PUT_STORED, RIGHT_COPIED, RIGHT_STORED,
-    RIGHT_VIEWED, STRIPE, put_added,
+    LEFT_COPIED, LEFT_STORED, LEFT_VIEWED, PANEL, PANEL_COPY, PUT_FINISHED, PUT_STORED, RIGHT_COPIED,
+    RIGHT_PACKED, RIGHT_STORED, RIGHT_VIEWED, STRIPE, put_added,
 };
 use super::shape::{All, Shape};
 use super::slab::SlabLayout;
@@ -60,6 +60,8 @@ pub(super) enum Side<'a> {
     /// The operand is a matrix in memory, of f16 or f32, and is read four elements at a time or one. A matrix
     /// unit reads eight of f16 where all rows begin at a multiple of eight.
     Stored { quads: bool, half: bool, eights: bool },
+    /// The right operand is packed: a launch before has copied it to panels.
+    Packed,
     /// The operand is a view of what is in memory (implicit GEMM).
     Implicit(&'a ImplicitOperand),
 }
@@ -69,6 +71,7 @@ impl Side<'_> {
     fn is_half(&self) -> bool {
         match self {
             Self::Stored { half, .. } => *half,
+            Self::Packed => false,
             Self::Implicit(implicit) => implicit.halves,
         }
     }
@@ -94,10 +97,12 @@ impl Side<'_> {
         }
     }
 
-    /// Returns the operand's letter in a kernel's name: i if it is implicit, t if transposed, n otherwise.
+    /// Returns the operand's letter in a kernel's name: i if it is implicit, p if packed, t if transposed,
+    /// n otherwise.
     fn letter(&self, is_transposed: bool) -> &'static str {
         match (self, is_transposed) {
             (Side::Implicit(_), _) => "i",
+            (Side::Packed, _) => "p",
             (_, true) => "t",
             (_, false) => "n",
         }
@@ -264,10 +269,15 @@ impl ProductKernel<'_> {
 
     /// Returns the functions by which `matmul_panels.wgsl` copies the right operand.
     fn right(&self) -> String {
+        if let Side::Packed = self.sides[1] {
+            return RIGHT_PACKED.to_owned();
+        }
         match self.stored_element(1) {
-            Some(element) => format!("fn right(i: u32) -> f32 {{ return {element}; }}\n{RIGHT_STORED}"),
-            None if self.copies(&self.sides[1]).is_some() => RIGHT_VIEWED.to_owned(),
-            None => RIGHT_COPIED.to_owned(),
+            Some(element) => {
+                format!("fn right(i: u32) -> f32 {{ return {element}; }}\n{PANEL}{PANEL_COPY}{RIGHT_STORED}")
+            }
+            None if self.copies(&self.sides[1]).is_some() => format!("{PANEL}{RIGHT_VIEWED}"),
+            None => format!("{PANEL}{RIGHT_COPIED}"),
         }
     }
 
@@ -284,7 +294,8 @@ impl ProductKernel<'_> {
         ];
         let is_copied = self.copied();
         for ((side, block), copied) in self.sides.iter().zip([A_BLOCK, B_BLOCK]).zip(is_copied) {
-            shared.extend((self.copies(side).is_none() && copied.is_none()).then_some(block));
+            let is_in_blocks = !matches!(side, Side::Packed) && self.copies(side).is_none();
+            shared.extend((is_in_blocks && copied.is_none()).then_some(block));
         }
         let reads = [
             (A_STORED, [[A_WORDS, A_QUADS], [A_HALF_WORDS, A_HALF_QUADS]]),
@@ -296,6 +307,7 @@ impl ProductKernel<'_> {
                 (Side::Stored { quads, half, .. }, None) => {
                     shared.extend([elements[usize::from(half)][usize::from(quads)], stored]);
                 }
+                (Side::Packed, None) => shared.push(elements[0][1]),
                 (Side::Implicit(_), None) => {}
             }
         }
@@ -328,6 +340,7 @@ impl ProductKernel<'_> {
         for (side, (name, is_transposed)) in self.sides.iter().zip(transposed) {
             match side {
                 Side::Stored { .. } => written += &format!("const {name}: bool = {is_transposed};\n"),
+                Side::Packed => {}
                 Side::Implicit(implicit) if matches!(self.family, Family::Tiles(_)) => {
                     written += &implicit.bounded;
                 }

@@ -112,9 +112,18 @@ impl Emitter<'_> {
         if shape.contract {
             bindings.push(self.all(Store::ShardStarts));
         }
-        let sides = self.sides(operands, c);
-        let family = self.few(shape, c, &sides).unwrap_or_else(|| self.family(shape, c));
+        let mut sides = self.sides(operands, c);
+        let mut family = self.few(shape, c, &sides).unwrap_or_else(|| self.family(shape, c));
+        if let Family::Panels(rows) = family
+            && sides[1].element("").is_some()
+            && let Some(rows) = self.packed_rows(operands, [c.m, c.n], rows)
+        {
+            family = Family::Panels(rows);
+            sides[1] = Side::Packed;
+            bindings[1] = self.packed(operands, c.n)?;
+        }
         let panels = self.panels(family, c, &sides);
+        let is_packed = matches!(sides[1], Side::Packed);
         if c.levels() > 2 {
             let bytes = 4 * (c.levels() * c.chunk) as u64;
             self.grow(Store::Temp(*root), bytes);
@@ -141,7 +150,10 @@ impl Emitter<'_> {
         let [x, y] = face.groups;
         let most = self.target.max_workgroups as usize;
         for first in (0..c.layers).step_by(most) {
-            let params = params(operands, c, &face, first);
+            let mut params = params(operands, c, &face, first);
+            if is_packed {
+                params.b_offset = 0;
+            }
             let layers = most.min(c.layers - first);
             let grid = match family {
                 Family::Few { .. } => [layers as u32, x, y],

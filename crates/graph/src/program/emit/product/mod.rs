@@ -4,6 +4,7 @@ mod few;
 mod folded;
 mod kernel;
 mod layers;
+mod packed;
 mod panels;
 mod shape;
 mod slab;
@@ -13,6 +14,7 @@ mod unit;
 use self::kernel::{Family, are_fours};
 pub(super) use self::layers::Span;
 use self::layers::{Layers, Shards};
+pub(super) use self::packed::RightOperands;
 use self::shape::{All, Shape};
 use super::emitter::{Apart, Emitter};
 use super::sums::{Destination, Source};
@@ -42,6 +44,8 @@ struct Operands<'a> {
     a: Operand<'a>,
     /// The right operand.
     b: Operand<'a>,
+    /// The node of the right operand.
+    right: NodeId,
     shape: Shape,
     epilogue: Option<&'a Epilogue>,
 }
@@ -108,7 +112,7 @@ impl Emitter<'_> {
             let binding = implicit[side].map_or_else(|| binding(place, ty), |found| found.store.clone());
             Operand { place, binding, implicit: implicit[side] }
         };
-        Operands { root, a: operand(0), b: operand(1), shape, epilogue }
+        Operands { root, a: operand(0), b: operand(1), right: b, shape, epilogue }
     }
 
     /// Returns whether a product's kernel computes the map behind it: it does if one workgroup computes all
@@ -120,7 +124,7 @@ impl Emitter<'_> {
 
     /// Launches the products one by one. Each goes to its own part of a place.
     fn each(&mut self, operands: &Operands<'_>, to: Place) -> Result<(), GraphError> {
-        let Operands { root, a, b, shape, epilogue } = operands;
+        let Operands { root, a, b, shape, epilogue, .. } = operands;
         let ty = &self.program.graph.nodes[*root].ty;
         let in_turn = self.is_in_turn(operands, to);
         let sums = self.sums_of_chunks(operands, to);

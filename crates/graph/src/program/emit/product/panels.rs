@@ -54,6 +54,21 @@ fn left_rows(own: Part, i: u32, steps: u32) -> Rows {
 }
 ";
 
+/// The memory that what is needed of a right operand is copied to.
+pub(super) const PANEL: &str = "
+// panel[8 * (q * STEPS + p) + h]: step p of the columns 4 * h to 4 * h + 3 of panel q.
+var<workgroup> panel: array<vec4<f32>, 8u * STEPS * PANELS>;
+fn panel_quad(i: u32) -> vec4<f32> { return panel[i]; }
+fn panel_start(own: Part, j: u32, q: u32) -> u32 { return q * STEPS; }
+";
+
+/// Reads a right operand that is packed.
+pub(super) const RIGHT_PACKED: &str = "
+fn panel_quad(i: u32) -> vec4<f32> { return b[i]; }
+fn panel_start(own: Part, j: u32, q: u32) -> u32 { return j / 32u * params.k + own.start; }
+fn copy_panel(own: Part, j: u32, steps: u32, to: u32) {}
+";
+
 /// Copies a right operand that is a view.
 pub(super) const RIGHT_VIEWED: &str = "
 fn copy_panel(own: Part, j: u32, steps: u32, to: u32) {
@@ -63,8 +78,8 @@ fn copy_panel(own: Part, j: u32, steps: u32, to: u32) {
 }
 ";
 
-/// Copies a right operand that is stored as f32. Columns from n on hold any values.
-pub(super) const RIGHT_STORED: &str = "
+/// Copies steps of 32 columns of a right operand.
+pub(super) const PANEL_COPY: &str = "
 // Copies steps of 32 columns to the panels' memory from step `to` on. Element `first` of b is the first one;
 // steps and columns lie so far apart; columns behind the last one are copies of it.
 fn unisono_panel_copy(first: u32, step: u32, column: u32, steps: u32, last: u32, to: u32) {
@@ -78,6 +93,10 @@ fn unisono_panel_copy(first: u32, step: u32, column: u32, steps: u32, last: u32,
         }
     }
 }
+";
+
+/// Copies a right operand that is stored as f32. Columns from n on hold any values.
+pub(super) const RIGHT_STORED: &str = "
 fn copy_panel(own: Part, j: u32, steps: u32, to: u32) {
     let last = params.n - 1u - j;
     if TRANSPOSE_B {
