@@ -201,7 +201,8 @@ impl Tape {
             if !inputs.iter().any(|v| on_the_way[v.id()]) {
                 continue;
             }
-            let gradients = || node.op.gradient(&Io { x: &inputs, y: &y, dy: &dy });
+            let (x, y): (Vec<Var>, Var) = (inputs.iter().map(|v| self.saved(v)).collect(), self.saved(&y));
+            let gradients = || node.op.gradient(&Io { x: &x, y: &y, dy: &dy });
             let gradients = self.in_scope_of(&node.scope, || {
                 if self.is_in_f32(&node) { self.in_f32(gradients) } else { gradients() }
             });
@@ -268,6 +269,38 @@ mod tests {
         let h = if is_loop { tape.unrolled(steps) } else { steps() };
         tape.output("dw", &tape.gradients(&h.sum_all().sum_shards(), std::slice::from_ref(&w))[0]);
         simplify(&tape.finish().unwrap())
+    }
+
+    /// Gradients read what is saved together from one memory, and are the same.
+    #[test]
+    fn values_that_are_saved_together_are_slices_of_one() {
+        let cell = |saves: bool| {
+            let tape = Tape::new();
+            let x = tape.input("x", Type::sample(&[2, 3]));
+            let w = tape.state("w", &[3, 3], StateKind::Parameter);
+            let y = x.matmul_t(&w);
+            let (a, b) = (y.sigmoid(), y.tanh());
+            if saves {
+                tape.save_together(&[a.clone(), b.clone()]);
+                // These have no shape in common, and nothing happens.
+                tape.save_together(&[a.clone(), x.sum(&[-1])]);
+                tape.save_together(&[]);
+            }
+            let loss = (&a * &b).sum_all().sum_shards();
+            tape.output("dw", &tape.gradients(&loss, std::slice::from_ref(&w))[0]);
+            tape.output("y", &(&a + &b));
+            simplify(&tape.finish().unwrap())
+        };
+        let [apart, together] = [cell(false), cell(true)];
+        assert_eq!([count(&apart, "concat"), count(&apart, "slice")], [0, 0]);
+        assert_eq!([count(&together, "concat"), count(&together, "slice")], [1, 2]);
+        let data = |count: usize| (0..count).map(|i| (i as f64 * 0.7).sin()).collect::<Vec<_>>();
+        let feed = Feed {
+            frame: Frame { shards: vec![2, 1] },
+            inputs: vec![Array { dims: vec![3, 2, 3], data: data(18) }],
+            states: vec![Array { dims: vec![3, 3], data: data(9) }],
+        };
+        assert_eq!(interpret(&apart, &feed).outputs, interpret(&together, &feed).outputs);
     }
 
     #[test]

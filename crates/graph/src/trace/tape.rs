@@ -3,6 +3,7 @@
 //! The first error is kept and returned by [`Tape::finish`]; until then every op gives a value back, so that
 //! model code reads like arithmetic.
 
+mod gradients;
 mod lasting;
 mod lookups;
 
@@ -46,6 +47,8 @@ struct Recording {
     loops: usize,
     /// For each node that is in a loop the number of the innermost one.
     loop_of: BTreeMap<NodeId, usize>,
+    /// For each value that gradients read in another memory its place there.
+    saved: BTreeMap<NodeId, NodeId>,
     /// The indices that look something up, each with the number of elements that it may be the index of.
     lookups: Vec<(NodeId, usize)>,
     /// Whether indices that are used now may be outside of what they look up.
@@ -237,45 +240,6 @@ impl Tape {
     /// Returns the number of nodes so far.
     pub(crate) fn len(&self) -> usize {
         self.inner.borrow().graph.nodes.len()
-    }
-
-    pub(crate) fn enter_region(&self) {
-        self.inner.borrow_mut().depth += 1;
-    }
-
-    pub(crate) fn leave_region(&self, first: NodeId) {
-        let mut inner = self.inner.borrow_mut();
-        inner.depth -= 1;
-        if inner.depth == 0 {
-            let end = inner.graph.nodes.len();
-            inner.regions.push(first..end);
-        }
-    }
-
-    /// Returns the region that a node is in.
-    pub(crate) fn region(&self, id: NodeId) -> Option<Range<NodeId>> {
-        let regions = &self.inner.borrow().regions;
-        let at = regions.partition_point(|region| region.end <= id);
-        regions.get(at).filter(|region| region.contains(&id)).cloned()
-    }
-
-    /// Records what `f` records as the steps of one loop. The gradient of a weight that multiplies one row of
-    /// each sample in each step is then one product over (sample, step), with the steps in the order in which
-    /// they were recorded.
-    pub fn unrolled<T>(&self, f: impl FnOnce() -> T) -> T {
-        let first = self.len();
-        let result = f();
-        let end = self.len();
-        let inner = &mut *self.inner.borrow_mut();
-        // Loops inside of this one are there already.
-        (first..end).for_each(|id| _ = inner.loop_of.entry(id).or_insert(inner.loops));
-        inner.loops += 1;
-        result
-    }
-
-    /// Returns the number of the innermost loop that a node is in.
-    pub(crate) fn unrolled_at(&self, id: NodeId) -> Option<usize> {
-        self.inner.borrow().loop_of.get(&id).copied()
     }
 
     /// Runs `f` as a part of the layer `scope`, whatever layer is being traced.

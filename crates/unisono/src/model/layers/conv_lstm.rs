@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 use unisono_graph::ops::Window;
 use unisono_graph::{Lead, Var};
 
-use super::functional::{stack, unstack};
+use super::functional::{lstm_cell, stack, unstack};
 use super::settings::{positive, valid};
 use super::size::Size;
 use crate::model::{Context, Forward, Initializer, Layer};
@@ -91,12 +91,7 @@ impl Forward for ConvLstm2d {
                     gates = gates + bias.reshape(&[4 * channels, 1, 1]);
                 }
                 let [i, f, g, o] = [0, 1, 2, 3].map(|at| gates.slice(-3, at * channels..(at + 1) * channels));
-                let new = i.sigmoid() * g.tanh();
-                let c = match &state {
-                    Some((_, c)) => f.sigmoid() * c + new,
-                    None => new,
-                };
-                let h = o.sigmoid() * c.tanh();
+                let [h, c] = lstm_cell([i, f, g, o], state.as_ref().map(|(_, c)| c));
                 all.push(h.clone());
                 state = Some((h, c));
             }

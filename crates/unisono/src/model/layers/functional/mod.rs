@@ -29,5 +29,5 @@ pub use rotary::{repeat_heads, rotary, rotary_at, rotary_by, rotary_rates};
 pub use sequence::{stack, unstack};
 pub use volume::{Window3, avg_pool3d, conv_transpose3d, conv3d, max_pool3d};
 
-pub(super) use recurrent::{Steps, gru_steps, lstm_steps, rnn_steps};
+pub(super) use recurrent::{Steps, gru_steps, lstm_cell, lstm_steps, rnn_steps};
 pub(super) use sequence::{join, stack_steps};

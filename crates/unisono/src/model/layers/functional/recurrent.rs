@@ -97,11 +97,21 @@ pub(in crate::model::layers) fn lstm_steps(
     let gates = biased(&biased(&x.matmul_t(&weights.weight_ih), &weights.bias_ih), &weights.bias_hh);
     run(&gates, start, mask, reverse, |step, before| {
         let sum = before.first().map_or_else(|| step.clone(), |h| step + h.matmul_t(&weights.weight_hh));
-        let [i, f, g, o] = parts::<4>(&sum, units);
-        let new = i.sigmoid() * g.tanh();
-        let c = before.get(1).map_or_else(|| new.clone(), |c| f.sigmoid() * c + &new);
-        vec![o.sigmoid() * c.tanh(), c]
+        let gates = parts::<4>(&sum, units);
+        lstm_cell(gates, before.get(1)).to_vec()
     })
+}
+
+/// Returns h and c after a step of an LSTM, from the sums of its gates i, f, g and o, and from c before it.
+pub(in crate::model::layers) fn lstm_cell([i, f, g, o]: [Var; 4], before: Option<&Var>) -> [Var; 2] {
+    let (i, f, g, o) = (i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid());
+    let new = &i * &g;
+    let c = before.map_or_else(|| new.clone(), |c| &f * c + &new);
+    let squashed = c.tanh();
+    let h = &o * &squashed;
+    // So one kernel computes the gates' gradients.
+    h.tape().save_together(&[i, f, g, o, squashed]);
+    [h, c]
 }
 
 /// Computes [`gru`] from `[h0]` or, if that is empty, from zeros. Steps whose `mask` `[B, T]` is 0 leave the
@@ -124,9 +134,11 @@ pub(in crate::model::layers) fn gru_steps(
             return vec![n.tanh() * (1.0 - z.sigmoid())];
         };
         let (r, z) = ((r + hr).sigmoid(), (z + hz).sigmoid());
-        let n = (n + r * hn).tanh();
+        let n = (n + &r * hn).tanh();
         let towards = before.map_or_else(|| -&n, |h| h - &n);
-        vec![z * towards + n]
+        let h = &z * towards + &n;
+        h.tape().save_together(&[r, z, n]);
+        vec![h]
     })
 }
 
