@@ -3,7 +3,18 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::plan::{Action, Instruction};
-use super::run::Scope;
+use super::run::{CHUNK, Scope};
+
+/// Copies words.
+///
+/// # Safety
+/// There are so many words at both addresses.
+#[expect(unsafe_code, reason = "memory of kernels")]
+#[inline(always)]
+unsafe fn copy<const COUNT: usize>(from: *const u32, to: *mut u32) {
+    // SAFETY: what the caller promises.
+    unsafe { to.cast::<[u32; COUNT]>().write_unaligned(from.cast::<[u32; COUNT]>().read_unaligned()) }
+}
 
 /// Runs an instruction that moves words.
 #[expect(unsafe_code, reason = "memory of kernels")]
@@ -20,7 +31,11 @@ pub(super) unsafe fn moved(own: &Instruction, scope: &Scope<'_>) {
                 if own.in_row {
                     std::ptr::copy_nonoverlapping(from.add(a.word(0) as usize), to, count);
                 } else {
-                    a.each(count, |at, index| *to.add(at) = *from.add(index as usize));
+                    a.indices(
+                        count,
+                        |at, index| copy::<CHUNK>(from.add(index), to.add(at)),
+                        |at, index| *to.add(at) = *from.add(index),
+                    );
                 }
             }
             Action::LoadFour { binding, .. } => {
@@ -28,10 +43,11 @@ pub(super) unsafe fn moved(own: &Instruction, scope: &Scope<'_>) {
                 if own.in_row {
                     std::ptr::copy_nonoverlapping(from.add(4 * a.word(0) as usize), to, count);
                 } else {
-                    a.each(scope.count, |at, index| {
-                        let four = from.add(4 * index as usize).cast::<[u32; 4]>().read_unaligned();
-                        to.add(4 * at).cast::<[u32; 4]>().write_unaligned(four);
-                    });
+                    a.indices(
+                        scope.count,
+                        |at, index| copy::<{ 4 * CHUNK }>(from.add(4 * index), to.add(4 * at)),
+                        |at, index| copy::<4>(from.add(4 * index), to.add(4 * at)),
+                    );
                 }
             }
             Action::Part(part) => {
@@ -52,7 +68,11 @@ pub(super) unsafe fn moved(own: &Instruction, scope: &Scope<'_>) {
                     let to = to.add(a.word(0) as usize);
                     b.each(count, |at, word| *to.add(at) = word);
                 } else {
-                    a.each(count, |at, index| *to.add(index as usize) = b.word(at));
+                    a.indices(
+                        count,
+                        |at, index| copy::<CHUNK>(b.chunk_at(at), to.add(index)),
+                        |at, index| *to.add(index) = b.word(at),
+                    );
                 }
             }
             Action::StoreFour { binding } => {
@@ -61,10 +81,15 @@ pub(super) unsafe fn moved(own: &Instruction, scope: &Scope<'_>) {
                     let to = to.add(4 * a.word(0) as usize);
                     b.each(count, |at, word| *to.add(at) = word);
                 } else {
-                    a.each(scope.count, |at, index| {
-                        let four: [u32; 4] = std::array::from_fn(|part| b.word(4 * at + part));
-                        to.add(4 * index as usize).cast::<[u32; 4]>().write_unaligned(four);
-                    });
+                    a.indices(
+                        scope.count,
+                        |at, index| {
+                            for first in (0..4 * CHUNK).step_by(CHUNK) {
+                                copy::<CHUNK>(b.chunk_at(4 * at + first), to.add(4 * index + first));
+                            }
+                        },
+                        |at, index| copy::<4>(b.four_at(at), to.add(4 * index)),
+                    );
                 }
             }
             Action::StoreIfAny { binding, at, value } => {

@@ -98,6 +98,43 @@ impl Words {
         unsafe { *self.start.add(at) }
     }
 
+    /// Returns the address of the chunk that begins with the word of this number.
+    #[inline(always)]
+    pub unsafe fn chunk_at(self, number: usize) -> *const u32 {
+        // SAFETY: as above.
+        unsafe { self.start.add(if self.step == 0 { 0 } else { number }) }
+    }
+
+    /// Returns the address of the four words of this invocation.
+    #[inline(always)]
+    pub unsafe fn four_at(self, number: usize) -> *const u32 {
+        // SAFETY: as above.
+        unsafe { self.start.add(if self.step == 0 { 4 * number % CHUNK } else { 4 * number }) }
+    }
+
+    /// Goes over the first words as indices. Where each word of a chunk is one more than the word before, it
+    /// calls `row` with the number of the chunk's first word, and with that word. It calls `one` with the
+    /// number of each other word, and with the word. The indices of a slice, or of a part of rows, are mostly
+    /// rows, since most layers have multiples of sixteen features.
+    #[inline(always)]
+    pub unsafe fn indices(self, count: usize, row: impl Fn(usize, usize), one: impl Fn(usize, usize)) {
+        for first in (0..count).step_by(CHUNK) {
+            // SAFETY: as above.
+            unsafe {
+                let words = self.chunk(first / CHUNK);
+                let mut differs = 0;
+                for lane in 0..CHUNK {
+                    differs |= words[lane] ^ words[0].wrapping_add(lane as u32);
+                }
+                if differs == 0 && first + CHUNK <= count {
+                    row(first, self.word(first) as usize);
+                } else {
+                    (first..count.min(first + CHUNK)).for_each(|at| one(at, self.word(at) as usize));
+                }
+            }
+        }
+    }
+
     /// Calls `run` with the number of each of the first words, and with the word. There is a loop for words
     /// that repeat and one for others, so that neither decides anew for each word.
     #[inline(always)]

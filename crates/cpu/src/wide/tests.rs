@@ -71,6 +71,14 @@ const BODIES: &[&str] = &[
     "let q = b1[i]; let p = b1[i + 3u]; let r = fma(q, p, q); let s = fma(r, q, fma(p, p, r));
      let t = fma(s, s, fma(vec4<f32>(0.5), s, p)); let w = fma(t, vec4<f32>(3.0), vec4<f32>(-1.0, 2.0, 0.1, 7.0));
      b2[i] = vec4<f32>(exp_(w.x), exp_(w.y), exp_(w.z), exp_(w.w)); b3[i] = 1.0;",
+    // Parts of rows, as slices are: rows of two chunks of numbers, and rows in which chunks begin and end.
+    "let j = i / 32u * 40u + i % 32u; b3[j + 1u] = exp_(b0[j + 5u]);",
+    "let j = i / 20u * 24u + i % 20u; b3[j] = exp_(b0[j + 5u]);",
+    "let j = i / 16u * 20u + i % 16u; let q = b1[j + 3u];
+     b2[j] = vec4<f32>(exp_(q.x), exp_(q.y), exp_(q.z), exp_(q.w));",
+    "let j = i / 6u * 8u + i % 6u; let q = b1[j]; b2[j + 7u] = vec4<f32>(exp_(q.w), q.x, q.y, 1.0);",
+    // The same numbers for all invocations, in parts of rows.
+    "let j = i / 32u * 40u + i % 32u; b2[j] = vec4<f32>(1.0, 2.0, 3.0, 4.0); b3[j] = 5.0; b3[i + 4000u] = exp_(b0[j]);",
     // Invocations that end here and there.
     "if (i * 2654435761u) % 3u == 0u { return; } b3[i] = log_(b0[i]); b2[i / 2u * 2u] = b1[i];",
 ];
