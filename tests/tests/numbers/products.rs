@@ -201,6 +201,7 @@ fn cases() -> Vec<Case> {
         (33, 35, 700, pairs(3, false, true)),
         (8, 9, 2053, pairs(15, false, false)),
         (1, 300, 700, rows(false)),
+        (520, 40, 1100, rows(true)),
         (1, 517, 300, rows(true)),
         (10, 260, 259, rows(true)),
         (16, 65, 130, pairs(3, true, false)),

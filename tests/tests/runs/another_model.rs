@@ -5,8 +5,8 @@ use std::path::Path;
 
 use unisono::data::{Loader, Memory};
 use unisono::{
-    AdamW, Chain, Dense, Dropout, Initializer, Optimizer, Recompute, Relu, Schedule, Sequential, Sgd, Tanh,
-    Trainer,
+    AdamW, Chain, Dense, Dropout, Flatten, FromFn, Gru, Initializer, Layer, Lstm, Optimizer, Recompute, Relu,
+    Schedule, Sequential, Sgd, SimpleRnn, Tanh, Trainer,
 };
 
 /// Returns samples whose first 15 labels are always the same.
@@ -17,7 +17,7 @@ fn data(last: f32) -> Loader {
     Loader::new(Memory::labelled(pixels, [6], labels).unwrap()).shuffle(3)
 }
 
-fn model(activation: impl unisono::Layer + 'static, rate: f32) -> Sequential {
+fn model(activation: impl Layer + 'static, rate: f32) -> Sequential {
     Sequential::new().add(Dense::new(5)).add(activation).add(Dropout::new(rate)).add(Dense::new(3))
 }
 
@@ -104,6 +104,32 @@ fn the_same_run_written_another_way_is_the_same() {
     let mut again = trainer(dir.path(), layers, Sgd::new(Schedule::from(0.1)));
     assert!(again.resume().unwrap().unwrap().differs.is_empty());
     again.fit(&data(0.5), None, 2).unwrap();
+}
+
+/// A recurrent layer saves its gates together, once more if it is computed twice, and no bit nor the identity
+/// shows it.
+#[test]
+fn a_recurrent_layer_that_is_computed_twice_is_the_same_run() {
+    let model = |cell: &dyn Fn() -> Box<dyn Layer>, recomputes: bool| {
+        let layers = Sequential::new().add(FromFn::new("steps", |_, x| x.reshape(&[3, 2])));
+        let layers = match recomputes {
+            true => layers.add(Recompute::new(cell())),
+            false => layers.add(cell()),
+        };
+        layers.add(Flatten).add(Dense::new(3))
+    };
+    let cells: [&dyn Fn() -> Box<dyn Layer>; 3] =
+        [&|| Box::new(Lstm::new(4)), &|| Box::new(Gru::new(4)), &|| Box::new(SimpleRnn::new(4))];
+    for cell in cells {
+        let [dir, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let mut whole = trainer(other.path(), model(cell, false), Sgd::new(0.1));
+        whole.fit(&data(0.5), None, 2).unwrap();
+        trainer(dir.path(), model(cell, false), Sgd::new(0.1)).fit(&data(0.5), None, 1).unwrap();
+        let mut again = trainer(dir.path(), model(cell, true), Sgd::new(0.1));
+        assert!(again.resume().unwrap().unwrap().differs.is_empty());
+        again.fit(&data(0.5), None, 2).unwrap();
+        assert_eq!(again.state_sha256().unwrap(), whole.state_sha256().unwrap());
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::ops::{Checkpoint, Concat, Contract, EmbedGradient};
+use crate::ops::{Checkpoint, Concat, Contract, EmbedGradient, Mul, Saved};
 use crate::trace::{Io, Lowering, NodeId, Tape, Var};
 use crate::values::Lead;
 
@@ -217,6 +217,16 @@ impl Tape {
         x.iter().map(|v| totals.get(&v.id()).cloned()).collect()
     }
 
+    /// Returns a value as gradients read it, which may be beside others ([`Tape::save_together`]).
+    fn saved(&self, value: &Var) -> Var {
+        match self.saved_with(value.id()) {
+            Some([group, place]) if !self.node(value.id()).op.is::<Mul>() => {
+                self.apply(Saved { group, place }, &[value])
+            }
+            _ => value.clone(),
+        }
+    }
+
     /// Reports an op whose gradients are not those of its operands. Elsewhere the error would name an op that
     /// is not to blame.
     fn check_gradients(&self, op: &str, inputs: &[Var], gradients: &[Option<Var>]) {
@@ -252,6 +262,7 @@ impl Tape {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::passes::share_memory;
     use crate::reference::interpret;
     use crate::{Array, Feed, Frame, Graph, StateKind, Type, simplify};
 
@@ -274,33 +285,47 @@ mod tests {
     /// Gradients read what is saved together from one memory, and are the same.
     #[test]
     fn values_that_are_saved_together_are_slices_of_one() {
-        let cell = |saves: bool| {
+        let cell = |saves: bool, recomputes: bool| {
             let tape = Tape::new();
             let x = tape.input("x", Type::sample(&[2, 3]));
             let w = tape.state("w", &[3, 3], StateKind::Parameter);
-            let y = x.matmul_t(&w);
-            let (a, b) = (y.sigmoid(), y.tanh());
-            if saves {
-                tape.save_together(&[a.clone(), b.clone()]);
-                // These have no shape in common, and nothing happens.
-                tape.save_together(&[a.clone(), x.sum(&[-1])]);
-                tape.save_together(&[]);
-            }
-            let loss = (&a * &b).sum_all().sum_shards();
-            tape.output("dw", &tape.gradients(&loss, std::slice::from_ref(&w))[0]);
-            tape.output("y", &(&a + &b));
+            let both = || {
+                let y = x.matmul_t(&w);
+                let (a, b) = (y.sigmoid(), y.tanh());
+                if saves {
+                    tape.save_together(&[a.clone(), b.clone()]);
+                    // These have no shape in common, one is a product, and here is nothing.
+                    tape.save_together(&[a.clone(), x.sum(&[-1])]);
+                    tape.save_together(&[&x * &x, b.clone()]);
+                    tape.save_together(&[]);
+                }
+                &a * &b
+            };
+            let y = if recomputes { tape.recompute(both) } else { both() };
+            let gradient = &tape.gradients(&y.sum_all().sum_shards(), std::slice::from_ref(&w))[0];
+            tape.output("dw", gradient);
+            let second = tape.gradients(&gradient.square().sum(&[-1, -2]), std::slice::from_ref(&w));
+            tape.output("ddw", &second[0]);
+            tape.output("y", &y);
             simplify(&tape.finish().unwrap())
         };
-        let [apart, together] = [cell(false), cell(true)];
-        assert_eq!([count(&apart, "concat"), count(&apart, "slice")], [0, 0]);
-        assert_eq!([count(&together, "concat"), count(&together, "slice")], [1, 2]);
         let data = |count: usize| (0..count).map(|i| (i as f64 * 0.7).sin()).collect::<Vec<_>>();
         let feed = Feed {
             frame: Frame { shards: vec![2, 1] },
             inputs: vec![Array { dims: vec![3, 2, 3], data: data(18) }],
             states: vec![Array { dims: vec![3, 3], data: data(9) }],
         };
-        assert_eq!(interpret(&apart, &feed).outputs, interpret(&together, &feed).outputs);
+        for recomputes in [false, true] {
+            let [apart, together] = [false, true].map(|saves| cell(saves, recomputes));
+            let shared = share_memory(&together);
+            assert_eq!([count(&apart, "saved"), count(&shared, "saved")], [0, 0]);
+            assert_eq!([count(&together, "saved"), count(&together, "concat")], [2, 0]);
+            assert_eq!([count(&shared, "concat"), count(&shared, "slice")], [1, 2]);
+            let expected = interpret(&apart, &feed).outputs;
+            for graph in [&together, &shared] {
+                assert_eq!(interpret(graph, &feed).outputs, expected);
+            }
+        }
     }
 
     #[test]

@@ -47,6 +47,7 @@ impl Tape {
             let new = self.in_scope_of(&node.scope, || self.record(node.op.clone(), &operands));
             again.insert(id, new.id());
         }
+        self.save_again(&again);
         again
     }
 }

@@ -29,8 +29,8 @@ pub enum Store {
     Temp(NodeId),
     /// The results of the other passes of such a tree.
     Temp2(NodeId),
-    /// The right operand of products, transposed or not, in panels of columns.
-    Packed(NodeId, bool),
+    /// The right operand of products in panels of columns, and the time at which it is copied.
+    Packed(NodeId, usize),
     /// `[shards, len - joined]`: each shard's part of a bucket, without what products join themselves.
     Partial(usize),
     /// A product that is summed over shards as it is computed. Its place is its first element in the bucket.

@@ -87,6 +87,7 @@ ops! {
         permute: Permute;
         reduce: Reduce;
         reshape: Detach, Reshape;
+        saved: Saved;
         slice: Slice;
         sum_shards: SumShards;
         take: Take;

@@ -2,8 +2,10 @@
 
 mod halves;
 mod place;
+mod share;
 mod simplify;
 
 pub(crate) use halves::{halves, round_products};
 pub(crate) use place::{Parts, Runs, place_parts};
+pub(crate) use share::share_memory;
 pub use simplify::{drop_unread_inputs, simplify};

@@ -69,8 +69,6 @@ struct Rebuilt {
     halves: Vec<bool>,
     /// The nodes by operands and op. Operands come first because they are told apart fastest.
     known: BTreeMap<(Vec<NodeId>, Key), NodeId>,
-    /// For each part of a value that was put together the first such value.
-    wholes: BTreeMap<NodeId, NodeId>,
 }
 
 impl Rebuilt {
@@ -88,11 +86,8 @@ impl Rebuilt {
             return id;
         }
         self.halves.push(is_half(&self.nodes, &node, &self.halves));
-        let id = self.nodes.len();
-        if node.op.is::<ops::Concat>() {
-            node.inputs.iter().for_each(|&part| _ = self.wholes.entry(part).or_insert(id));
-        }
         self.nodes.push(node);
+        let id = self.nodes.len() - 1;
         self.known.extend(key.map(|key| (key, id)));
         id
     }
@@ -120,8 +115,6 @@ impl Rebuilt {
             self.rewrite_rounding(node)
         } else if op.is::<ops::SumShards>() {
             self.rewrite_sum_of_shards(node)
-        } else if let Some(ops::Concat { axis }) = op.downcast_ref() {
-            self.rewrite_concat(node, *axis)
         } else {
             self.rewrite_view(node)
         }
@@ -225,45 +218,6 @@ impl Rebuilt {
         Some(self.make(ops::Reshape { dims: node.ty.dims.clone() }, &[sum], node))
     }
 
-    /// Parts that lie side by side in an earlier value are one slice of it: there they are computed, and from
-    /// there they are copied at once.
-    fn rewrite_concat(&mut self, node: &Node, axis: usize) -> Option<NodeId> {
-        let (mut parts, mut at) = (Vec::with_capacity(node.inputs.len()), 0);
-        while at < node.inputs.len() {
-            let (part, count) = self.slice_of_whole(&node.inputs[at..], axis).unwrap_or((node.inputs[at], 1));
-            parts.push(part);
-            at += count;
-        }
-        (parts.len() < node.inputs.len()).then(|| match parts[..] {
-            [whole] => whole,
-            _ => self.merge(Node { inputs: parts, ..node.clone() }),
-        })
-    }
-
-    /// Returns a slice of an earlier value along `axis` that is the first ones of these parts, at least two,
-    /// and their number.
-    fn slice_of_whole(&mut self, parts: &[NodeId], axis: usize) -> Option<(NodeId, usize)> {
-        let whole = *self.wholes.get(parts.first()?)?;
-        let own = self.nodes[whole].clone();
-        if !matches!(own.op.downcast_ref(), Some(ops::Concat { axis: own }) if *own == axis) {
-            return None;
-        }
-        let from = own.inputs.iter().position(|id| *id == parts[0])?;
-        let count = own.inputs[from..].iter().zip(parts).take_while(|(a, b)| a == b).count();
-        if count < 2 {
-            return None;
-        }
-        let length = |ids: &[NodeId]| ids.iter().map(|&id| self.nodes[id].ty.dims[axis]).sum::<usize>();
-        let (before, length) = (length(&own.inputs[..from]), length(&parts[..count]));
-        if length == own.ty.dims[axis] {
-            return Some((whole, count));
-        }
-        let (mut start, mut dims) = (vec![0; own.ty.dims.len()], own.ty.dims.clone());
-        (start[axis], dims[axis]) = (before, length);
-        let like = Node { ty: own.ty.with_dims(&dims), ..own };
-        Some((self.make(ops::Slice { start, dims }, &[whole], &like), count))
-    }
-
     /// A view of a view is one view; a view that changes nothing is none.
     fn rewrite_view(&mut self, node: &Node) -> Option<NodeId> {
         let view = view(node)?;
@@ -330,18 +284,17 @@ impl Rebuilt {
     }
 }
 
-/// Returns the view that a node is. A checkpoint is none: it keeps a value apart on purpose.
+/// Returns the view that a node is. A checkpoint is none, nor is a saved value: they keep
+/// a value apart on purpose.
 fn view(node: &Node) -> Option<View> {
     match node.op.lowering() {
-        Lowering::View(view) if !node.op.is::<ops::Checkpoint>() => Some(view),
+        Lowering::View(view) if !node.op.is::<ops::Checkpoint>() && !node.op.is::<ops::Saved>() => Some(view),
         _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::slice;
-
     use super::*;
     use crate::{Tape, Type, Var};
 
@@ -393,36 +346,6 @@ mod tests {
         let reshaped = simplified(|x, _| x.reshape(&[2, 2]).reshape(&[4, 1]));
         assert_eq!(reshaped, ["v0 = input{0}", "v1 = reshape{[4, 1]} v0", "output z v1"]);
         assert_eq!(simplified(|x, _| x.reshape(&[2, 2]).transpose(1, 2).transpose(1, 2).flatten()).len(), 2);
-    }
-
-    #[test]
-    fn parts_beside_one_another_are_a_slice_of_the_value_that_they_are_in() {
-        let both = |f: fn(&[Var], &Var) -> Vec<Var>| {
-            simplified(move |x, y| {
-                let steps: Vec<Var> = (0..4).map(|at| (x * (at as f32 + 2.0)).exp()).collect();
-                let whole = steps[0].concat(&steps[1..].iter().collect::<Vec<_>>(), 1);
-                let parts = f(&steps, y);
-                let other = parts[0].concat(&parts[1..].iter().collect::<Vec<_>>(), 1);
-                whole.sum(&[-1]) * other.sum(&[-1])
-            })
-        };
-        let last = |lines: Vec<String>| {
-            let ops = lines.iter().filter_map(|line| line.split(" = ").nth(1));
-            let is_one = |op: &&str| op.starts_with("concat") || op.starts_with("slice");
-            let names = |op: &str| op.split('{').next().unwrap_or_default().to_owned();
-            ops.filter(is_one).map(names).collect::<Vec<_>>()
-        };
-        // The steps before: another value, then all steps but the last one.
-        let before = both(|steps, y| [slice::from_ref(y), &steps[..3]].concat());
-        let slice = before.iter().find(|line| line.contains("slice")).unwrap();
-        assert!(slice.contains("[0]") && slice.contains("[12]"), "{slice}");
-        assert_eq!(last(before), ["concat", "slice", "concat"]);
-        assert_eq!(last(both(|steps, _| steps.to_vec())), ["concat"]);
-        // All steps in a larger value.
-        assert_eq!(last(both(|steps, y| [steps, slice::from_ref(y)].concat())), ["concat", "concat"]);
-        // In another order, or one step alone, they are no slice.
-        assert_eq!(last(both(|steps, _| steps.iter().rev().cloned().collect())), ["concat", "concat"]);
-        assert_eq!(last(both(|steps, y| vec![y.clone(), steps[2].clone()])), ["concat", "concat"]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::fuse::{
     Bucket, FoldedProduct, Fusion, RowGroup, StatePlacement, Store, Stores, Unit, alone, attention_pairs,
     column_groups, finishes, fuse, in_order, row_groups,
 };
-use crate::passes::{place_parts, round_products, simplify};
+use crate::passes::{place_parts, round_products, share_memory, simplify};
 use crate::plan::{StateLayout, Target};
 use crate::trace::{
     Graph, GraphError, Input, InputDecl, InputKind, Lowering, NodeId, Output, OutputKind, StateDecl,
@@ -96,7 +96,7 @@ impl Program {
         if let StatePlacement::Like(given) = states {
             fits(graph, given)?;
         }
-        let (graph, parts) = place_parts(&round_products(simplify(graph)));
+        let (graph, parts) = place_parts(&share_memory(&round_products(simplify(graph))));
         let mut fusion = fuse(&graph, parts);
         if layout.states_apart {
             fusion.part_updates(&graph);

@@ -47,8 +47,10 @@ struct Recording {
     loops: usize,
     /// For each node that is in a loop the number of the innermost one.
     loop_of: BTreeMap<NodeId, usize>,
-    /// For each value that gradients read in another memory its place there.
-    saved: BTreeMap<NodeId, NodeId>,
+    /// For each value that gradients read beside others the number of its group, and its place there.
+    saved: BTreeMap<NodeId, [usize; 2]>,
+    /// The number of groups of such values.
+    groups: usize,
     /// The indices that look something up, each with the number of elements that it may be the index of.
     lookups: Vec<(NodeId, usize)>,
     /// Whether indices that are used now may be outside of what they look up.

@@ -2,8 +2,8 @@
 //!
 //! The hash of a node is that of its op, its type and the hashes of its operands. So neither the order in
 //! which nodes were traced, nor a node that is computed twice, takes part: code that is written another way
-//! and leaves the same graph keeps the run's identity. Activation checkpointing, which changes no value,
-//! takes no part either.
+//! and leaves the same graph keeps the run's identity. Activation checkpointing, and the memory in which
+//! gradients find values, change no value and take no part either.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,7 +60,16 @@ fn node_hashes(graph: &Graph, ops: &[Hash], same: impl Fn(&Node) -> Option<usize
 
 /// Returns the operand that a node only passes on.
 fn same_value(node: &Node) -> Option<usize> {
-    if node.op.is::<ops::Checkpoint>() { node.inputs.first().copied() } else { None }
+    let is_same = node.op.is::<ops::Checkpoint>() || node.op.is::<ops::Saved>();
+    if is_same { node.inputs.first().copied() } else { None }
+}
+
+/// Returns the node whose value a node passes on, or the node itself.
+fn origin(graph: &Graph, mut node: usize) -> usize {
+    while let Some(operand) = same_value(&graph.nodes[node]) {
+        node = operand;
+    }
+    node
 }
 
 /// Returns the hash of a node's op and type. An input and a state are known by their names.
@@ -122,6 +131,7 @@ fn layers(graph: &Graph, ops: &[Hash], whole: &[Hash]) -> Vec<Entry> {
         });
         let mut hash = Sha256::new_with_prefix(ops[id]);
         for &i in &node.inputs {
+            let i = origin(graph, i);
             let operand = &graph.nodes[i];
             match (operand.inputs.is_empty() || constant[i], operand.scope == node.scope) {
                 (true, _) => hash.update(whole[i]),

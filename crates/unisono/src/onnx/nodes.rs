@@ -2,7 +2,7 @@
 
 use unisono_graph::ops::{
     Attention, Broadcast, Checkpoint, Col2Im, Concat, Detach, Embed, Im2Col, Input, Iota, MatMul, Pad,
-    Permute, Reduce, Reshape, Slice, Take, ToF32, ToI32, Window,
+    Permute, Reduce, Reshape, Saved, Slice, Take, ToF32, ToI32, Window,
 };
 use unisono_graph::{DType, Graph, Lead, Lowering, Node, NodeId, ReduceKind, Type};
 
@@ -40,7 +40,7 @@ impl Writer<'_> {
         if node.ty.lead == Lead::Shard {
             return Err(format!("{} sums over samples, which a prediction cannot", op.name()));
         }
-        if op.is::<Checkpoint>() || op.is::<Detach>() {
+        if op.is::<Checkpoint>() || op.is::<Detach>() || op.is::<Saved>() {
             return Ok(first.to_owned());
         }
         if op.is::<ToF32>() {

@@ -248,6 +248,16 @@ impl Emitter<'_> {
         life.1 = clock;
     }
 
+    /// Returns the memory of a right operand that is packed now.
+    pub fn new_packed(&self, operand: NodeId) -> Store {
+        Store::Packed(operand, self.clock)
+    }
+
+    /// Returns whether a memory was used in one of the last `steps` steps.
+    pub fn is_recent(&self, store: Store, steps: usize) -> bool {
+        self.lives.get(&store).is_some_and(|&(_, last)| self.clock - last <= steps)
+    }
+
     /// Returns a part of a memory, which becomes large enough for it and is used now.
     pub fn part(&mut self, store: Store, offset: u64, bytes: u64) -> Part {
         self.touch(store);

@@ -1,6 +1,7 @@
 //! What a trace says about gradients: what they compute a second time, which steps are a loop, and what they
 //! read from one memory.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::Tape;
@@ -42,25 +43,36 @@ impl Tape {
     }
 
     /// Lets gradients read these values from one memory, in which they lie side by side. A kernel then binds
-    /// one buffer for all of them. No result changes. Values of different shapes stay apart.
+    /// one buffer for all of them. No result changes, nor does a run's identity. Values of different shapes
+    /// stay apart. So do products, since a sum takes a product in as `fma` where it finds one.
     pub fn save_together(&self, values: &[Var]) {
-        let Some((first, others)) = values.split_first() else { return };
-        if first.dims().is_empty() || others.iter().any(|value| value.ty() != first.ty()) {
+        let Some(first) = values.first().filter(|first| !first.dims().is_empty()) else { return };
+        let are_alike = values.iter().all(|value| value.ty() == first.ty());
+        if !self.owns("save_together", &values.iter().collect::<Vec<_>>()) || !are_alike {
             return;
         }
-        let axis = -(first.dims().len() as isize);
-        let whole = first.concat(&others.iter().collect::<Vec<_>>(), axis);
-        let length = first.dims()[0];
-        for (at, value) in values.iter().enumerate() {
-            let place = whole.slice(axis, at * length..(at + 1) * length);
-            self.inner.borrow_mut().saved.insert(value.id(), place.id());
+        let inner = &mut *self.inner.borrow_mut();
+        for (place, value) in values.iter().enumerate() {
+            inner.saved.entry(value.id()).or_insert([inner.groups, place]);
         }
+        inner.groups += 1;
     }
 
-    /// Returns a value as gradients read it.
-    pub(crate) fn saved(&self, value: &Var) -> Var {
-        let place = self.inner.borrow().saved.get(&value.id()).copied();
-        place.map_or_else(|| value.clone(), |place| self.var(place))
+    /// Saves what was recorded a second time together, if what was recorded the first time is.
+    pub(crate) fn save_again(&self, again: &BTreeMap<NodeId, NodeId>) {
+        let inner = &mut *self.inner.borrow_mut();
+        let first = inner.groups;
+        for (old, &copy) in again {
+            if let Some(&[group, place]) = inner.saved.get(old) {
+                inner.saved.insert(copy, [first + group, place]);
+            }
+        }
+        inner.groups += first;
+    }
+
+    /// Returns the number of the group with which a value is saved, and its place there.
+    pub(crate) fn saved_with(&self, value: NodeId) -> Option<[usize; 2]> {
+        self.inner.borrow().saved.get(&value).copied()
     }
 
     /// Returns the number of the innermost loop that a node is in.

@@ -22,6 +22,9 @@ const CACHE: u64 = 1 << 20;
 /// The most rows that an invocation multiplies with an operand which stays in the cache. They stay in the
 /// smallest cache, and a thread multiplies the rows that it has computed itself.
 const ROWS: usize = 32;
+/// The most launches between two products for which an operand stays packed. An operand that is needed again
+/// later, as in activation checkpointing, is packed again, so that it takes no memory meanwhile.
+const NEAR: usize = 64;
 /// The steps that a workgroup copies.
 const STEPS: usize = 128;
 
@@ -31,7 +34,7 @@ type Right = (NodeId, bool);
 /// The right operands of a segment.
 #[derive(Default)]
 pub(in super::super) struct RightOperands {
-    /// How many products multiply with each of them.
+    /// How many products of any kernel multiply with each of them.
     uses: BTreeMap<Right, usize>,
     /// Those that are packed already.
     packed: BTreeMap<Right, Store>,
@@ -73,15 +76,17 @@ impl Emitter<'_> {
         (has_memory && has_grid).then_some(if stays { few } else { rows })
     }
 
-    /// Returns the memory of a product's right operand that is packed. The first product of a segment that
-    /// asks for it launches the copy.
+    /// Returns the memory of a product's right operand that is packed. The first product that asks for it
+    /// launches the copy.
     pub(super) fn packed(&mut self, operands: &Operands<'_>, n: usize) -> Result<Part, GraphError> {
         let Operands { right, b, shape, root, .. } = operands;
         let right = (*right, shape.transpose_b);
-        if let Some(store) = self.right_operands.packed.get(&right).copied() {
+        if let Some(&store) = self.right_operands.packed.get(&right)
+            && self.is_recent(store, NEAR)
+        {
             return Ok(self.all(store));
         }
-        let store = Store::Packed(right.0, right.1);
+        let store = self.new_packed(right.0);
         let kernel = self.kernel(&Kernel {
             name: "packed_panels".into(),
             wgsl: module(

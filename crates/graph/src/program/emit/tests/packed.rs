@@ -1,5 +1,5 @@
 use super::*;
-use crate::Graph;
+use crate::{Graph, Var};
 
 const UNITS: usize = 64;
 
@@ -13,6 +13,17 @@ fn recurrent(steps: usize) -> Graph {
     let loss = last.square().sum(&[-1]).sum_shards();
     let gradient = &tape.gradients(&loss, std::slice::from_ref(&w))[0];
     tape.update(&w, &(&w - gradient));
+    tape.finish().unwrap()
+}
+
+/// Returns eight products with a weight, and so many sorts after the fourth one.
+fn interrupted(sorts: usize) -> Graph {
+    let tape = Tape::new();
+    let x = tape.input("x", Type::sample(&[UNITS]));
+    let w = tape.state("w", &[UNITS, UNITS], StateKind::Parameter);
+    let four = |x: Var| (0..4).fold(x, |x, _| x.matmul_t(&w));
+    let sorted = (0..sorts).fold(four(x), |x, _| -x.sort().0);
+    tape.output("y", &four(sorted));
     tape.finish().unwrap()
 }
 
@@ -38,6 +49,8 @@ fn steps_of_a_loop_share_one_copy_of_their_weight() {
     assert_eq!(packed(&recurrent(3), &cpu), 0);
     // Now there are six blocks of rows, each of which would copy it.
     assert_eq!(packed(&recurrent(3), &Target { busy_workgroups: 12, ..cpu.clone() }), 2);
+    // Much other work between two products ends the copy, so that it takes no memory meanwhile.
+    assert_eq!([2, 200].map(|sorts| packed(&interrupted(sorts), &cpu)), [1, 2]);
     let gpu = Target { machine: Machine::Gpu, ..cpu };
     assert_eq!(packed(&recurrent(9), &gpu), 0);
 }

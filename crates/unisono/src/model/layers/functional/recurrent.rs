@@ -109,7 +109,7 @@ pub(in crate::model::layers) fn lstm_cell([i, f, g, o]: [Var; 4], before: Option
     let c = before.map_or_else(|| new.clone(), |c| &f * c + &new);
     let squashed = c.tanh();
     let h = &o * &squashed;
-    // So one kernel computes the gates' gradients.
+    // One kernel then computes the gradients of all gates.
     h.tape().save_together(&[i, f, g, o, squashed]);
     [h, c]
 }
