@@ -8,7 +8,7 @@ use super::run::{CHUNK, Scope};
 /// Copies words.
 ///
 /// # Safety
-/// There are so many words at both addresses.
+/// Both addresses have `COUNT` words.
 #[expect(unsafe_code, reason = "memory of kernels")]
 #[inline(always)]
 unsafe fn copy<const COUNT: usize>(from: *const u32, to: *mut u32) {
@@ -70,7 +70,7 @@ pub(super) unsafe fn moved(own: &Instruction, scope: &Scope<'_>) {
                 } else {
                     a.indices(
                         count,
-                        |at, index| copy::<CHUNK>(b.chunk_at(at), to.add(index)),
+                        |at, index| copy::<CHUNK>(b.address(at), to.add(index)),
                         |at, index| *to.add(index) = b.word(at),
                     );
                 }
@@ -85,10 +85,10 @@ pub(super) unsafe fn moved(own: &Instruction, scope: &Scope<'_>) {
                         scope.count,
                         |at, index| {
                             for first in (0..4 * CHUNK).step_by(CHUNK) {
-                                copy::<CHUNK>(b.chunk_at(4 * at + first), to.add(4 * index + first));
+                                copy::<CHUNK>(b.address(4 * at + first), to.add(4 * index + first));
                             }
                         },
-                        |at, index| copy::<4>(b.four_at(at), to.add(4 * index)),
+                        |at, index| copy::<4>(b.address(4 * at), to.add(4 * index)),
                     );
                 }
             }

@@ -93,29 +93,21 @@ impl Words {
     /// Returns the word with this number.
     #[inline(always)]
     pub unsafe fn word(self, number: usize) -> u32 {
-        let at = if self.step == 0 { number % CHUNK } else { number };
         // SAFETY: as above.
-        unsafe { *self.start.add(at) }
+        unsafe { *self.address(number) }
     }
 
-    /// Returns the address of the chunk that begins with the word of this number.
+    /// Returns the address of the word with this number. Up to the end of its chunk, others lie behind it.
     #[inline(always)]
-    pub unsafe fn chunk_at(self, number: usize) -> *const u32 {
+    pub unsafe fn address(self, number: usize) -> *const u32 {
         // SAFETY: as above.
-        unsafe { self.start.add(if self.step == 0 { 0 } else { number }) }
+        unsafe { self.start.add(if self.step == 0 { number % CHUNK } else { number }) }
     }
 
-    /// Returns the address of the four words of this invocation.
-    #[inline(always)]
-    pub unsafe fn four_at(self, number: usize) -> *const u32 {
-        // SAFETY: as above.
-        unsafe { self.start.add(if self.step == 0 { 4 * number % CHUNK } else { 4 * number }) }
-    }
-
-    /// Goes over the first words as indices. Where each word of a chunk is one more than the word before, it
-    /// calls `row` with the number of the chunk's first word, and with that word. It calls `one` with the
-    /// number of each other word, and with the word. The indices of a slice, or of a part of rows, are mostly
-    /// rows, since most layers have multiples of sixteen features.
+    /// Goes over the first words as indices, chunk by chunk. If the indices of a chunk follow one another, it
+    /// calls `row` once, with the number of the chunk's first word and with that word. Otherwise it calls `one`
+    /// for each word. The indices of a slice mostly follow one another, since most layers have a multiple of
+    /// sixteen features.
     #[inline(always)]
     pub unsafe fn indices(self, count: usize, row: impl Fn(usize, usize), one: impl Fn(usize, usize)) {
         for first in (0..count).step_by(CHUNK) {

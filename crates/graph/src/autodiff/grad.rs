@@ -217,7 +217,8 @@ impl Tape {
         x.iter().map(|v| totals.get(&v.id()).cloned()).collect()
     }
 
-    /// Returns a value as gradients read it, which may be beside others ([`Tape::save_together`]).
+    /// Returns a value as gradients read it: marked if it is saved together with others
+    /// ([`Tape::save_together`]).
     fn saved(&self, value: &Var) -> Var {
         match self.saved_with(value.id()) {
             Some([group, place]) if !self.node(value.id()).op.is::<Mul>() => {
@@ -294,7 +295,7 @@ mod tests {
                 let (a, b) = (y.sigmoid(), y.tanh());
                 if saves {
                     tape.save_together(&[a.clone(), b.clone()]);
-                    // These have no shape in common, one is a product, and here is nothing.
+                    // Other shapes, a product, and an empty list: nothing is saved.
                     tape.save_together(&[a.clone(), x.sum(&[-1])]);
                     tape.save_together(&[&x * &x, b.clone()]);
                     tape.save_together(&[]);
@@ -326,6 +327,24 @@ mod tests {
                 assert_eq!(interpret(graph, &feed).outputs, expected);
             }
         }
+    }
+
+    /// Each region that is computed twice saves what it saved once more, and no more than that.
+    #[test]
+    fn many_regions_may_save_values_together() {
+        let tape = Tape::new();
+        let w = tape.state("w", &[3], StateKind::Parameter);
+        let x = tape.input("x", Type::sample(&[3]));
+        let y = (0..70).fold(&x + &w, |y, _| {
+            tape.recompute(|| {
+                let (a, b) = (y.sigmoid(), y.tanh());
+                tape.save_together(&[a.clone(), b.clone()]);
+                a * b
+            })
+        });
+        tape.output("dw", &tape.gradients(&y.sum_all().sum_shards(), std::slice::from_ref(&w))[0]);
+        let graph = share_memory(&simplify(&tape.finish().unwrap()));
+        assert_eq!([count(&graph, "saved"), count(&graph, "concat")], [0, 70]);
     }
 
     #[test]

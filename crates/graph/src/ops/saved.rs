@@ -9,9 +9,9 @@ use crate::values::{Array, Frame, Type};
 #[derive(Debug, Clone, Serialize)]
 pub struct Saved {
     /// The number of the group.
-    pub group: usize,
+    pub(crate) group: usize,
     /// The place in the group.
-    pub place: usize,
+    pub(crate) place: usize,
 }
 
 impl Op for Saved {

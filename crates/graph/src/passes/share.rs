@@ -29,7 +29,7 @@ pub(crate) fn share_memory(graph: &Graph) -> Graph {
                     moved.push(inputs[0]);
                     continue;
                 }
-                // Gradients come after all that they are of, so the whole group is there.
+                // Gradients are recorded after the values, so the whole group is there.
                 let values: Vec<NodeId> = group_of.values().map(|&value| moved[value]).collect();
                 let whole = *joined.entry(*group).or_insert_with(|| sharer.join(node, &values));
                 let at = group_of.keys().position(|own| own == place).unwrap_or(0);
@@ -47,7 +47,7 @@ pub(crate) fn share_memory(graph: &Graph) -> Graph {
 /// A graph that grows.
 struct Sharer<'g> {
     nodes: &'g mut Vec<Node>,
-    /// For each part of a value that was put together the first such value.
+    /// The first `Concat` that each value is a part of.
     wholes: BTreeMap<NodeId, NodeId>,
 }
 
@@ -93,8 +93,8 @@ impl Sharer<'_> {
         id
     }
 
-    /// Returns a slice of an earlier value along `axis` that is the first ones of these parts, at least two,
-    /// and their number.
+    /// Returns how many of the first parts lie side by side in an earlier value, if at least two do, and the
+    /// slice of that value which holds them.
     fn slice_of_whole(&mut self, parts: &[NodeId], axis: usize) -> Option<(NodeId, usize)> {
         let whole = *self.wholes.get(parts.first()?)?;
         let own = &self.nodes[whole];

@@ -47,7 +47,7 @@ struct Recording {
     loops: usize,
     /// For each node that is in a loop the number of the innermost one.
     loop_of: BTreeMap<NodeId, usize>,
-    /// For each value that gradients read beside others the number of its group, and its place there.
+    /// The group of each value that is saved together with others, and its place in the group.
     saved: BTreeMap<NodeId, [usize; 2]>,
     /// The number of groups of such values.
     groups: usize,

@@ -58,16 +58,19 @@ impl Tape {
         inner.groups += 1;
     }
 
-    /// Saves what was recorded a second time together, if what was recorded the first time is.
+    /// Saves values that were recorded a second time together, if the first ones are saved together.
     pub(crate) fn save_again(&self, again: &BTreeMap<NodeId, NodeId>) {
         let inner = &mut *self.inner.borrow_mut();
-        let first = inner.groups;
+        let mut new: BTreeMap<usize, usize> = BTreeMap::new();
         for (old, &copy) in again {
             if let Some(&[group, place]) = inner.saved.get(old) {
-                inner.saved.insert(copy, [first + group, place]);
+                let group = *new.entry(group).or_insert_with(|| {
+                    inner.groups += 1;
+                    inner.groups - 1
+                });
+                inner.saved.insert(copy, [group, place]);
             }
         }
-        inner.groups += first;
     }
 
     /// Returns the number of the group with which a value is saved, and its place there.

@@ -15,12 +15,12 @@ use crate::trace::{GraphError, Lowering, NodeId};
 
 /// The columns of a panel.
 const PANEL: usize = 32;
-/// The fewest copies in place of which an operand is packed.
+/// An operand is packed if products would otherwise copy it at least this many times.
 const COPIES: usize = 4;
 /// The bytes of a packed operand that stays in a core's own cache.
 const CACHE: u64 = 1 << 20;
-/// The most rows that an invocation multiplies with an operand which stays in the cache. They stay in the
-/// smallest cache, and a thread multiplies the rows that it has computed itself.
+/// The most rows that an invocation multiplies with an operand which stays in the cache. So few rows stay in
+/// the L1 cache, and a thread multiplies the rows that it has computed itself.
 const ROWS: usize = 32;
 /// The most launches between two products for which an operand stays packed. An operand that is needed again
 /// later, as in activation checkpointing, is packed again, so that it takes no memory meanwhile.

@@ -54,7 +54,7 @@ fn left_rows(own: Part, i: u32, steps: u32) -> Rows {
 }
 ";
 
-/// The memory that what is needed of a right operand is copied to.
+/// The memory to which a part of a right operand is copied.
 pub(super) const PANEL: &str = "
 // panel[8 * (q * STEPS + p) + h]: step p of the columns 4 * h to 4 * h + 3 of panel q.
 var<workgroup> panel: array<vec4<f32>, 8u * STEPS * PANELS>;

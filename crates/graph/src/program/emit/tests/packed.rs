@@ -16,7 +16,7 @@ fn recurrent(steps: usize) -> Graph {
     tape.finish().unwrap()
 }
 
-/// Returns eight products with a weight, and so many sorts after the fourth one.
+/// Returns a graph that multiplies by a weight eight times. After the fourth product it sorts `sorts` times.
 fn interrupted(sorts: usize) -> Graph {
     let tape = Tape::new();
     let x = tape.input("x", Type::sample(&[UNITS]));
