@@ -106,8 +106,8 @@ fn the_same_run_written_another_way_is_the_same() {
     again.fit(&data(0.5), None, 2).unwrap();
 }
 
-/// A recurrent layer saves its gates together, also if it is computed a second time for the gradients. Neither
-/// the bits nor the identity change.
+/// A recurrent layer saves its gates together, also if it is computed a second time for the gradients.
+/// Neither the bits nor the identity change.
 #[test]
 fn a_recurrent_layer_that_is_computed_twice_is_the_same_run() {
     let model = |cell: &dyn Fn() -> Box<dyn Layer>, recomputes: bool| {
