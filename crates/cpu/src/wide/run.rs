@@ -104,10 +104,10 @@ impl Words {
         unsafe { self.start.add(if self.step == 0 { number % CHUNK } else { number }) }
     }
 
-    /// Goes over the first words as indices, chunk by chunk. If the indices of a chunk follow one another, it
-    /// calls `row` once, with the number of the chunk's first word and with that word. Otherwise it calls
-    /// `one` for each word. The indices of a slice mostly follow one another, since most layers have a multiple
-    /// of sixteen features.
+    /// Goes over the first words as indices, chunk by chunk. If the indices of a chunk follow one another,
+    /// it calls `row` once, with the number of the chunk's first word and with that word. Otherwise it calls
+    /// `one` for each word. The indices of a slice mostly follow one another, since most layers have a
+    /// multiple of sixteen features.
     #[inline(always)]
     pub unsafe fn indices(self, count: usize, row: impl Fn(usize, usize), one: impl Fn(usize, usize)) {
         for first in (0..count).step_by(CHUNK) {
