@@ -56,6 +56,9 @@ pub(crate) const MOST_BINDING: u32 = 1000;
 /// The most bytes of memory that a workgroup shares.
 pub(crate) const MOST_SHARED: u32 = 1 << 20;
 
+/// The bytes of a line of the cache. Variables that a workgroup shares begin at one if they have as many.
+pub(crate) const LINE: usize = 64;
+
 /// What WGSL may use beyond its core, at most.
 #[cfg(any(test, feature = "targets"))]
 pub(crate) const EXTENSIONS: Capabilities = Capabilities::SHADER_INT64.union(Capabilities::SHADER_FLOAT16);
@@ -208,7 +211,8 @@ impl Program {
         let frame = compilation
             .compiled_code()
             .map_or(0, |code| code.buffer.frame_layout().map_or(0, |frame| frame.frame_to_fp_offset));
-        if frame as usize > MOST_FRAME || facts.shared_bytes > MOST_SHARED as usize {
+        // The bytes between variables are fewer than theirs.
+        if frame as usize > MOST_FRAME || facts.shared_bytes > 2 * MOST_SHARED as usize {
             let bytes = facts.shared_bytes;
             return Err(failed(&format!(
                 "{frame} bytes of variables and {bytes} bytes of shared memory: not supported"

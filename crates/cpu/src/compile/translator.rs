@@ -17,7 +17,7 @@ use naga::{AddressSpace, BuiltIn, Expression, Function, Handle, Module, TypeInne
 use super::bodies::Body;
 use super::loops::Weights;
 use super::value::{ENTRY, Known, Memory, Packs, Place, Pointer, Root, Slot, Val, leaf, parts, room};
-use super::{Binding, Bound, Context, Kind, MOST_FRAME, Mode, Stop};
+use super::{Binding, Bound, Context, Kind, LINE, MOST_FRAME, Mode, Stop};
 use crate::native::Vectors;
 
 /// The most bytes of a variable in registers.
@@ -159,7 +159,8 @@ impl<'m> Writer<'m, '_> {
                 }
                 AddressSpace::WorkGroup => {
                     let (bytes, alignment) = room(module, inner)?;
-                    let start = self.facts.shared_bytes.next_multiple_of(alignment as usize);
+                    let alignment = if bytes < LINE as u64 { alignment as usize } else { LINE };
+                    let start = self.facts.shared_bytes.next_multiple_of(alignment);
                     self.facts.shared_bytes = start + bytes as usize;
                     let at = offset_of!(Context, shared) as i32;
                     let base = self.b.ins().load(types::I64, constant, context, at);

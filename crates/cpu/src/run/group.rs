@@ -9,14 +9,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
-use crate::compile::{Bound, Context, MOST_FRAME, Program};
+use super::pool::Line;
+use crate::compile::{Bound, Context, LINE, MOST_FRAME, Program};
 
 /// The bytes of an invocation's stack: a kernel's variables, and a little for what hands over.
 const STACK: usize = MOST_FRAME + (32 << 10);
 
 thread_local! {
-    /// The memory that a workgroup shares, which a thread keeps from workgroup to workgroup.
-    static SHARED: RefCell<Vec<u64>> = RefCell::default();
+    /// The memory that a workgroup shares, which a thread keeps from workgroup to workgroup. A vector of
+    /// AVX-512 that lies in two lines of the cache takes twice as long to load.
+    static SHARED: RefCell<Vec<Line<[u64; 8]>>> = RefCell::default();
 }
 
 /// The most stacks of a device. Each of them is two mappings, of which Linux allows a process 65,530; when
@@ -111,14 +113,13 @@ pub(crate) unsafe fn run(
         return;
     }
     let mut shared = SHARED.take();
-    let words = program.shared_bytes.div_ceil(8) + 2;
-    if shared.len() < words {
-        shared.resize(words, 0);
+    let lines = program.shared_bytes.div_ceil(LINE) + 1;
+    if shared.len() < lines {
+        shared.resize(lines, Line::default());
     }
     if clears {
-        shared[..words].fill(0);
+        shared[..lines].fill(Line::default());
     }
-    // Vectors in shared memory need no more than the alignment of words: they are loaded as unaligned.
     let context = context(bindings, place, shared.as_mut_ptr().cast());
     if stacks.is_empty() {
         // SAFETY: what the caller promises.

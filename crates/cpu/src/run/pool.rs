@@ -50,9 +50,9 @@ impl Part {
 }
 
 /// What has a line of the cache of its own.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
-struct Line<T>(T);
+pub(super) struct Line<T>(T);
 
 /// The workgroups that a thread took and had no stacks for.
 #[derive(Debug, Default)]

@@ -41,39 +41,94 @@ const AHEAD: usize = 6;
 unsafe fn eight_rows(task: &PanelProduct, add: impl Fn(__m512, __m512, __m512) -> __m512) {
     // SAFETY: what the caller promises: rows, panel, tile and levels hold what is read and written.
     unsafe {
-        let step = task.step as usize;
-        let starts = task.rows.map(|row| task.left.add(row as usize));
         // sums[r][h]: columns 16 * h to 16 * h + 15 of row r.
         let mut sums = [[_mm512_setzero_ps(); 2]; 8];
-        for p in 0..task.steps as usize {
-            let columns: [__m512; 2] = from_fn(|h| _mm512_loadu_ps(task.panel.add(32 * p + 16 * h)));
+        let left = task.rows.map(|row| task.left.add(row as usize));
+        let first = match task.step {
+            1 => fours::<1>(&mut sums, left, task, &add),
+            8 => fours::<8>(&mut sums, left, task, &add),
+            _ => 0,
+        };
+        let step = task.step as usize;
+        for p in first..task.steps as usize {
             // The CPU foresees steps that lie side by side. If they lie far apart, the eight rows lie side by
             // side, so that the address of the first is enough.
-            _mm_prefetch::<_MM_HINT_T0>(starts[0].wrapping_add((p + AHEAD) * step).cast());
-            for (sums, start) in sums.iter_mut().zip(starts) {
-                let x = _mm512_set1_ps(*start.add(p * step));
-                for (sum, y) in sums.iter_mut().zip(columns) {
-                    *sum = add(x, y, *sum);
-                }
-            }
+            _mm_prefetch::<_MM_HINT_T0>(left[0].wrapping_add((p + AHEAD) * step).cast());
+            one_step(&mut sums, left.map(|at| at.add(p * step)), task.panel.add(32 * p), &add);
         }
         let level = |number: u32| task.waiting.wrapping_add(number as usize * task.level as usize);
         for number in 0..task.levels {
             let waiting = level(number);
-            for (e, sum) in sums.as_flattened_mut().iter_mut().enumerate() {
-                let waiting = _mm512_loadu_ps(waiting.add(16 * e));
-                // A sum that is not kept counts as +0. Adding that would not change what waits, which is
-                // canonical, so the mask leaves the addition out.
-                *sum = _mm512_mask_add_ps(waiting, is_kept(*sum), waiting, *sum);
+            for (r, sums) in sums.iter_mut().enumerate() {
+                for (h, sum) in sums.iter_mut().enumerate() {
+                    let waiting = _mm512_loadu_ps(waiting.add(32 * r + 16 * h));
+                    // A sum that is not kept counts as +0. Adding that would not change what waits, which is
+                    // canonical, so the mask leaves the addition out.
+                    *sum = _mm512_mask_add_ps(waiting, is_kept(*sum), waiting, *sum);
+                }
             }
         }
         let waits = task.waits_at != COMPLETE;
         let to = if waits { level(task.waits_at) } else { task.tile };
-        for (e, mut sum) in sums.into_iter().flatten().enumerate() {
-            if waits {
-                sum = _mm512_maskz_mov_ps(is_kept(sum), sum);
+        for (r, sums) in sums.iter_mut().enumerate() {
+            for (h, sum) in sums.iter_mut().enumerate() {
+                if waits {
+                    *sum = _mm512_maskz_mov_ps(is_kept(*sum), *sum);
+                }
+                _mm512_storeu_ps(to.add(32 * r + 16 * h), *sum);
             }
-            _mm512_storeu_ps(to.add(16 * e), sum);
+        }
+    }
+}
+
+/// Adds steps to all sums, four at a time, so that the loop itself takes little of it. Returns their number,
+/// which leaves fewer than four. `STEP` is the task's step: the addresses of four steps then differ by
+/// constants.
+///
+/// # Safety
+/// As for [`eight_rows`].
+#[expect(unsafe_code, reason = "memory of kernels")]
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn fours<const STEP: usize>(
+    sums: &mut [[__m512; 2]; 8],
+    mut left: [*const f32; 8],
+    task: &PanelProduct,
+    add: impl Fn(__m512, __m512, __m512) -> __m512,
+) -> usize {
+    let mut panel = task.panel;
+    for _ in 0..task.steps / 4 {
+        for d in 0..4 {
+            // SAFETY: what the caller promises.
+            unsafe { one_step(sums, left.map(|at| at.add(STEP * d)), panel.add(32 * d), &add) };
+        }
+        left = left.map(|at| at.wrapping_add(4 * STEP));
+        panel = panel.wrapping_add(4 * 32);
+    }
+    task.steps as usize / 4 * 4
+}
+
+/// Adds a step to all sums.
+///
+/// # Safety
+/// Each of `left` has a number, and `panel` has 32.
+#[expect(unsafe_code, reason = "memory of kernels")]
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn one_step(
+    sums: &mut [[__m512; 2]; 8],
+    left: [*const f32; 8],
+    panel: *const f32,
+    add: impl Fn(__m512, __m512, __m512) -> __m512,
+) {
+    // SAFETY: what the caller promises.
+    unsafe {
+        let columns: [__m512; 2] = from_fn(|h| _mm512_loadu_ps(panel.add(16 * h)));
+        for (sums, left) in sums.iter_mut().zip(left) {
+            let x = _mm512_set1_ps(*left);
+            for (sum, y) in sums.iter_mut().zip(columns) {
+                *sum = add(x, y, *sum);
+            }
         }
     }
 }
