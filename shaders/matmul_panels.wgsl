@@ -3,8 +3,8 @@
 // once, step by step, and multiplies it with eight rows of a at a time, which are read where they are, or
 // from a copy if a is a view or of f16. All memory is the invocation's own: there are no barriers.
 // `unisono_panel_product` is what takes the time, and then `unisono_panel_copy`, the copies of views,
-// `unisono_view_stripe` and `unisono_view_panel`, and `unisono_panel_put`, which writes the result where
-// there is no epilogue. unisono-cpu has code of its own for them.
+// `unisono_view_stripe` and `unisono_view_panel`, and `unisono_panel_add`, which writes the result where the
+// epilogue adds numbers in memory. unisono-cpu has code of its own for them.
 // Grid: x: 32 * PANELS columns each; y: ROWS rows each; z: batch * chunks, or groups of joined shards, or
 // batch where the chunks of a product are joined.
 // Constants: ROWS, a multiple of eight; PANELS, more than one if copies of a take long; CHUNKS, whether JOIN
@@ -16,10 +16,9 @@
 // where the eight rows begin and how far apart two steps are; copy_panel, which copies what is needed of b
 // unless it is packed (packed_panels.wgsl); panel_start, which returns the step at which panel q begins, the
 // panel of the columns from j on; panel_quad, which returns element 8 * p + h of the panels: step p of the
-// columns 4 * h to 4 * h + 3; and put_tile, which writes a panel's part of the result.
+// columns 4 * h to 4 * h + 3; goal_of, which returns where eight rows of sums go: to the result, or to a tile if
+// there is an epilogue; put_sums, which writes four of them; and put_tile, which writes a tile to the result.
 
-// tile[8 * (q * ROWS + i) + h]: row i of the columns 4 * h to 4 * h + 3 of panel q.
-var<workgroup> tile: array<vec4<f32>, 8u * ROWS * PANELS>;
 // Sums of 2^l shards or chunks at level l, at most one a level, each with the rows of a tile. Sums of
 // segments wait at level 0.
 var<workgroup> waiting: array<vec4<f32>, 8u * ROWS * PANELS * SHARDS>;
@@ -29,14 +28,20 @@ const COMPLETE: u32 = 0xffffffffu;
 
 struct Rows { at: array<u32, 8>, step: u32 }
 
-// Computes eight rows: the sums over `steps` steps of a panel, which begins at step `first`. Adds
-// the sums that wait at the first `levels` levels. The results wait at level `waits_at`, or go to the tile
-// from row `to` on if they are COMPLETE.
-fn unisono_panel_product(rows: Rows, steps: u32, first: u32, to: u32, levels: u32, waits_at: u32) {
+// Where sums go: column c of row r to element `at + r * step + c`, if there are so many rows and columns. Each
+// column from `split` on, and then from every `width` columns on, lies `jump` elements further.
+struct Goal { at: u32, step: u32, rows: u32, columns: u32, split: u32, width: u32, jump: u32 }
+
+// Computes eight rows: the sums over `steps` steps of a panel, which begins at step `first`. Adds the sums that
+// wait at the first `levels` levels, from row `row` on. The results wait at level `waits_at`, or go to `goal`
+// if they are COMPLETE.
+fn unisono_panel_product(
+    rows: Rows, steps: u32, first: u32, row: u32, levels: u32, waits_at: u32, goal: Goal
+) {
     var at = rows.at;
     for (var r = 0u; r < 8u; r++) {
         for (var h = 0u; h < 8u; h++) {
-            let e = 8u * (to + r) + h;
+            let e = 8u * (row + r) + h;
             var sum = vec4<f32>();
             for (var p = 0u; p < steps; p++) {
                 sum = fma(vec4<f32>(left(at[r] + p * rows.step)), panel_quad(8u * (first + p) + h), sum);
@@ -44,10 +49,14 @@ fn unisono_panel_product(rows: Rows, steps: u32, first: u32, to: u32, levels: u3
             for (var level = 0u; level < levels; level++) {
                 sum = kept(waiting[8u * ROWS * PANELS * level + e]) + canonical(sum);
             }
-            if waits_at == COMPLETE {
-                tile[e] = sum;
-            } else {
+            let c = 4u * h;
+            if waits_at != COMPLETE {
                 waiting[8u * ROWS * PANELS * waits_at + e] = canonical(sum);
+            } else if r < goal.rows && c < goal.columns {
+                var jumps = 0u;
+                if c >= goal.split { jumps = 1u + (c - goal.split) / goal.width; }
+                let to = goal.at + r * goal.step + c + jumps * goal.jump;
+                put_sums(to, goal.columns - 1u - c, canonical(sum));
             }
         }
     }
@@ -78,8 +87,10 @@ fn multiply(own: Part, i0: u32, j0: u32, rows: u32, levels: u32, waits_at: u32) 
     for (var i = 0u; i < rows; i += 8u) {
         let left = left_rows(own, i0 + i, steps);
         for (var q = 0u; q < panels; q++) {
-            let first = panel_start(own, j0 + 32u * q, q);
-            unisono_panel_product(left, steps, first, q * ROWS + i, levels, waits_at);
+            let j = j0 + 32u * q;
+            let row = q * ROWS + i;
+            let to = goal_of(own, i0 + i, j, row);
+            unisono_panel_product(left, steps, panel_start(own, j, q), row, levels, waits_at, to);
         }
     }
 }

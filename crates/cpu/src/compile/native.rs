@@ -18,8 +18,7 @@ use naga::{
 use super::translator::Writer;
 use super::value::{Memory, Pointer, Val};
 use crate::native::{
-    Attention, FewProduct, MOST_ADDENDS, MOST_BORDERS, PanelAdd, PanelCopy, PanelProduct, PanelPut, Run,
-    ViewCopy,
+    Attention, FewProduct, Goal, MOST_ADDENDS, MOST_BORDERS, PanelAdd, PanelCopy, PanelProduct, Run, ViewCopy,
 };
 
 /// The name of the function that multiplies eight rows with a panel of 32 columns.
@@ -27,8 +26,6 @@ const PANEL_PRODUCT: &str = "unisono_panel_product";
 /// The name of the function that copies a panel.
 const PANEL_COPY: &str = "unisono_panel_copy";
 
-/// The name of the function that writes a tile to the result.
-const PANEL_PUT: &str = "unisono_panel_put";
 /// The name of the function that adds numbers in memory to a tile while it writes it.
 const PANEL_ADD: &str = "unisono_panel_add";
 
@@ -45,7 +42,6 @@ const TASK: usize = {
     let all = [
         size_of::<PanelProduct>(),
         size_of::<PanelCopy>(),
-        size_of::<PanelPut>(),
         size_of::<PanelAdd>(),
         size_of::<ViewCopy>(),
         size_of::<FewProduct>(),
@@ -77,7 +73,6 @@ impl Writer<'_, '_> {
         let written = match function.name.as_deref() {
             Some(PANEL_PRODUCT) => self.panel_product(arguments),
             Some(PANEL_COPY) => self.panel_copy(arguments),
-            Some(PANEL_PUT) => self.panel_put(arguments),
             Some(PANEL_ADD) => self.panel_add(arguments),
             Some(FEW_PRODUCT) => self.few_product(arguments),
             Some(name) => self.view_copy(name, arguments).or_else(|| self.attention(name, arguments)),
@@ -87,40 +82,47 @@ impl Writer<'_, '_> {
     }
 
     fn panel_product(&mut self, arguments: &[Val]) -> Option<()> {
-        let [Val::Many(rows), words @ ..] = arguments else { return None };
-        let [Val::One(steps), Val::One(first), Val::One(to), Val::One(levels), Val::One(waits_at)] = words
-        else {
-            return None;
-        };
-        let [Val::Many(at), Val::One(step)] = &rows[..] else { return None };
+        let [Val::Many(rows), words @ .., Val::Many(goal)] = arguments else { return None };
+        let [steps, first, row, levels, waits_at] = self.u32s(words)?;
+        let [Val::Many(at), step] = &rows[..] else { return None };
+        let (at, step) = (self.u32s::<8>(at)?, self.u32s::<1>(std::slice::from_ref(step))?[0]);
+        let [to, goal @ ..] = self.u32s::<7>(goal)?;
         let mut fields = Vec::new();
-        for (row, value) in at.iter().enumerate() {
-            let Val::One(value) = value else { return None };
-            fields.push((offset_of!(PanelProduct, rows) + 4 * row, *value));
-        }
-        let is_word = |value: &ir::Value| self.ty(*value) == types::I32;
-        let words = [*step, *steps, *first, *to, *levels, *waits_at];
-        let are_words = fields.iter().map(|(_, value)| value).chain(&words).all(is_word);
-        if fields.len() != 8 || !are_words {
-            return None;
+        for (row, value) in at.into_iter().enumerate() {
+            fields.push((offset_of!(PanelProduct, rows) + 4 * row, value));
         }
         let left = self.group_floats("stripe").or_else(|| self.buffer_floats("a"))?;
         let panel = self.group_floats("panel").or_else(|| self.buffer_floats("b"))?;
-        let (tile, waiting) = (self.group_floats("tile")?, self.group_floats("waiting")?);
-        let count = tile.count?;
+        let waiting = self.group_floats("waiting")?;
+        let (Some(Literal::U32(most)), Some(Literal::Bool(has_tile))) =
+            (self.constant("SHARDS"), self.constant("HAS_TILE"))
+        else {
+            return None;
+        };
+        let level = waiting.count?.checked_div(most)?;
+        let result = if has_tile { self.group_floats("tile") } else { self.buffer_floats("c") }?;
         let left = self.start(left);
-        let panel = self.start_of_row(panel, 32, *first);
-        let [tile, waiting] = [tile, waiting].map(|floats| self.start_of_row(floats, 32, *to));
-        let level = self.b.ins().iconst(types::I32, i64::from(count));
+        let panel = self.start_of_row(panel, 32, first);
+        let waiting = self.start_of_row(waiting, 32, row);
+        let level = self.b.ins().iconst(types::I32, i64::from(level));
+        let places = [
+            offset_of!(Goal, step),
+            offset_of!(Goal, rows),
+            offset_of!(Goal, columns),
+            offset_of!(Goal, split),
+            offset_of!(Goal, width),
+            offset_of!(Goal, jump),
+        ];
+        fields.extend(places.map(|place| offset_of!(PanelProduct, goal) + place).into_iter().zip(goal));
         fields.extend([
             (offset_of!(PanelProduct, left), left),
             (offset_of!(PanelProduct, panel), panel),
-            (offset_of!(PanelProduct, tile), tile),
+            (offset_of!(PanelProduct, goal.to), self.start_from(result, to)),
             (offset_of!(PanelProduct, waiting), waiting),
-            (offset_of!(PanelProduct, step), *step),
-            (offset_of!(PanelProduct, steps), *steps),
-            (offset_of!(PanelProduct, levels), *levels),
-            (offset_of!(PanelProduct, waits_at), *waits_at),
+            (offset_of!(PanelProduct, step), step),
+            (offset_of!(PanelProduct, steps), steps),
+            (offset_of!(PanelProduct, levels), levels),
+            (offset_of!(PanelProduct, waits_at), waits_at),
             (offset_of!(PanelProduct, level), level),
         ]);
         self.run(self.plan.vectors.panel_product(self.plan.mode.rounding), &fields);
@@ -128,58 +130,28 @@ impl Writer<'_, '_> {
     }
 
     fn panel_copy(&mut self, arguments: &[Val]) -> Option<()> {
-        let [from @ .., Val::One(steps), Val::One(last), Val::One(to)] = arguments else { return None };
-        let [Val::One(from), Val::One(step), Val::One(column)] = from else { return None };
-        let words = [*from, *step, *column, *steps, *last, *to];
-        if !words.iter().all(|value| self.ty(*value) == types::I32) {
-            return None;
-        }
+        let [from, step, column, steps, last, to] = self.u32s(arguments)?;
         let right = self.buffer_floats("b")?;
         let panel = self.group_floats("panel").or_else(|| self.buffer_floats("panel"))?;
-        let right = self.start_from(right, *from);
-        let panel = self.start_of_row(panel, 32, *to);
+        let right = self.start_from(right, from);
+        let panel = self.start_of_row(panel, 32, to);
         let fields = [
             (offset_of!(PanelCopy, from), right),
             (offset_of!(PanelCopy, panel), panel),
-            (offset_of!(PanelCopy, step), *step),
-            (offset_of!(PanelCopy, column), *column),
-            (offset_of!(PanelCopy, steps), *steps),
-            (offset_of!(PanelCopy, last), *last),
+            (offset_of!(PanelCopy, step), step),
+            (offset_of!(PanelCopy, column), column),
+            (offset_of!(PanelCopy, steps), steps),
+            (offset_of!(PanelCopy, last), last),
         ];
         self.run(self.plan.vectors.panel_copy(), &fields);
         Some(())
     }
 
-    fn panel_put(&mut self, arguments: &[Val]) -> Option<()> {
-        let [Val::One(at), Val::One(step), Val::One(rows), Val::One(first), Val::One(columns)] = arguments
-        else {
-            return None;
-        };
-        let words = [*at, *step, *rows, *first, *columns];
-        if !words.iter().all(|value| self.ty(*value) == types::I32) {
-            return None;
-        }
-        let (tile, result) = (self.group_floats("tile")?, self.buffer_floats("c")?);
-        let fields = [
-            (offset_of!(PanelPut, tile), self.start_from(tile, *first)),
-            (offset_of!(PanelPut, to), self.start_from(result, *at)),
-            (offset_of!(PanelPut, step), *step),
-            (offset_of!(PanelPut, rows), *rows),
-            (offset_of!(PanelPut, columns), *columns),
-        ];
-        self.run(self.plan.vectors.panel_put(), &fields);
-        Some(())
-    }
-
     fn panel_add(&mut self, arguments: &[Val]) -> Option<()> {
         let [words @ .., Val::Many(from), Val::Many(apart)] = arguments else { return None };
-        let [Val::One(at), Val::One(step), Val::One(rows), Val::One(first), Val::One(columns)] = words else {
-            return None;
-        };
+        let [at, step, rows, first, columns] = self.u32s(words)?;
         let count = from.len();
-        let is_word = |writer: &Self, value: &ir::Value| writer.ty(*value) == types::I32;
-        let are_words = [at, step, rows, first, columns].into_iter().all(|value| is_word(self, value));
-        if !are_words || count > MOST_ADDENDS || apart.len() != count {
+        if count > MOST_ADDENDS || apart.len() != count {
             return None;
         }
         let Some(Literal::U32(product)) = self.constant("ADDS_PRODUCT") else { return None };
@@ -189,19 +161,16 @@ impl Writer<'_, '_> {
         let (tile, result) = (self.group_floats("tile")?, self.buffer_floats("c")?);
         let mut addends = Vec::new();
         for (n, (from, apart)) in from.iter().zip(apart.iter()).enumerate() {
-            let (Val::One(from), Val::One(apart)) = (from, apart) else { return None };
+            let [from, apart] = self.u32s(&[from.clone(), apart.clone()])?;
             let Some(Literal::U32(binding)) = self.constant(&format!("ADDS_{n}")) else { return None };
-            if !is_word(self, from) || !is_word(self, apart) {
-                return None;
-            }
-            addends.push((self.buffer_floats(&format!("b{binding}"))?, *from, *apart));
+            addends.push((self.buffer_floats(&format!("b{binding}"))?, from, apart));
         }
         let mut fields = vec![
-            (offset_of!(PanelAdd, put.tile), self.start_from(tile, *first)),
-            (offset_of!(PanelAdd, put.to), self.start_from(result, *at)),
-            (offset_of!(PanelAdd, put.step), *step),
-            (offset_of!(PanelAdd, put.rows), *rows),
-            (offset_of!(PanelAdd, put.columns), *columns),
+            (offset_of!(PanelAdd, tile), self.start_from(tile, first)),
+            (offset_of!(PanelAdd, to), self.start_from(result, at)),
+            (offset_of!(PanelAdd, step), step),
+            (offset_of!(PanelAdd, rows), rows),
+            (offset_of!(PanelAdd, columns), columns),
         ];
         for (n, (floats, from, apart)) in addends.into_iter().enumerate() {
             fields.push((offset_of!(PanelAdd, from) + 8 * n, self.start_from(floats, from)));
@@ -218,7 +187,7 @@ impl Writer<'_, '_> {
 
     fn view_copy(&mut self, name: &str, arguments: &[Val]) -> Option<()> {
         let (_, operand, copy, width) = *VIEW_COPIES.iter().find(|(own, ..)| *own == name)?;
-        let [Val::One(count), Val::One(first)] = arguments else { return None };
+        let [count, first] = self.u32s(arguments)?;
         let code = self.plan.vectors.view_copy()?;
         let of = |what: &str| format!("{}_{what}", operand.to_uppercase());
         let (Some(Literal::U32(borders)), Some(Literal::U32(apart)), Some(Literal::F32(fill))) =
@@ -226,8 +195,7 @@ impl Writer<'_, '_> {
         else {
             return None;
         };
-        if borders as usize > MOST_BORDERS || [count, first].iter().any(|word| self.ty(**word) != types::I32)
-        {
+        if borders as usize > MOST_BORDERS {
             return None;
         }
         let [from, to] = [self.buffer_floats(operand)?, self.group_floats(copy)?];
@@ -244,10 +212,10 @@ impl Writer<'_, '_> {
         }
         let mut fields = vec![
             (offset_of!(ViewCopy, from), self.start(from)),
-            (offset_of!(ViewCopy, to), self.start_of_row(to, width, *first)),
+            (offset_of!(ViewCopy, to), self.start_of_row(to, width, first)),
             (offset_of!(ViewCopy, lines), self.start(lines?)),
             (offset_of!(ViewCopy, steps), self.start(steps?)),
-            (offset_of!(ViewCopy, count), *count),
+            (offset_of!(ViewCopy, count), count),
         ];
         for (at, word) in words {
             fields.push((at, self.b.ins().iconst(types::I32, i64::from(word))));
@@ -257,37 +225,41 @@ impl Writer<'_, '_> {
     }
 
     fn few_product(&mut self, arguments: &[Val]) -> Option<()> {
-        let [Val::Many(a), Val::Many(b), Val::One(rows), Val::One(steps), Val::One(last)] = arguments else {
-            return None;
-        };
-        let [Val::One(left), Val::One(row), Val::One(step)] = &a[..] else { return None };
-        let [Val::One(right), Val::One(column), Val::One(right_step)] = &b[..] else { return None };
-        let words = [
-            (offset_of!(FewProduct, rows), *rows),
-            (offset_of!(FewProduct, row), *row),
-            (offset_of!(FewProduct, step), *step),
-            (offset_of!(FewProduct, column), *column),
-            (offset_of!(FewProduct, right_step), *right_step),
-            (offset_of!(FewProduct, steps), *steps),
-            (offset_of!(FewProduct, last), *last),
-        ];
+        let [Val::Many(a), Val::Many(b), words @ ..] = arguments else { return None };
+        let [rows, steps, last] = self.u32s(words)?;
+        let [left, row, step] = self.u32s(a)?;
+        let [right, column, right_step] = self.u32s(b)?;
         let Some(Literal::U32(width)) = self.constant("WIDTH") else { return None };
-        let all = words.iter().map(|(_, word)| word).chain([left, right]);
-        if !all.copied().all(|word| self.ty(word) == types::I32) || !width.is_multiple_of(8) {
+        if !width.is_multiple_of(8) {
             return None;
         }
         let [first, second] = [self.buffer_floats("a")?, self.buffer_floats("b")?];
         let tile = self.group_floats("tile")?;
         let width = self.b.ins().iconst(types::I32, i64::from(width));
-        let mut fields = words.to_vec();
-        fields.extend([
-            (offset_of!(FewProduct, left), self.start_from(first, *left)),
-            (offset_of!(FewProduct, right), self.start_from(second, *right)),
+        let fields = [
+            (offset_of!(FewProduct, left), self.start_from(first, left)),
+            (offset_of!(FewProduct, right), self.start_from(second, right)),
             (offset_of!(FewProduct, tile), self.start(tile)),
             (offset_of!(FewProduct, width), width),
-        ]);
+            (offset_of!(FewProduct, rows), rows),
+            (offset_of!(FewProduct, row), row),
+            (offset_of!(FewProduct, step), step),
+            (offset_of!(FewProduct, column), column),
+            (offset_of!(FewProduct, right_step), right_step),
+            (offset_of!(FewProduct, steps), steps),
+            (offset_of!(FewProduct, last), last),
+        ];
         self.run(self.plan.vectors.few_product(self.plan.mode.rounding), &fields);
         Some(())
+    }
+
+    /// Returns so many values, if each of them is a u32.
+    fn u32s<const COUNT: usize>(&self, values: &[Val]) -> Option<[ir::Value; COUNT]> {
+        let word = |value: &Val| match value {
+            Val::One(value) if self.ty(*value) == types::I32 => Some(*value),
+            _ => None,
+        };
+        values.iter().map(word).collect::<Option<Vec<_>>>()?.try_into().ok()
     }
 
     /// Returns the value of the constant of this name.

@@ -1,5 +1,6 @@
 //! Code that kernels call.
 
+mod add;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "other CPUs compile its WGSL"))]
 mod attention;
 mod copy;
@@ -8,18 +9,17 @@ pub(crate) mod elementary;
 mod few;
 mod functions;
 mod panels;
-mod put;
 #[cfg(target_arch = "x86_64")]
 mod transposed;
 mod view;
 
+pub(crate) use add::{MOST_ADDENDS, PanelAdd};
 pub(crate) use attention::{Attention, MOST_WIDTH, Part};
 pub(crate) use copy::PanelCopy;
 pub(crate) use few::FewProduct;
 pub(crate) use functions::{Code, function, fused};
 pub use panels::has_fma;
-pub(crate) use panels::{PanelProduct, Run, Vectors, canonical, vectors};
-pub(crate) use put::{MOST_ADDENDS, PanelAdd, PanelPut};
+pub(crate) use panels::{Goal, PanelProduct, Run, Vectors, canonical, vectors};
 pub(crate) use view::{MOST_BORDERS, ViewCopy};
 
 /// How often `fma(a, b, c)` rounds. WGSL allows both.

@@ -4,20 +4,22 @@
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 
+use std::ops::Range;
+
 use super::{Rounding, fused};
 
 /// What [`Vectors::panel_product`]'s code computes: eight rows of 32 numbers. Row r is the sum over p, in
 /// order from +0, of `left[rows[r] + p * step] * panel[32 * p..][..32]`, where each product and each sum is
 /// rounded, or with [`Rounding::Fused`] both at once. What waits at the first `levels` levels is added to it,
-/// level by level, as `waiting + canonical(row)`. The row goes to `tile`, or, canonical, to level `waits_at`
-/// of `waiting`.
+/// level by level, as `waiting + canonical(row)`. The row, canonical, goes to level `waits_at` of `waiting`, or
+/// to where `goal` says.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PanelProduct {
     pub left: *const f32,
     pub panel: *const f32,
-    pub tile: *mut f32,
     pub waiting: *mut f32,
+    pub goal: Goal,
     /// Where the rows of `left` begin.
     pub rows: [u32; 8],
     /// How far apart two steps of `left` are.
@@ -28,6 +30,34 @@ pub(crate) struct PanelProduct {
     pub waits_at: u32,
     /// How far apart two levels are.
     pub level: u32,
+}
+
+/// Where rows of sums go: column c of row r to `to[r * step + c]`, if there are so many rows and columns. Each
+/// column from `split` on, and then from every `width` columns on, lies `jump` elements further.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Goal {
+    pub to: *mut f32,
+    pub step: u32,
+    pub rows: u32,
+    pub columns: u32,
+    pub split: u32,
+    pub width: u32,
+    pub jump: u32,
+}
+
+impl Goal {
+    /// Returns the ranges of columns that lie side by side, each with where its column 0 would be.
+    fn pieces(&self) -> impl Iterator<Item = (Range<usize>, *mut f32)> {
+        let [columns, split, width] = [self.columns, self.split, self.width].map(|count| count as usize);
+        let (mut next, mut to, jump) = (0..split.min(columns), self.to, self.jump as usize);
+        std::iter::from_fn(move || {
+            let own = (!next.is_empty()).then(|| (next.clone(), to))?;
+            next = next.end..(next.end + width).min(columns);
+            to = to.wrapping_add(jump);
+            Some(own)
+        })
+    }
 }
 
 /// Says of sums that they do not wait for others.
@@ -98,6 +128,9 @@ pub(crate) fn canonical(x: f32) -> f32 {
     if x.to_bits() & 0x7fff_ffff <= 0x0080_0000 { 0.0 } else { x }
 }
 
+/// Eight rows of sums before anything is added to them.
+type Tile = [[f32; 32]; 8];
+
 /// Computes `ROWS` rows and `WIDTH` columns, for which all sums are in registers.
 ///
 /// # Safety
@@ -106,6 +139,7 @@ pub(crate) fn canonical(x: f32) -> f32 {
 #[inline(always)]
 unsafe fn block<const ROWS: usize, const WIDTH: usize>(
     task: &PanelProduct,
+    tile: &mut Tile,
     (first, column): (usize, usize),
     add: impl Fn(f32, f32, f32) -> f32,
 ) {
@@ -124,33 +158,41 @@ unsafe fn block<const ROWS: usize, const WIDTH: usize>(
                 }
             }
         }
-        for (r, sums) in sums.into_iter().enumerate() {
-            task.tile.add(32 * (first + r) + column).cast::<[f32; WIDTH]>().write_unaligned(sums);
+        for (row, sums) in tile[first..first + ROWS].iter_mut().zip(sums) {
+            row[column..column + WIDTH].copy_from_slice(&sums);
         }
     }
 }
 
-/// Adds what waits to eight rows of a tile, and has them wait if they do.
+/// Adds what waits to eight rows of sums, and writes them to where they go.
 ///
 /// # Safety
 /// As for [`product`].
 #[expect(unsafe_code, reason = "memory of kernels")]
 #[inline(always)]
-unsafe fn join(task: &PanelProduct) {
+unsafe fn finish(task: &PanelProduct, tile: &mut Tile) {
     let level = |number: u32| task.waiting.wrapping_add(number as usize * task.level as usize);
-    // SAFETY: what the caller promises: tile and levels hold eight rows, apart from one another.
+    // SAFETY: what the caller promises: levels hold eight rows, and the goal what goes there.
     unsafe {
-        let tile = std::slice::from_raw_parts_mut(task.tile, 256);
+        let sums = tile.as_flattened_mut();
         for number in 0..task.levels {
             let waiting = std::slice::from_raw_parts(level(number), 256);
-            for (sum, waiting) in tile.iter_mut().zip(waiting) {
+            for (sum, waiting) in sums.iter_mut().zip(waiting) {
                 *sum = waiting + canonical(*sum);
             }
         }
+        for sum in &mut *sums {
+            *sum = canonical(*sum);
+        }
         if task.waits_at != COMPLETE {
-            let waiting = std::slice::from_raw_parts_mut(level(task.waits_at), 256);
-            for (place, sum) in waiting.iter_mut().zip(tile) {
-                *place = canonical(*sum);
+            std::slice::from_raw_parts_mut(level(task.waits_at), 256).copy_from_slice(sums);
+            return;
+        }
+        let goal = &task.goal;
+        for (columns, to) in goal.pieces() {
+            for (r, row) in tile[..goal.rows as usize].iter().enumerate() {
+                let to = to.wrapping_add(r * goal.step as usize + columns.start);
+                std::slice::from_raw_parts_mut(to, columns.len()).copy_from_slice(&row[columns.clone()]);
             }
         }
     }
@@ -168,12 +210,13 @@ unsafe fn blocks<const ROWS: usize, const WIDTH: usize>(
 ) {
     // SAFETY: what the caller promises; `ROWS` divides 8 and `WIDTH` 32.
     unsafe {
+        let mut tile = [[0.0; 32]; 8];
         for first in (0..8).step_by(ROWS) {
             for column in (0..32).step_by(WIDTH) {
-                block::<ROWS, WIDTH>(&*task, (first, column), &add);
+                block::<ROWS, WIDTH>(&*task, &mut tile, (first, column), &add);
             }
         }
-        join(&*task);
+        finish(&*task, &mut tile);
     }
 }
 
@@ -211,7 +254,7 @@ mod x86 {
     use std::arch::x86_64::*;
     use std::array::from_fn;
 
-    use super::{PanelProduct, blocks, join, split};
+    use super::{PanelProduct, Tile, blocks, finish, split};
 
     /// Multiplies with 16 registers of eight numbers.
     ///
@@ -239,19 +282,14 @@ mod x86 {
         // SAFETY: what the caller promises.
         unsafe {
             let task = &*task;
-            let mut first = 0;
-            // This runs once even without steps: then all sums are zero.
-            loop {
+            let mut tile = [[0.0; 32]; 8];
+            for first in (0..task.steps as usize).step_by(STEPS) {
                 let end = (first + STEPS).min(task.steps as usize);
-                three_rows::<3>(task, 0, (first, end));
-                three_rows::<3>(task, 3, (first, end));
-                three_rows::<2>(task, 6, (first, end));
-                first = end;
-                if first == task.steps as usize {
-                    break;
-                }
+                three_rows::<3>(task, &mut tile, 0, (first, end));
+                three_rows::<3>(task, &mut tile, 3, (first, end));
+                three_rows::<2>(task, &mut tile, 6, (first, end));
             }
-            join(task);
+            finish(task, &mut tile);
         }
     }
 
@@ -264,10 +302,15 @@ mod x86 {
     #[expect(unsafe_code, reason = "memory of kernels")]
     #[inline(never)]
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn three_rows<const ROWS: usize>(task: &PanelProduct, row: usize, (first, end): (usize, usize)) {
+    unsafe fn three_rows<const ROWS: usize>(
+        task: &PanelProduct,
+        tile: &mut Tile,
+        row: usize,
+        (first, end): (usize, usize),
+    ) {
         // SAFETY: what the caller promises.
         unsafe {
-            let tile = task.tile.add(32 * row);
+            let tile = tile[row..row + ROWS].as_flattened_mut().as_mut_ptr();
             let step = task.step as usize;
             // sums[h][r]: columns 8 * h to 8 * h + 7 of row r.
             let mut sums = [[_mm256_setzero_ps(); ROWS]; 4];
@@ -319,7 +362,9 @@ mod tests {
         let start: Vec<f32> = (11..11 + 4 * 300).map(number).map(canonical).collect();
         let cases = [
             (0, 1, 0, COMPLETE),
+            (0, 1, 1, COMPLETE),
             (1, 3, 0, 0),
+            (67, 8, 0, COMPLETE),
             (70, 1, 1, COMPLETE),
             (65, 19, 3, COMPLETE),
             (16, 1, 2, 2),
@@ -330,7 +375,18 @@ mod tests {
             cases.into_iter().flat_map(|case| both.map(|rounding| (case, rounding)))
         {
             let rows: [u32; 8] = std::array::from_fn(|r| (r * 91 % 500) as u32);
-            let (mut expected, mut expected_waiting) = (vec![f32::NAN; 256], start.clone());
+            // Three pieces of ten columns or less, in seven rows of 50 each; or all of a tile.
+            let goal = |to: &mut [f32]| Goal {
+                to: to.as_mut_ptr(),
+                step: if levels == 1 { 50 } else { 32 },
+                rows: if levels == 1 { 7 } else { 8 },
+                columns: if levels == 1 { 23 } else { 32 },
+                split: if levels == 1 { 4 } else { 32 },
+                width: 10,
+                jump: 341,
+            };
+            let (mut expected, mut expected_waiting) = (vec![7.5; 1100], start.clone());
+            let to = goal(&mut expected);
             for at in 0..256 {
                 let mut sum = 0.0f32;
                 for p in 0..steps {
@@ -340,18 +396,23 @@ mod tests {
                 for level in 0..levels {
                     sum = start[300 * level + at] + canonical(sum);
                 }
+                let (row, column) = (at as u32 / 32, at as u32 % 32);
                 match waits_at {
-                    COMPLETE => expected[at] = sum,
+                    COMPLETE if row >= to.rows || column >= to.columns => {}
+                    COMPLETE => {
+                        let jumps = if column < to.split { 0 } else { 1 + (column - to.split) / to.width };
+                        expected[(row * to.step + column + jumps * to.jump) as usize] = canonical(sum);
+                    }
                     level => expected_waiting[300 * level as usize + at] = canonical(sum),
                 }
             }
             for own in Vectors::of_this_cpu() {
-                let (mut tile, mut waiting) = (vec![f32::NAN; 256], start.clone());
+                let (mut found, mut waiting) = (vec![7.5; expected.len()], start.clone());
                 let task = PanelProduct {
                     left: left.as_ptr(),
                     panel: panel.as_ptr(),
-                    tile: tile.as_mut_ptr(),
                     waiting: waiting.as_mut_ptr(),
+                    goal: goal(&mut found),
                     rows,
                     step: step as u32,
                     steps: steps as u32,
@@ -360,7 +421,8 @@ mod tests {
                     level: 300,
                 };
                 // SAFETY: the last element that is read is 499 + 64 * 19 of `left` and 32 * 70 of `panel`;
-                // the last level has 300 floats.
+                // each level has 300 floats; the last that is
+                // written is 6 * 50 + 22 + 2 * 341 of the goal.
                 #[expect(unsafe_code, reason = "the code works on memory of kernels")]
                 unsafe {
                     own.panel_product(rounding)(&task);
@@ -369,8 +431,7 @@ mod tests {
                     "{own:?}, {rounding:?}, {steps} steps {step} apart, {levels} levels, waits at {waits_at}"
                 );
                 assert!(bits(&waiting) == bits(&expected_waiting), "{case}");
-                // The tile of a sum that waits is any.
-                assert!(waits_at != COMPLETE || bits(&tile) == bits(&expected), "{case}");
+                assert!(bits(&found) == bits(&expected), "{case}");
             }
         }
     }

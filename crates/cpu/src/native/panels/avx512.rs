@@ -68,14 +68,28 @@ unsafe fn eight_rows(task: &PanelProduct, add: impl Fn(__m512, __m512, __m512) -
                 }
             }
         }
-        let waits = task.waits_at != COMPLETE;
-        let to = if waits { level(task.waits_at) } else { task.tile };
-        for (r, sums) in sums.iter_mut().enumerate() {
-            for (h, sum) in sums.iter_mut().enumerate() {
-                if waits {
-                    *sum = _mm512_maskz_mov_ps(is_kept(*sum), *sum);
+        for sum in sums.as_flattened_mut() {
+            *sum = _mm512_maskz_mov_ps(is_kept(*sum), *sum);
+        }
+        if task.waits_at != COMPLETE {
+            let waiting = level(task.waits_at);
+            for (r, sums) in sums.iter().enumerate() {
+                for (h, sum) in sums.iter().enumerate() {
+                    _mm512_storeu_ps(waiting.add(32 * r + 16 * h), *sum);
                 }
-                _mm512_storeu_ps(to.add(32 * r + 16 * h), *sum);
+            }
+            return;
+        }
+        let goal = &task.goal;
+        for (columns, to) in goal.pieces() {
+            let lanes = ((1_u64 << columns.end) - (1_u64 << columns.start)) as u32;
+            let (low, high) = (lanes as u16, (lanes >> 16) as u16);
+            for (r, sums) in sums.iter().enumerate() {
+                if r < goal.rows as usize {
+                    let to = to.wrapping_add(r * goal.step as usize);
+                    _mm512_mask_storeu_ps(to, low, sums[0]);
+                    _mm512_mask_storeu_ps(to.wrapping_add(16), high, sums[1]);
+                }
             }
         }
     }

@@ -5,9 +5,10 @@ use unisono_cpu::{Options, Rounding};
 use crate::common::{Machine, bytes_of, bytes_of_words, floats};
 
 /// A kernel that copies a panel and multiplies with it in three turns, as the kernels of products do: sums of
-/// the first two turns wait for those behind them.
+/// the first two turns wait for those behind them. The last sums go to a tile, or to a result whose columns
+/// lie in three pieces.
 const PANELS: &str = "
-@group(0) @binding(0) var<storage, read_write> out: array<vec4<f32>>;
+@group(0) @binding(0) var<storage, read_write> c: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> a: array<f32>;
 @group(0) @binding(2) var<storage, read> b: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read> sizes: array<u32>;
@@ -15,6 +16,9 @@ var<workgroup> panel: array<vec4<f32>, 560>;
 var<workgroup> tile: array<vec4<f32>, 128>;
 var<workgroup> waiting: array<vec4<f32>, 256>;
 struct Rows { at: array<u32, 8>, step: u32 }
+struct Goal { at: u32, step: u32, rows: u32, columns: u32, split: u32, width: u32, jump: u32 }
+const SHARDS: u32 = 2u;
+const HAS_TILE: bool = IN_TILE;
 fn canonical(x: vec4<f32>) -> vec4<f32> {
     let bits = bitcast<vec4<u32>>(x);
     let magnitude = bitcast<vec4<i32>>(bits & vec4<u32>(0x7fffffffu));
@@ -25,7 +29,12 @@ fn right(i: u32) -> f32 { return b[i / 4u][i % 4u]; }
 fn unisono_panel_copy(first: u32, step: u32, column: u32, steps: u32, last: u32, to: u32) {
     COPY
 }
-fn unisono_panel_product(rows: Rows, steps: u32, first: u32, to: u32, levels: u32, waits_at: u32) {
+fn put_sums(at: u32, sums: vec4<f32>) {
+    if HAS_TILE { tile[at / 4u] = sums; } else { c[at / 4u] = sums; }
+}
+fn unisono_panel_product(
+    rows: Rows, steps: u32, first: u32, row: u32, levels: u32, waits_at: u32, goal: Goal
+) {
     PRODUCT
 }
 @compute @workgroup_size(1) fn main() {
@@ -34,9 +43,15 @@ fn unisono_panel_product(rows: Rows, steps: u32, first: u32, to: u32, levels: u3
         for (var r = 0u; r < 8u; r++) { rows.at[r] = (r * 67u + turn) % 600u; }
         rows.step = 1u + 2u * turn;
         unisono_panel_copy(turn, sizes[1], sizes[2], sizes[0], sizes[3], 3u * turn);
-        unisono_panel_product(rows, sizes[0], 3u * turn, 8u, min(turn, 1u), select(turn, 0xffffffffu, turn == 2u));
+        var goal = Goal(256u, 32u, 8u, 32u, 32u, 32u, 0u);
+        if !HAS_TILE { goal = Goal(8u, 20u, 6u, 28u, 4u, 16u, 124u); }
+        let waits_at = select(turn, 0xffffffffu, turn == 2u);
+        unisono_panel_product(rows, sizes[0], 3u * turn, 8u, min(turn, 1u), waits_at, goal);
     }
-    for (var e = 0u; e < 128u; e++) { out[e] = tile[e]; out[128u + e] = waiting[128u + e]; }
+    for (var e = 0u; e < 128u; e++) {
+        if HAS_TILE { c[e] = tile[e]; }
+        c[128u + e] = waiting[128u + e];
+    }
 }";
 const COPY: &str = "
     for (var p = 0u; p < steps; p++) {
@@ -52,7 +67,7 @@ const PRODUCT: &str = "
     var at = rows.at;
     for (var r = 0u; r < 8u; r++) {
         for (var h = 0u; h < 8u; h++) {
-            let e = 8u * (to + r) + h;
+            let e = 8u * (row + r) + h;
             var sum = vec4<f32>();
             for (var p = 0u; p < steps; p++) {
                 sum = fma(vec4<f32>(left(at[r] + p * rows.step)), panel[8u * (first + p) + h], sum);
@@ -60,7 +75,14 @@ const PRODUCT: &str = "
             for (var level = 0u; level < levels; level++) {
                 sum = waiting[128u * level + e] + canonical(sum);
             }
-            if waits_at == 0xffffffffu { tile[e] = sum; } else { waiting[128u * waits_at + e] = canonical(sum); }
+            let column = 4u * h;
+            if waits_at != 0xffffffffu {
+                waiting[128u * waits_at + e] = canonical(sum);
+            } else if r < goal.rows && column < goal.columns {
+                var jumps = 0u;
+                if column >= goal.split { jumps = 1u + (column - goal.split) / goal.width; }
+                put_sums(goal.at + r * goal.step + column + jumps * goal.jump, canonical(sum));
+            }
         }
     }";
 
@@ -77,61 +99,30 @@ fn panel_operands() -> [Vec<u8>; 2] {
 fn native_products_are_those_of_their_wgsl() {
     let wgsl = PANELS.replace("COPY", COPY).replace("PRODUCT", PRODUCT);
     let [a, b] = panel_operands();
-    for sizes in [[0, 1, 64, 31], [3, 32, 1, 31], [64, 32, 1, 9], [64, 1, 64, 31], [17, 1, 70, 30]] {
+    let cases = [[0, 1, 64, 31], [3, 32, 1, 31], [64, 32, 1, 9], [64, 1, 64, 31], [17, 1, 70, 30]];
+    for (sizes, in_tile) in cases.into_iter().flat_map(|sizes| [(sizes, true), (sizes, false)]) {
+        let wgsl = wgsl.replace("IN_TILE", if in_tile { "true" } else { "false" });
         let [split, fused] = [Rounding::Split, Rounding::Fused].map(|rounding| {
             let machine = Machine::with(Options { threads: 1, rounding, ..Options::default() });
             // `Machine::run` compares both ways.
             let found = machine.run(&wgsl, 4096, &[&a, &b, &bytes_of_words(&sizes)], [1, 1, 1]);
             let sums = floats(&found);
-            assert!(sums[256..512].iter().all(|sum| (*sum > 0.0) == (sizes[0] > 0)), "{sizes:?}");
+            let is_there = |at: usize| {
+                let [step, rows, split, width, jump] = [20, 6, 4, 16, 124];
+                (0..rows).flat_map(|row| (0..28).map(move |column| (row, column))).any(|(row, column)| {
+                    let jumps = if column < split { 0 } else { 1 + (column - split) / width };
+                    at == 8 + row * step + column + jumps * jump
+                })
+            };
+            for (at, sum) in sums[..512].iter().enumerate() {
+                let is_there = if in_tile { at >= 256 } else { is_there(at) };
+                assert_eq!(*sum > 0.0, is_there && sizes[0] > 0, "{sizes:?} {in_tile} {at}");
+            }
             assert!(sums[768..].iter().all(|sum| (*sum > 0.0) == (sizes[0] > 0)), "{sizes:?}");
             found
         });
         // A sum of one product rounds once either way.
         assert_eq!(split != fused, sizes[0] > 1, "{sizes:?}");
-    }
-}
-
-/// A kernel that writes a tile of nine rows to its result.
-const PUT: &str = "
-@group(0) @binding(0) var<storage, read_write> c: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> source: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> sizes: array<u32>;
-var<workgroup> tile: array<vec4<f32>, 72>;
-fn canonical(x: vec4<f32>) -> vec4<f32> {
-    let bits = bitcast<vec4<u32>>(x);
-    let magnitude = bitcast<vec4<i32>>(bits & vec4<u32>(0x7fffffffu));
-    return bitcast<vec4<f32>>(select(bits, vec4<u32>(), magnitude <= vec4<i32>(0x00800000)));
-}
-fn unisono_panel_put(at: u32, step: u32, rows: u32, first: u32, columns: u32) {
-    for (var r = 0u; r < rows; r++) {
-        for (var e = 0u; e < columns; e += 4u) {
-            c[(at + r * step + e) / 4u] = canonical(tile[8u * r + (first + e) / 4u]);
-        }
-    }
-}
-@compute @workgroup_size(1) fn main() {
-    for (var e = 0u; e < 72u; e++) { tile[e] = source[e]; }
-    unisono_panel_put(sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]);
-}";
-
-#[test]
-fn native_tiles_are_those_of_their_wgsl() {
-    let small = [1e-40, -0.0, f32::MIN_POSITIVE, -3.5, f32::INFINITY];
-    let source: Vec<f32> = (0..288).map(|i| if i % 3 == 0 { small[i / 3 % 5] } else { i as f32 }).collect();
-    for sizes in [[0, 32, 9, 0, 32], [8, 40, 9, 12, 20], [4, 16, 2, 16, 16], [0, 4, 1, 0, 4], [0, 4, 0, 0, 4]]
-    {
-        let machine = Machine::new(1);
-        // `Machine::run` compares both ways.
-        let given = [bytes_of(&source), bytes_of_words(&sizes)];
-        let found = floats(&machine.run(PUT, 2048, &[&given[0], &given[1]], [1, 1, 1]));
-        let [at, step, rows, first, columns] = sizes.map(|size| size as usize);
-        let mut expected = vec![0.0; 512];
-        for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
-            let number = source[32 * row + first + column];
-            expected[at + row * step + column] = if number.abs() <= f32::MIN_POSITIVE { 0.0 } else { number };
-        }
-        assert_eq!(found, expected, "{sizes:?}");
     }
 }
 
@@ -157,7 +148,7 @@ fn unisono_panel_add(
 ) {
     for (var r = 0u; r < rows; r++) {
         for (var e = 0u; e < columns; e += 4u) {
-            let x = canonical(tile[8u * r + (first + e) / 4u]);
+            let x = tile[8u * r + (first + e) / 4u];
             let begun = canonical(b7[(begins[0] + r * apart[0] + e) / 4u] + x);
             let more = canonical(begun + b0[(begins[1] + r * apart[1] + e) / 4u]);
             c[(at + r * step + e) / 4u] = canonical(more + b7[(begins[2] + r * apart[2] + e) / 4u]);
@@ -179,7 +170,10 @@ fn native_sums_are_those_of_their_wgsl() {
         let number = |i: usize| if number(i) < 20 { small[number(i) % 5] } else { number(i) as f32 / 7.0 };
         (0..1024).map(number).collect()
     };
-    let [tile, b0, b7] = [0, 1, 2].map(numbers);
+    let flush = |x: f32| if x.abs() <= f32::MIN_POSITIVE { 0.0 } else { x };
+    let [mut tile, b0, b7] = [0, 1, 2].map(numbers);
+    // Sums in a tile are canonical.
+    tile.iter_mut().for_each(|x| *x = flush(*x));
     for sizes in [
         [0, 32, 9, 0, 32, 0, 32, 0, 0],
         [8, 40, 9, 12, 20, 4, 64, 12, 28],
@@ -192,12 +186,11 @@ fn native_sums_are_those_of_their_wgsl() {
         let given = [bytes_of(&tile[..288]), bytes_of_words(&sizes), bytes_of(&b0), bytes_of(&b7)];
         let given: Vec<&[u8]> = given.iter().map(|bytes| &bytes[..]).collect();
         let found = floats(&machine.run(ADD, 2048, &given, [1, 1, 1]));
-        let flush = |x: f32| if x.abs() <= f32::MIN_POSITIVE { 0.0 } else { x };
         let [at, step, rows, first, columns, from, apart, from_b0, apart_b0] =
             sizes.map(|size| size as usize);
         let mut expected = vec![0.0; 512];
         for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
-            let begun = flush(b7[from + row * apart + column] + flush(tile[32 * row + first + column]));
+            let begun = flush(b7[from + row * apart + column] + tile[32 * row + first + column]);
             let more = flush(begun + b0[from_b0 + row * apart_b0 + column]);
             expected[at + row * step + column] = flush(more + b7[8 + column]);
         }
@@ -212,7 +205,8 @@ fn native_sums_are_those_of_their_wgsl() {
 fn native_code_takes_the_place_of_functions_that_are_trusted() {
     let wgsl = PANELS
         .replace("COPY", "panel[0] = vec4<f32>(right(0u) * 0.0);")
-        .replace("PRODUCT", "tile[0] = left(0u) * panel[0];");
+        .replace("PRODUCT", "tile[0] = left(0u) * panel[0];")
+        .replace("IN_TILE", "true");
     let [a, b] = panel_operands();
     let sums = |trusted: bool| {
         let machine = Machine::new(1);

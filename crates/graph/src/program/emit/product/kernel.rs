@@ -6,7 +6,7 @@ use unisono_shaders::{Params, ProductParams, STARTS, Snippet, module, snippets};
 
 use super::panels::{
     LEFT_COPIED, LEFT_STORED, LEFT_VIEWED, PANEL, PANEL_COPY, PUT_FINISHED, PUT_STORED, RIGHT_COPIED,
-    RIGHT_PACKED, RIGHT_STORED, RIGHT_VIEWED, STRIPE, put_added,
+    RIGHT_PACKED, RIGHT_STORED, RIGHT_VIEWED, STRIPE, TILE, put_added,
 };
 use super::shape::{All, Shape};
 use super::slab::SlabLayout;
@@ -212,14 +212,14 @@ impl ProductKernel<'_> {
         }
     }
 
-    /// Returns how a panel's tile is written.
+    /// Returns the functions by which `matmul_panels.wgsl` writes its result.
     fn put(&self) -> Cow<'static, str> {
         match self.epilogue {
-            _ if self.result.rounds => PUT_FINISHED.into(),
-            None => PUT_STORED.into(),
-            Some(epilogue) => {
-                epilogue.added.as_ref().map_or(PUT_FINISHED.into(), |added| put_added(added).into())
+            None if !self.result.rounds => PUT_STORED.into(),
+            Some(Epilogue { added: Some(added), .. }) if !self.result.rounds => {
+                format!("{TILE}{}", put_added(added)).into()
             }
+            _ => format!("{TILE}{PUT_FINISHED}").into(),
         }
     }
 

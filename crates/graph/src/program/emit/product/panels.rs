@@ -125,6 +125,15 @@ fn copy_panel(own: Part, j: u32, steps: u32, to: u32) {
 }
 ";
 
+/// The tile that sums go to before an epilogue finishes them.
+pub(super) const TILE: &str = "
+// tile[8 * (q * ROWS + i) + h]: row i of the columns 4 * h to 4 * h + 3 of panel q.
+var<workgroup> tile: array<vec4<f32>, 8u * ROWS * PANELS>;
+const HAS_TILE: bool = true;
+fn goal_of(own: Part, i: u32, j: u32, row: u32) -> Goal { return Goal(32u * row, 32u, 8u, 32u, 32u, 32u, 0u); }
+fn put_sums(at: u32, last: u32, sums: vec4<f32>) { tile[at / 4u] = sums; }
+";
+
 /// Writes a tile that an epilogue finishes, or that is rounded.
 pub(super) const PUT_FINISHED: &str = "
 fn put_tile(own: Part, i: u32, j: u32, rows: u32, first: u32) {
@@ -135,31 +144,20 @@ fn put_tile(own: Part, i: u32, j: u32, rows: u32, first: u32) {
 }
 ";
 
-/// Writes a tile as it is.
+/// Has sums go to the result, as they are.
 pub(super) const PUT_STORED: &str = "
-// Writes rows of the tile from element `first` on, a multiple of four, to c[at]. Rows lie `step` apart there.
-fn unisono_panel_put(at: u32, step: u32, rows: u32, first: u32, columns: u32) {
-    for (var r = 0u; r < rows; r++) {
-        for (var e = 0u; e < columns; e += 4u) {
-            put_quad(at + r * step + e, columns - 1u - e, canonical(tile[8u * r + (first + e) / 4u]));
-        }
-    }
-}
-fn put_tile(own: Part, i: u32, j: u32, rows: u32, first: u32) {
-    let end = min(j + 32u, params.n);
-    if ACROSS == 0u {
-        unisono_panel_put(own.c + i * params.n + j, params.n, rows, 32u * first, end - j);
-        return;
-    }
+const HAS_TILE: bool = false;
+fn goal_of(own: Part, i: u32, j: u32, row: u32) -> Goal {
+    let rows = min(8u, params.m - i);
+    let columns = min(32u, params.n - j);
+    if ACROSS == 0u { return Goal(own.c + i * params.n + j, params.n, rows, columns, 32u, 32u, 0u); }
     // The columns of one sample lie side by side.
     let width = max(ACROSS, 1u);
-    var columns = 0u;
-    for (var next = j; next < end; next += columns) {
-        columns = min(width - next % width, end - next);
-        let row = i + next / width * params.m;
-        unisono_panel_put(own.c + row * width + next % width, width, rows, 32u * first + next - j, columns);
-    }
+    let at = own.c + (i + j / width * params.m) * width + j % width;
+    return Goal(at, width, rows, columns, width - j % width, width, (params.m - 1u) * width);
 }
+fn put_sums(at: u32, last: u32, sums: vec4<f32>) { put_quad(at, last, sums); }
+fn put_tile(own: Part, i: u32, j: u32, rows: u32, first: u32) {}
 ";
 
 /// Writes a tile to which the epilogue adds numbers in memory, row by row.
@@ -170,7 +168,7 @@ pub(super) fn put_added(addends: &[Addend]) -> String {
         let own = match addend {
             Addend::Product => {
                 let _ = writeln!(declared, "const ADDS_PRODUCT: u32 = {at}u;");
-                "canonical(tile[8u * r + (first + e) / 4u])".to_owned()
+                "tile[8u * r + (first + e) / 4u]".to_owned()
             }
             Addend::Stored { binding, vector } => {
                 let n = starts.len();
