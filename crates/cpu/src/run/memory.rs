@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The alignment of buffers, in bytes: a cache line.
 const ALIGNMENT: usize = 64;
+/// The bytes of a huge page of Linux, which a buffer of as many bytes asks for. The CPU remembers where some
+/// 2,000 pages are, which are 8 MB of the usual ones, and looks the others up in memory.
+const HUGE: usize = 2 << 20;
 /// The alignment that the system's memory has by itself. It makes fresh pages of zeros for no more than that.
 const NATURAL: usize = 16;
 
@@ -62,14 +65,21 @@ impl Memory {
     /// Returns memory of so many bytes, or `None` if there is none.
     #[expect(unsafe_code, reason = "memory may be missing, which no safe allocation tells")]
     pub fn new(bytes: u64) -> Option<Self> {
-        let size =
-            usize::try_from(bytes).ok()?.checked_next_multiple_of(ALIGNMENT)?.checked_add(ALIGNMENT)?;
-        let layout = Layout::from_size_align(size, NATURAL).ok()?;
+        let alignment = if bytes < HUGE as u64 { ALIGNMENT } else { HUGE };
+        let whole = usize::try_from(bytes).ok()?.checked_next_multiple_of(alignment)?;
+        let layout = Layout::from_size_align(whole.checked_add(alignment)?, NATURAL).ok()?;
         // SAFETY: the size is not zero.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        let before = base.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        let before = base.as_ptr().align_offset(alignment).min(alignment);
         // SAFETY: it is so many bytes longer.
         let start = unsafe { base.add(before) };
+        #[cfg(all(target_os = "linux", not(miri)))]
+        if alignment == HUGE {
+            use rustix::mm::{Advice, madvise};
+            // A system without huge pages leaves the pages as they are.
+            // SAFETY: all of the pages are this memory's, and what they hold remains.
+            let _ = unsafe { madvise(start.as_ptr().cast(), whole, Advice::LinuxHugepage) };
+        }
         Some(Self { start, base, layout, bytes, map: AtomicU64::new(FREE) })
     }
 

@@ -11,9 +11,9 @@ use super::group::{MOST_STACKS, Stacks};
 use super::launch::Launch;
 use super::timeline::STACK;
 
-/// How long a thread looks for the next launch before it sleeps: launches of a step follow one another at
-/// once.
-const PATIENCE: Duration = Duration::from_micros(50);
+/// How long a thread looks for the next launch before it sleeps. Launches of a step follow one another at
+/// once, and some of them are a single workgroup, which one thread computes.
+const PATIENCE: Duration = Duration::from_micros(200);
 
 /// The pieces into which the workgroups of a launch are divided for each thread.
 const PIECES: u32 = 8;
