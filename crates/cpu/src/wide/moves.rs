@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::plan::{Action, Instruction};
+use super::plan::{Action, Counts, Instruction};
 use super::run::{CHUNK, Scope};
 
 /// Copies words.
@@ -31,24 +31,32 @@ pub(super) unsafe fn moved(own: &Instruction, scope: &Scope<'_>) {
                 if own.in_row {
                     std::ptr::copy_nonoverlapping(from.add(a.word(0) as usize), to, count);
                 } else {
-                    a.indices(
+                    a.indices::<1>(
                         count,
                         |at, index| copy::<CHUNK>(from.add(index), to.add(at)),
                         |at, index| *to.add(at) = *from.add(index),
                     );
                 }
             }
-            Action::LoadFour { binding, .. } => {
+            Action::LoadFour { binding, counts: Counts::Vectors, .. } => {
                 let from = scope.buffer(binding);
                 if own.in_row {
                     std::ptr::copy_nonoverlapping(from.add(4 * a.word(0) as usize), to, count);
                 } else {
-                    a.indices(
+                    a.indices::<1>(
                         scope.count,
                         |at, index| copy::<{ 4 * CHUNK }>(from.add(4 * index), to.add(4 * at)),
                         |at, index| copy::<4>(from.add(4 * index), to.add(4 * at)),
                     );
                 }
+            }
+            Action::LoadFour { binding, counts: Counts::Words, .. } => {
+                let from = scope.buffer(binding);
+                a.indices::<4>(
+                    scope.count,
+                    |at, index| copy::<{ 4 * CHUNK }>(from.add(index), to.add(4 * at)),
+                    |at, index| copy::<4>(from.add(index), to.add(4 * at)),
+                );
             }
             Action::Part(part) => {
                 (0..count).for_each(|at| *to.add(at) = *a.start.add(4 * at + usize::from(part)));
@@ -68,7 +76,7 @@ pub(super) unsafe fn moved(own: &Instruction, scope: &Scope<'_>) {
                     let to = to.add(a.word(0) as usize);
                     b.each(count, |at, word| *to.add(at) = word);
                 } else {
-                    a.indices(
+                    a.indices::<1>(
                         count,
                         |at, index| copy::<CHUNK>(b.address(at), to.add(index)),
                         |at, index| *to.add(index) = b.word(at),
@@ -81,7 +89,7 @@ pub(super) unsafe fn moved(own: &Instruction, scope: &Scope<'_>) {
                     let to = to.add(4 * a.word(0) as usize);
                     b.each(count, |at, word| *to.add(at) = word);
                 } else {
-                    a.indices(
+                    a.indices::<1>(
                         scope.count,
                         |at, index| {
                             for first in (0..4 * CHUNK).step_by(CHUNK) {

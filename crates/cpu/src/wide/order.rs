@@ -14,7 +14,7 @@ impl Planner {
             for value in 0..self.steps.len() {
                 let is_before = match self.steps[value].action {
                     Action::Load { binding: own, epoch: at }
-                    | Action::LoadFour { binding: own, epoch: at } => own == binding && at <= epoch,
+                    | Action::LoadFour { binding: own, epoch: at, .. } => own == binding && at <= epoch,
                     _ => false,
                 };
                 if is_before {

@@ -39,10 +39,11 @@ pub(super) enum Action {
         binding: u32,
         epoch: u32,
     },
-    /// The vector at the index of each invocation.
+    /// The four words at the index of each invocation. The index counts words, or vectors.
     LoadFour {
         binding: u32,
         epoch: u32,
+        counts: Counts,
     },
     /// A component of each vector.
     Part(u8),
@@ -66,6 +67,13 @@ pub(super) enum Action {
     End,
     /// The pass of this number.
     Pass(u32),
+}
+
+/// What the index of four words counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Counts {
+    Words,
+    Vectors,
 }
 
 /// An action with its operands.
@@ -257,7 +265,8 @@ impl Planner {
             }
             Node::LoadPart { binding, index, part, epoch } => {
                 let index = self.one(graph, index);
-                let all = self.load(Action::LoadFour { binding, epoch }, index, Width::Four);
+                let counts = Counts::Vectors;
+                let all = self.load(Action::LoadFour { binding, epoch, counts }, index, Width::Four);
                 self.part(all, part)
             }
             Node::Op(code, operands) => {
@@ -345,7 +354,8 @@ impl Planner {
                     return None;
                 }
                 let index = self.one(graph, index);
-                Some(self.load(Action::LoadFour { binding, epoch }, index, Width::Four))
+                let counts = Counts::Vectors;
+                Some(self.load(Action::LoadFour { binding, epoch, counts }, index, Width::Four))
             }
             Node::Load { binding, epoch, .. } => {
                 let mut indices = [0; 4];
@@ -359,10 +369,16 @@ impl Planner {
                         _ => return None,
                     }
                 }
-                let indices = self.four(graph, indices);
-                let step =
-                    Step { action: Action::Load { binding, epoch }, operands: [indices; 4], in_row: false };
-                Some(self.add(step, 1, least(epoch)))
+                let (first, number) = graph.split(indices[0]);
+                let follow =
+                    |(at, id): (usize, &Id)| graph.split(*id) == (first, number.wrapping_add(at as u32));
+                let (action, index, least) = if indices.iter().enumerate().all(follow) {
+                    let action = Action::LoadFour { binding, epoch, counts: Counts::Words };
+                    (action, self.one(graph, indices[0]), Width::Four)
+                } else {
+                    (Action::Load { binding, epoch }, self.four(graph, indices), least(epoch))
+                };
+                Some(self.add(Step { action, operands: [index; 4], in_row: false }, 1, least))
             }
             Node::Op(..) => {
                 let mut own = Vec::new();

@@ -105,18 +105,23 @@ impl Words {
     }
 
     /// Goes over the first words as indices, chunk by chunk. If the indices of a chunk follow one another,
-    /// it calls `row` once, with the number of the chunk's first word and with that word. Otherwise it calls
-    /// `one` for each word. The indices of a slice mostly follow one another, since most layers have a
-    /// multiple of sixteen features.
+    /// each `STEP` further than the last, it calls `row` once, with the number of the chunk's first word and
+    /// with that word. Otherwise it calls `one` for each word. The indices of a slice mostly follow one
+    /// another, since most layers have a multiple of sixteen features.
     #[inline(always)]
-    pub unsafe fn indices(self, count: usize, row: impl Fn(usize, usize), one: impl Fn(usize, usize)) {
+    pub unsafe fn indices<const STEP: u32>(
+        self,
+        count: usize,
+        row: impl Fn(usize, usize),
+        one: impl Fn(usize, usize),
+    ) {
         for first in (0..count).step_by(CHUNK) {
             // SAFETY: as above.
             unsafe {
                 let words = self.chunk(first / CHUNK);
                 let mut differs = 0;
                 for lane in 0..CHUNK {
-                    differs |= words[lane] ^ words[0].wrapping_add(lane as u32);
+                    differs |= words[lane] ^ words[0].wrapping_add(STEP * lane as u32);
                 }
                 if differs == 0 && first + CHUNK <= count {
                     row(first, self.word(first) as usize);

@@ -77,6 +77,14 @@ const BODIES: &[&str] = &[
     "let j = i / 16u * 20u + i % 16u; let q = b1[j + 3u];
      b2[j] = vec4<f32>(exp_(q.x), exp_(q.y), exp_(q.z), exp_(q.w));",
     "let j = i / 6u * 8u + i % 6u; let q = b1[j]; b2[j + 7u] = vec4<f32>(exp_(q.w), q.x, q.y, 1.0);",
+    // Four words that no vector holds, side by side for all invocations, in parts of rows, and apart.
+    "let j = 4u * i + 3u; let q = vec4<f32>(b0[j], b0[j + 1u], b0[j + 2u], b0[j + 3u]);
+     b2[i] = vec4<f32>(exp_(q.x), exp_(q.y), exp_(q.z), exp_(q.w));",
+    "let j = i / 32u * 160u + i % 32u * 4u; let q = vec4<f32>(b0[j], b0[j + 1u], b0[j + 2u], b0[j + 3u]);
+     b2[i] = vec4<f32>(exp_(q.x), exp_(q.y), exp_(q.z), exp_(q.w));",
+    "let j = i / 6u * 7u + i % 6u; let q = vec4<f32>(b0[j], b0[j + 1u], b0[j + 2u], b0[j + 3u]);
+     let p = vec4<f32>(b0[j], b0[j + 1u], b0[j + 2u], b0[j + 4u]) + q;
+     b2[i] = vec4<f32>(exp_(p.x), exp_(p.y), exp_(p.z), exp_(p.w));",
     // The same numbers for all invocations, in parts of rows.
     "let j = i / 32u * 40u + i % 32u; b2[j] = vec4<f32>(1.0, 2.0, 3.0, 4.0); b3[j] = 5.0; b3[i + 4000u] = exp_(b0[j]);",
     // Invocations that end here and there.
