@@ -2,6 +2,8 @@
 //! has, and with the same bits on every CPU.
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 
 use std::ops::Range;
@@ -113,9 +115,9 @@ impl Vectors {
             #[cfg(target_arch = "x86_64")]
             (Self::Avx512, Rounding::Fused) => avx512::fused,
             #[cfg(target_arch = "x86_64")]
-            (Self::Avx2, Rounding::Split) => x86::product_avx2,
+            (Self::Avx2, Rounding::Split) => avx2::product,
             #[cfg(target_arch = "x86_64")]
-            (Self::Avx2, Rounding::Fused) if has_fma() => x86::fused_avx2,
+            (Self::Avx2, Rounding::Fused) if has_fma() => avx2::fused,
             (_, Rounding::Split) => product,
             (_, Rounding::Fused) => fused_product,
         }
@@ -181,21 +183,46 @@ unsafe fn finish(task: &PanelProduct, tile: &mut Tile) {
                 *sum = waiting + canonical(*sum);
             }
         }
-        for sum in &mut *sums {
-            *sum = canonical(*sum);
-        }
         if task.waits_at != COMPLETE {
-            std::slice::from_raw_parts_mut(level(task.waits_at), 256).copy_from_slice(sums);
+            let waiting = std::slice::from_raw_parts_mut(level(task.waits_at), 256);
+            for (place, sum) in waiting.iter_mut().zip(sums) {
+                *place = canonical(*sum);
+            }
             return;
         }
         let goal = &task.goal;
         for (columns, to) in goal.pieces() {
             for (r, row) in tile[..goal.rows as usize].iter().enumerate() {
-                let to = to.wrapping_add(r * goal.step as usize + columns.start);
-                std::slice::from_raw_parts_mut(to, columns.len()).copy_from_slice(&row[columns.clone()]);
+                let to = to.wrapping_add(r * goal.step as usize);
+                let mut column = columns.start;
+                while column + 16 <= columns.end {
+                    put::<16>(row, column, to);
+                    column += 16;
+                }
+                while column + 4 <= columns.end {
+                    put::<4>(row, column, to);
+                    column += 4;
+                }
+                while column < columns.end {
+                    put::<1>(row, column, to);
+                    column += 1;
+                }
             }
         }
     }
+}
+
+/// Writes numbers that lie side by side.
+///
+/// # Safety
+/// `COUNT` numbers can be written from `to[column]` on.
+#[expect(unsafe_code, reason = "memory of kernels")]
+#[inline(always)]
+unsafe fn put<const COUNT: usize>(row: &[f32; 32], column: usize, to: *mut f32) {
+    let mut numbers = [0.0; COUNT];
+    numbers.copy_from_slice(&row[column..column + COUNT]);
+    // SAFETY: what the caller promises.
+    unsafe { to.wrapping_add(column).cast::<[f32; COUNT]>().write_unaligned(numbers.map(canonical)) };
 }
 
 /// Computes all blocks of a tile, where `add(x, y, sum)` adds a product to a sum.
@@ -247,97 +274,6 @@ unsafe extern "C" fn fused_product(task: *const PanelProduct) {
 #[inline(always)]
 fn split(x: f32, y: f32, sum: f32) -> f32 {
     sum + x * y
-}
-
-#[cfg(target_arch = "x86_64")]
-mod x86 {
-    use std::arch::x86_64::*;
-    use std::array::from_fn;
-
-    use super::{PanelProduct, Tile, blocks, finish, split};
-
-    /// Multiplies with 16 registers of eight numbers.
-    ///
-    /// # Safety
-    /// As for [`super::product`], and the CPU has AVX2.
-    #[expect(unsafe_code, reason = "called by machine code")]
-    #[target_feature(enable = "avx2")]
-    pub(super) unsafe extern "C" fn product_avx2(task: *const PanelProduct) {
-        // SAFETY: what the caller promises.
-        unsafe { blocks::<4, 16>(task, split) }
-    }
-
-    /// How many steps [`fused_avx2`] adds up for all eight rows before it goes on with the next steps. This
-    /// part of the panel then stays in the L1 cache.
-    const STEPS: usize = 64;
-
-    /// Multiplies with 16 registers of eight numbers, and rounds once. Twelve registers hold the sums of
-    /// three rows. So many additions at a time keep both units of the CPU busy.
-    ///
-    /// # Safety
-    /// As for [`super::product`], and the CPU has AVX2 and FMA3.
-    #[expect(unsafe_code, reason = "called by machine code")]
-    #[target_feature(enable = "avx2,fma")]
-    pub(super) unsafe extern "C" fn fused_avx2(task: *const PanelProduct) {
-        // SAFETY: what the caller promises.
-        unsafe {
-            let task = &*task;
-            let mut tile = [[0.0; 32]; 8];
-            for first in (0..task.steps as usize).step_by(STEPS) {
-                let end = (first + STEPS).min(task.steps as usize);
-                three_rows::<3>(task, &mut tile, 0, (first, end));
-                three_rows::<3>(task, &mut tile, 3, (first, end));
-                three_rows::<2>(task, &mut tile, 6, (first, end));
-            }
-            finish(task, &mut tile);
-        }
-    }
-
-    /// Adds the steps from `first` to `end` to the sums of `ROWS` rows (at most three) from row `row` on. The
-    /// tile holds the sums of the steps before. This is not inlined: the compiler would then keep sums in
-    /// memory.
-    ///
-    /// # Safety
-    /// As for [`fused_avx2`], and `first <= end <= task.steps`.
-    #[expect(unsafe_code, reason = "memory of kernels")]
-    #[inline(never)]
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn three_rows<const ROWS: usize>(
-        task: &PanelProduct,
-        tile: &mut Tile,
-        row: usize,
-        (first, end): (usize, usize),
-    ) {
-        // SAFETY: what the caller promises.
-        unsafe {
-            let tile = tile[row..row + ROWS].as_flattened_mut().as_mut_ptr();
-            let step = task.step as usize;
-            // sums[h][r]: columns 8 * h to 8 * h + 7 of row r.
-            let mut sums = [[_mm256_setzero_ps(); ROWS]; 4];
-            if first > 0 {
-                sums = from_fn(|h| from_fn(|r| _mm256_loadu_ps(tile.add(32 * r + 8 * h))));
-            }
-            let mut left: [*const f32; ROWS] =
-                from_fn(|r| task.left.add(task.rows[row + r] as usize + first * step));
-            let mut panel = task.panel.add(32 * first);
-            for _ in first..end {
-                let x: [__m256; ROWS] = from_fn(|r| _mm256_broadcast_ss(&*left[r]));
-                for (h, sums) in sums.iter_mut().enumerate() {
-                    let y = _mm256_loadu_ps(panel.add(8 * h));
-                    for (sum, x) in sums.iter_mut().zip(x) {
-                        *sum = _mm256_fmadd_ps(x, y, *sum);
-                    }
-                }
-                panel = panel.add(32);
-                left = left.map(|at| at.wrapping_add(step));
-            }
-            for (h, sums) in sums.into_iter().enumerate() {
-                for (r, sum) in sums.into_iter().enumerate() {
-                    _mm256_storeu_ps(tile.add(32 * r + 8 * h), sum);
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]
