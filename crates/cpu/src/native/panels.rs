@@ -6,6 +6,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::{Rounding, fused};
@@ -133,15 +134,15 @@ pub(crate) fn canonical(x: f32) -> f32 {
 /// Eight rows of sums before anything is added to them.
 type Tile = [[f32; 32]; 8];
 
-/// Computes `ROWS` rows and `WIDTH` columns, for which all sums are in registers.
+/// Computes `ROWS` rows and `WIDTH` columns of a [`Tile`], for which all sums are in registers.
 ///
 /// # Safety
-/// As for [`product`].
+/// As for [`product`], and `tile` is that of [`in_tile`].
 #[expect(unsafe_code, reason = "memory of kernels")]
 #[inline(always)]
 unsafe fn block<const ROWS: usize, const WIDTH: usize>(
     task: &PanelProduct,
-    tile: &mut Tile,
+    tile: *mut f32,
     (first, column): (usize, usize),
     add: impl Fn(f32, f32, f32) -> f32,
 ) {
@@ -160,19 +161,26 @@ unsafe fn block<const ROWS: usize, const WIDTH: usize>(
                 }
             }
         }
-        for (row, sums) in tile[first..first + ROWS].iter_mut().zip(sums) {
-            row[column..column + WIDTH].copy_from_slice(&sums);
+        for (r, sums) in sums.into_iter().enumerate() {
+            tile.add(32 * (first + r) + column).cast::<[f32; WIDTH]>().write_unaligned(sums);
         }
     }
 }
 
-/// Adds what waits to eight rows of sums, and writes them to where they go.
+/// Computes a task, where `sums` writes the sums to a tile before anything is added to them. Then adds what
+/// waits, and writes the sums to where they go.
 ///
 /// # Safety
-/// As for [`product`].
+/// As for [`product`], and `sums` writes a whole tile.
 #[expect(unsafe_code, reason = "memory of kernels")]
 #[inline(always)]
-unsafe fn finish(task: &PanelProduct, tile: &mut Tile) {
+unsafe fn in_tile(task: &PanelProduct, sums: impl FnOnce(*mut f32)) {
+    let mut tile = MaybeUninit::<Tile>::uninit();
+    // If the compiler knew this memory, it would put sums there instead of in registers.
+    let at = std::hint::black_box(tile.as_mut_ptr());
+    sums(at.cast());
+    // SAFETY: what the caller promises.
+    let tile = unsafe { &mut *at };
     let level = |number: u32| task.waiting.wrapping_add(number as usize * task.level as usize);
     // SAFETY: what the caller promises: levels hold eight rows, and the goal what goes there.
     unsafe {
@@ -237,13 +245,14 @@ unsafe fn blocks<const ROWS: usize, const WIDTH: usize>(
 ) {
     // SAFETY: what the caller promises; `ROWS` divides 8 and `WIDTH` 32.
     unsafe {
-        let mut tile = [[0.0; 32]; 8];
-        for first in (0..8).step_by(ROWS) {
-            for column in (0..32).step_by(WIDTH) {
-                block::<ROWS, WIDTH>(&*task, &mut tile, (first, column), &add);
+        let task = &*task;
+        in_tile(task, |tile| {
+            for first in (0..8).step_by(ROWS) {
+                for column in (0..32).step_by(WIDTH) {
+                    block::<ROWS, WIDTH>(task, tile, (first, column), &add);
+                }
             }
-        }
-        finish(&*task, &mut tile);
+        });
     }
 }
 

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 use std::array::from_fn;
 
-use super::{PanelProduct, Tile, blocks, finish, split};
+use super::{PanelProduct, blocks, in_tile, split};
 
 /// Multiplies with 16 registers of eight numbers.
 ///
@@ -31,34 +31,40 @@ pub(super) unsafe extern "C" fn fused(task: *const PanelProduct) {
     // SAFETY: what the caller promises.
     unsafe {
         let task = &*task;
-        let mut tile = [[0.0; 32]; 8];
-        for first in (0..task.steps as usize).step_by(STEPS) {
-            let end = (first + STEPS).min(task.steps as usize);
-            three_rows::<3>(task, &mut tile, 0, (first, end));
-            three_rows::<3>(task, &mut tile, 3, (first, end));
-            three_rows::<2>(task, &mut tile, 6, (first, end));
-        }
-        finish(task, &mut tile);
+        in_tile(task, |tile| {
+            let mut first = 0;
+            // This runs once even without steps: then all sums are zero.
+            loop {
+                let end = (first + STEPS).min(task.steps as usize);
+                three_rows::<3>(task, tile, 0, (first, end));
+                three_rows::<3>(task, tile, 3, (first, end));
+                three_rows::<2>(task, tile, 6, (first, end));
+                first = end;
+                if first == task.steps as usize {
+                    break;
+                }
+            }
+        });
     }
 }
 
 /// Adds the steps from `first` to `end` to the sums of `ROWS` rows (at most three) from row `row` on. The tile
-/// holds the sums of the steps before. This is not inlined: the compiler would then keep sums in memory.
+/// holds the sums of the steps before.
 ///
 /// # Safety
-/// As for [`fused`], and `first <= end <= task.steps`.
+/// As for [`fused`]; `tile` is that of [`in_tile`], and `first <= end <= task.steps`.
 #[expect(unsafe_code, reason = "memory of kernels")]
-#[inline(never)]
+#[inline]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn three_rows<const ROWS: usize>(
     task: &PanelProduct,
-    tile: &mut Tile,
+    tile: *mut f32,
     row: usize,
     (first, end): (usize, usize),
 ) {
     // SAFETY: what the caller promises.
     unsafe {
-        let tile = tile[row..row + ROWS].as_flattened_mut().as_mut_ptr();
+        let tile = tile.add(32 * row);
         let step = task.step as usize;
         // sums[h][r]: columns 8 * h to 8 * h + 7 of row r.
         let mut sums = [[_mm256_setzero_ps(); ROWS]; 4];
