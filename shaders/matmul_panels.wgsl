@@ -16,8 +16,9 @@
 // where the eight rows begin and how far apart two steps are; copy_panel, which copies what is needed of b
 // unless it is packed (packed_panels.wgsl); panel_start, which returns the step at which panel q begins, the
 // panel of the columns from j on; panel_quad, which returns element 8 * p + h of the panels: step p of the
-// columns 4 * h to 4 * h + 3; goal_of, which returns where eight rows of sums go: to the result, or to a tile if
-// there is an epilogue; put_sums, which writes four of them; and put_tile, which writes a tile to the result.
+// columns 4 * h to 4 * h + 3; goal_of, which returns where eight rows of sums go: to the result, or to a tile
+// if there is an epilogue (HAS_TILE says so); put_sums, which writes four of them; and put_tile, which writes
+// a tile to the result.
 
 // Sums of 2^l shards or chunks at level l, at most one a level, each with the rows of a tile. Sums of
 // segments wait at level 0.
@@ -28,13 +29,13 @@ const COMPLETE: u32 = 0xffffffffu;
 
 struct Rows { at: array<u32, 8>, step: u32 }
 
-// Where sums go: column c of row r to element `at + r * step + c`, if there are so many rows and columns. Each
-// column from `split` on, and then from every `width` columns on, lies `jump` elements further.
+// Where sums go: column c of row r to element `at + r * step + c`, if there are so many rows and columns.
+// There is a jump of `jump` elements before column `split`, and before each `width`th column behind it.
 struct Goal { at: u32, step: u32, rows: u32, columns: u32, split: u32, width: u32, jump: u32 }
 
-// Computes eight rows: the sums over `steps` steps of a panel, which begins at step `first`. Adds the sums that
-// wait at the first `levels` levels, from row `row` on. The results wait at level `waits_at`, or go to `goal`
-// if they are COMPLETE.
+// Computes eight rows: the sums over `steps` steps of a panel, which begins at step `first`. Adds the sums
+// that wait at the first `levels` levels, from row `row` on. The results wait at level `waits_at`, or go to
+// `goal` if they are COMPLETE.
 fn unisono_panel_product(
     rows: Rows, steps: u32, first: u32, row: u32, levels: u32, waits_at: u32, goal: Goal
 ) {

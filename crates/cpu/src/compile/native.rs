@@ -85,8 +85,8 @@ impl Writer<'_, '_> {
         let [Val::Many(rows), words @ .., Val::Many(goal)] = arguments else { return None };
         let [steps, first, row, levels, waits_at] = self.u32s(words)?;
         let [Val::Many(at), step] = &rows[..] else { return None };
-        let (at, step) = (self.u32s::<8>(at)?, self.u32s::<1>(std::slice::from_ref(step))?[0]);
-        let [to, goal @ ..] = self.u32s::<7>(goal)?;
+        let [step] = self.u32s(std::slice::from_ref(step))?;
+        let (at, [to, goal @ ..]) = (self.u32s::<8>(at)?, self.u32s::<7>(goal)?);
         let mut fields = Vec::new();
         for (row, value) in at.into_iter().enumerate() {
             fields.push((offset_of!(PanelProduct, rows) + 4 * row, value));

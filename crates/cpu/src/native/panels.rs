@@ -14,8 +14,8 @@ use super::{Rounding, fused};
 /// What [`Vectors::panel_product`]'s code computes: eight rows of 32 numbers. Row r is the sum over p, in
 /// order from +0, of `left[rows[r] + p * step] * panel[32 * p..][..32]`, where each product and each sum is
 /// rounded, or with [`Rounding::Fused`] both at once. What waits at the first `levels` levels is added to it,
-/// level by level, as `waiting + canonical(row)`. The row, canonical, goes to level `waits_at` of `waiting`, or
-/// to where `goal` says.
+/// level by level, as `waiting + canonical(row)`. The canonical row goes to level `waits_at` of `waiting`, or
+/// to `goal`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PanelProduct {
@@ -35,8 +35,8 @@ pub(crate) struct PanelProduct {
     pub level: u32,
 }
 
-/// Where rows of sums go: column c of row r to `to[r * step + c]`, if there are so many rows and columns. Each
-/// column from `split` on, and then from every `width` columns on, lies `jump` elements further.
+/// Where sums go: column c of row r to `to[r * step + c]`, if there are so many rows and columns. There is a
+/// jump of `jump` elements before column `split`, and before each `width`th column behind it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goal {

@@ -48,8 +48,8 @@ pub(super) unsafe extern "C" fn fused(task: *const PanelProduct) {
     }
 }
 
-/// Adds the steps from `first` to `end` to the sums of `ROWS` rows (at most three) from row `row` on. The tile
-/// holds the sums of the steps before.
+/// Adds the steps from `first` to `end` to the sums of `ROWS` rows (at most three) from row `row` on. The
+/// tile holds the sums of the steps before.
 ///
 /// # Safety
 /// As for [`fused`]; `tile` is that of [`in_tile`], and `first <= end <= task.steps`.
