@@ -30,7 +30,8 @@ const COMPLETE: u32 = 0xffffffffu;
 struct Rows { at: array<u32, 8>, step: u32 }
 
 // Where sums go: column c of row r to element `at + r * step + c`, if there are so many rows and columns.
-// There is a jump of `jump` elements before column `split`, and before each `width`th column behind it.
+// There is a jump of `jump` elements before column `split`, and before each `width`th column behind it. There
+// are at most 8 rows and 32 columns; `split` and `width` are multiples of four, and not 0.
 struct Goal { at: u32, step: u32, rows: u32, columns: u32, split: u32, width: u32, jump: u32 }
 
 // Computes eight rows: the sums over `steps` steps of a panel, which begins at step `first`. Adds the sums

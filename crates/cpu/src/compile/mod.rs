@@ -56,7 +56,7 @@ pub(crate) const MOST_BINDING: u32 = 1000;
 /// The most bytes of memory that a workgroup shares.
 pub(crate) const MOST_SHARED: u32 = 1 << 20;
 
-/// The bytes of a line of the cache. Variables that a workgroup shares begin at one if they have as many.
+/// The bytes of a line of the cache. Variables that a workgroup shares begin at one if they are that long.
 pub(crate) const LINE: usize = 64;
 
 /// What WGSL may use beyond its core, at most.
@@ -211,7 +211,7 @@ impl Program {
         let frame = compilation
             .compiled_code()
             .map_or(0, |code| code.buffer.frame_layout().map_or(0, |frame| frame.frame_to_fp_offset));
-        // The bytes between variables are fewer than theirs.
+        // Variables begin at lines of the cache. The gaps before them are no longer than they are.
         if frame as usize > MOST_FRAME || facts.shared_bytes > 2 * MOST_SHARED as usize {
             let bytes = facts.shared_bytes;
             return Err(failed(&format!(

@@ -36,7 +36,8 @@ pub(crate) struct PanelProduct {
 }
 
 /// Where sums go: column c of row r to `to[r * step + c]`, if there are so many rows and columns. There is a
-/// jump of `jump` elements before column `split`, and before each `width`th column behind it.
+/// jump of `jump` elements before column `split`, and before each `width`th column behind it. There are at
+/// most 8 rows and 32 columns; `split` and `width` are multiples of four, and not 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goal {
@@ -366,8 +367,8 @@ mod tests {
                     level: 300,
                 };
                 // SAFETY: the last element that is read is 499 + 64 * 19 of `left` and 32 * 70 of `panel`;
-                // each level has 300 floats; the last that is
-                // written is 6 * 50 + 22 + 2 * 341 of the goal.
+                // each level has 300 floats; the last
+                // element of the goal that is written is 6 * 50 + 22 + 2 * 341.
                 #[expect(unsafe_code, reason = "the code works on memory of kernels")]
                 unsafe {
                     own.panel_product(rounding)(&task);

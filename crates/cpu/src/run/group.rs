@@ -15,6 +15,8 @@ use crate::compile::{Bound, Context, LINE, MOST_FRAME, Program};
 /// The bytes of an invocation's stack: a kernel's variables, and a little for what hands over.
 const STACK: usize = MOST_FRAME + (32 << 10);
 
+const _: () = assert!(size_of::<Line<[u64; 8]>>() == LINE && align_of::<Line<[u64; 8]>>() == LINE);
+
 thread_local! {
     /// The memory that a workgroup shares, which a thread keeps from workgroup to workgroup. A vector of
     /// AVX-512 that lies in two lines of the cache takes twice as long to load.

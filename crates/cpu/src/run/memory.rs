@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The alignment of buffers, in bytes: a cache line.
 const ALIGNMENT: usize = 64;
-/// The bytes of a huge page of Linux, which a buffer of as many bytes asks for. The CPU remembers where some
-/// 2,000 pages are, which are 8 MB of the usual ones, and looks the others up in memory.
+/// A huge page of Linux, which buffers of at least this size ask for. The CPU remembers where some 2,000
+/// pages are, which are 8 MB of the usual ones, and looks the others up in memory.
+#[cfg(any(test, all(target_os = "linux", not(miri))))]
 const HUGE: usize = 2 << 20;
 /// The alignment that the system's memory has by itself. It makes fresh pages of zeros for no more than that.
 const NATURAL: usize = 16;
@@ -65,21 +66,28 @@ impl Memory {
     /// Returns memory of so many bytes, or `None` if there is none.
     #[expect(unsafe_code, reason = "memory may be missing, which no safe allocation tells")]
     pub fn new(bytes: u64) -> Option<Self> {
-        let alignment = if bytes < HUGE as u64 { ALIGNMENT } else { HUGE };
-        let whole = usize::try_from(bytes).ok()?.checked_next_multiple_of(alignment)?;
-        let layout = Layout::from_size_align(whole.checked_add(alignment)?, NATURAL).ok()?;
+        let own = usize::try_from(bytes).ok()?.checked_next_multiple_of(ALIGNMENT)?;
+        #[cfg(all(target_os = "linux", not(miri)))]
+        if own >= HUGE {
+            let layout = Layout::from_size_align(own, HUGE).ok()?;
+            // SAFETY: the size is not zero.
+            let start = NonNull::new(unsafe { std::alloc::alloc(layout) })?;
+            // A system without huge pages leaves the pages as they are. It provides memory where zeros are
+            // written, so this asks for the pages first.
+            // SAFETY: the pages are this memory's, and nobody has used them.
+            unsafe {
+                let pages = own / HUGE * HUGE;
+                let _ = rustix::mm::madvise(start.as_ptr().cast(), pages, rustix::mm::Advice::LinuxHugepage);
+                start.as_ptr().write_bytes(0, own);
+            }
+            return Some(Self { start, base: start, layout, bytes, map: AtomicU64::new(FREE) });
+        }
+        let layout = Layout::from_size_align(own.checked_add(ALIGNMENT)?, NATURAL).ok()?;
         // SAFETY: the size is not zero.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        let before = base.as_ptr().align_offset(alignment).min(alignment);
+        let before = base.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         // SAFETY: it is so many bytes longer.
         let start = unsafe { base.add(before) };
-        #[cfg(all(target_os = "linux", not(miri)))]
-        if alignment == HUGE {
-            use rustix::mm::{Advice, madvise};
-            // A system without huge pages leaves the pages as they are.
-            // SAFETY: all of the pages are this memory's, and what they hold remains.
-            let _ = unsafe { madvise(start.as_ptr().cast(), whole, Advice::LinuxHugepage) };
-        }
         Some(Self { start, base, layout, bytes, map: AtomicU64::new(FREE) })
     }
 
@@ -145,5 +153,28 @@ impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: it was allocated so.
         unsafe { dealloc(self.base.as_ptr(), self.layout) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Buffers begin at a line of the cache, and large ones at a huge page. All of their bytes are zeros.
+    #[test]
+    #[expect(unsafe_code, reason = "memory of buffers is behind raw pointers")]
+    fn buffers_are_zeros_that_begin_at_a_line_or_a_page() {
+        let huge = HUGE as u64;
+        for bytes in [0, 1, 100, huge - 64, huge, huge + 1, 3 * huge / 2, 5 * huge] {
+            let memory = Memory::new(bytes).unwrap();
+            let is_huge = cfg!(all(target_os = "linux", not(miri))) && bytes >= huge;
+            let alignment = if is_huge { HUGE } else { ALIGNMENT };
+            assert!(memory.at(0).addr().is_multiple_of(alignment), "{bytes} bytes");
+            // SAFETY: the memory has so many bytes, and nobody else uses it.
+            let all = unsafe { std::slice::from_raw_parts_mut(memory.at(0), bytes as usize) };
+            assert!(all.iter().all(|byte| *byte == 0), "{bytes} bytes");
+            all.fill(1);
+        }
+        assert!(Memory::new(u64::MAX).is_none() && Memory::new(1 << 62).is_none());
     }
 }

@@ -12,7 +12,7 @@ use super::launch::Launch;
 use super::timeline::STACK;
 
 /// How long a thread looks for the next launch before it sleeps. Launches of a step follow one another at
-/// once, and some of them are a single workgroup, which one thread computes.
+/// once. Some are a single workgroup, for which the others wait, and a thread that sleeps takes long to wake.
 const PATIENCE: Duration = Duration::from_micros(200);
 
 /// The pieces into which the workgroups of a launch are divided for each thread.

@@ -78,8 +78,7 @@ impl Wide {
         let run = run::code(vectors, rounding)?;
         let graph = read::read(module, info, index)?;
         // A kernel with roots is the update of an optimizer, which AVX-512 makes faster here as well.
-        let pays = graph.has_functions()
-            || vectors == Vectors::Avx512 && (graph.has_roots() || std::env::var("ALLW").is_ok());
+        let pays = graph.has_functions() || vectors == Vectors::Avx512 && graph.has_roots();
         if !pays {
             return None;
         }

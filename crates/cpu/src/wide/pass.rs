@@ -4,7 +4,7 @@
 use super::graph::Code;
 use super::machine::REGISTERS;
 use super::order::is_effect;
-use super::plan::{Action, Planner, Slot, Step, Value, Width};
+use super::plan::{Action, Counts, Planner, Slot, Step, Value, Width};
 
 /// The most loads and stores of a pass.
 pub(super) const MOST_STREAMS: usize = 16;
@@ -65,7 +65,9 @@ impl Pass {
         for member in &members {
             let (binding, words) = match member.action {
                 Action::Load { binding, .. } | Action::StoreWord { binding } => (binding, 1),
-                Action::LoadFour { binding, .. } | Action::StoreFour { binding } => (binding, 4),
+                Action::LoadFour { binding, counts: Counts::Vectors, .. } | Action::StoreFour { binding } => {
+                    (binding, 4)
+                }
                 _ => continue,
             };
             if let Source::Slot(index) = member.operands[0] {

@@ -372,9 +372,11 @@ impl Planner {
                 let (first, number) = graph.split(indices[0]);
                 let follow =
                     |(at, id): (usize, &Id)| graph.split(*id) == (first, number.wrapping_add(at as u32));
-                let (action, index, least) = if indices.iter().enumerate().all(follow) {
+                let index = self.one(graph, indices[0]);
+                let differs = self.width(index) > Width::Block;
+                let (action, index, least) = if differs && indices.iter().enumerate().all(follow) {
                     let action = Action::LoadFour { binding, epoch, counts: Counts::Words };
-                    (action, self.one(graph, indices[0]), Width::Four)
+                    (action, index, Width::Four)
                 } else {
                     (Action::Load { binding, epoch }, self.four(graph, indices), least(epoch))
                 };

@@ -39,7 +39,7 @@ const AHEAD: usize = 6;
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn eight_rows(task: &PanelProduct, add: impl Fn(__m512, __m512, __m512) -> __m512) {
-    // SAFETY: what the caller promises: rows, panel, tile and levels hold what is read and written.
+    // SAFETY: what the caller promises: rows, panel, levels and the goal hold what is read and written.
     unsafe {
         // sums[r][h]: columns 16 * h to 16 * h + 15 of row r.
         let mut sums = [[_mm512_setzero_ps(); 2]; 8];
@@ -87,8 +87,13 @@ unsafe fn eight_rows(task: &PanelProduct, add: impl Fn(__m512, __m512, __m512) -
             for (r, sums) in sums.iter().enumerate() {
                 if r < goal.rows as usize {
                     let to = to.wrapping_add(r * goal.step as usize);
-                    _mm512_mask_storeu_ps(to, low, sums[0]);
-                    _mm512_mask_storeu_ps(to.wrapping_add(16), high, sums[1]);
+                    // A store of nothing would still look its page up.
+                    if low != 0 {
+                        _mm512_mask_storeu_ps(to, low, sums[0]);
+                    }
+                    if high != 0 {
+                        _mm512_mask_storeu_ps(to.wrapping_add(16), high, sums[1]);
+                    }
                 }
             }
         }

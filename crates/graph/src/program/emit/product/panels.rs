@@ -1,5 +1,5 @@
 //! The functions that `matmul_panels.wgsl` leaves open: how rows of the left operand and columns of the right
-//! one are found or copied, and how a tile is written.
+//! one are found or copied, where sums go, and how a tile is written.
 
 use std::fmt::Write as _;
 
