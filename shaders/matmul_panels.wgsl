@@ -29,9 +29,10 @@ const COMPLETE: u32 = 0xffffffffu;
 
 struct Rows { at: array<u32, 8>, step: u32 }
 
-// Where sums go: column c of row r to element `at + r * step + c`, if there are so many rows and columns.
-// There is a jump of `jump` elements before column `split`, and before each `width`th column behind it. There
-// are at most 8 rows and 32 columns; `split` and `width` are multiples of four, and not 0.
+// The elements that a block of sums is written to. Column c of row r goes to element `at + r * step + c`, as
+// long as c is less than `split`. The columns from `split` on are cut into pieces of `width` columns, such as
+// those of one sample, and each piece lies `jump` elements further than the piece before it. A block has at
+// most 8 rows and 32 columns. `split` and `width` are multiples of four, and not 0.
 struct Goal { at: u32, step: u32, rows: u32, columns: u32, split: u32, width: u32, jump: u32 }
 
 // Computes eight rows: the sums over `steps` steps of a panel, which begins at step `first`. Adds the sums

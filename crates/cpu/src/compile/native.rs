@@ -253,7 +253,7 @@ impl Writer<'_, '_> {
         Some(())
     }
 
-    /// Returns so many values, if each of them is a u32.
+    /// Returns the values as u32 words. Returns `None` if there are not `COUNT` of them, or one is no u32.
     fn u32s<const COUNT: usize>(&self, values: &[Val]) -> Option<[ir::Value; COUNT]> {
         let word = |value: &Val| match value {
             Val::One(value) if self.ty(*value) == types::I32 => Some(*value),

@@ -35,9 +35,10 @@ pub(crate) struct PanelProduct {
     pub level: u32,
 }
 
-/// Where sums go: column c of row r to `to[r * step + c]`, if there are so many rows and columns. There is a
-/// jump of `jump` elements before column `split`, and before each `width`th column behind it. There are at
-/// most 8 rows and 32 columns; `split` and `width` are multiples of four, and not 0.
+/// The memory that a block of sums is written to. Column c of row r goes to `to[r * step + c]`, as long
+/// as c is less than `split`. The columns from `split` on are cut into pieces of `width` columns, such as
+/// those of one sample, and each piece lies `jump` elements further than the piece before it. A block has
+/// at most 8 rows and 32 columns. `split` and `width` are multiples of four, and not 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goal {

@@ -18,8 +18,8 @@ const STACK: usize = MOST_FRAME + (32 << 10);
 const _: () = assert!(size_of::<Line<[u64; 8]>>() == LINE && align_of::<Line<[u64; 8]>>() == LINE);
 
 thread_local! {
-    /// The memory that a workgroup shares, which a thread keeps from workgroup to workgroup. A vector of
-    /// AVX-512 that lies in two lines of the cache takes twice as long to load.
+    /// The memory that a workgroup shares, which a thread keeps from workgroup to workgroup. It begins at
+    /// a cache line: a vector of AVX-512 fills a line, and loading it from two lines takes twice as long.
     static SHARED: RefCell<Vec<Line<[u64; 8]>>> = RefCell::default();
 }
 

@@ -236,6 +236,7 @@ unsafe fn by_lines<const BORDERS: usize>(
         for (lane, row) in rows.iter_mut().enumerate().take(some) {
             let line = first + lane;
             let inside = inside::<BORDERS>(task, steps, |i| *task.lines.add((1 + i) * width + line));
+            // The steps of the call after the next one.
             fetch(task, steps, (*task.lines.add(line)).cast_signed().wrapping_add(32));
             *row = load(task, steps, inside, (*task.lines.add(line)).cast_signed());
         }

@@ -5,8 +5,8 @@ use unisono_cpu::{Options, Rounding};
 use crate::common::{Machine, bytes_of, bytes_of_words, floats};
 
 /// A kernel that copies a panel and multiplies with it in three turns, as the kernels of products do: sums of
-/// the first two turns wait for those behind them. The last sums go to a tile, or to a result whose columns
-/// lie in three pieces.
+/// the first two turns wait for those behind them. The last sums go to a tile, or to a result in which the
+/// columns are three separate pieces.
 const PANELS: &str = "
 @group(0) @binding(0) var<storage, read_write> c: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> a: array<f32>;
