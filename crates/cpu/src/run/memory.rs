@@ -38,12 +38,22 @@ impl Owner {
     }
 }
 
+/// Where memory is from, and what its end needs.
+enum Origin {
+    Heap {
+        base: NonNull<u8>,
+        layout: Layout,
+    },
+    /// So many bytes of the system's pages, from the start on.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    Pages(usize),
+}
+
 /// The memory of a buffer, which begins as zeros. What reads and writes it when is the timeline's business:
 /// it is no different from memory of a GPU.
 pub(crate) struct Memory {
     start: NonNull<u8>,
-    base: NonNull<u8>,
-    layout: Layout,
+    origin: Origin,
     bytes: u64,
     /// [`FREE`], [`HERE`], [`GONE`], or the number of the map that was asked for.
     map: AtomicU64,
@@ -64,31 +74,10 @@ impl std::fmt::Debug for Memory {
 
 impl Memory {
     /// Returns memory of so many bytes, or `None` if there is none.
-    #[expect(unsafe_code, reason = "memory may be missing, which no safe allocation tells")]
     pub fn new(bytes: u64) -> Option<Self> {
         let own = usize::try_from(bytes).ok()?.checked_next_multiple_of(ALIGNMENT)?;
-        #[cfg(all(target_os = "linux", not(miri)))]
-        if own >= HUGE {
-            let layout = Layout::from_size_align(own, HUGE).ok()?;
-            // SAFETY: the size is not zero.
-            let start = NonNull::new(unsafe { std::alloc::alloc(layout) })?;
-            // A system without huge pages leaves the pages as they are. It provides memory where zeros are
-            // written, so this asks for the pages first.
-            // SAFETY: the pages are this memory's, and nobody has used them.
-            unsafe {
-                let pages = own / HUGE * HUGE;
-                let _ = rustix::mm::madvise(start.as_ptr().cast(), pages, rustix::mm::Advice::LinuxHugepage);
-                start.as_ptr().write_bytes(0, own);
-            }
-            return Some(Self { start, base: start, layout, bytes, map: AtomicU64::new(FREE) });
-        }
-        let layout = Layout::from_size_align(own.checked_add(ALIGNMENT)?, NATURAL).ok()?;
-        // SAFETY: the size is not zero.
-        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        let before = base.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        // SAFETY: it is so many bytes longer.
-        let start = unsafe { base.add(before) };
-        Some(Self { start, base, layout, bytes, map: AtomicU64::new(FREE) })
+        let (start, origin) = huge_pages(own).or_else(|| lines(own))?;
+        Some(Self { start, origin, bytes, map: AtomicU64::new(FREE) })
     }
 
     pub fn bytes(&self) -> u64 {
@@ -151,9 +140,66 @@ impl Memory {
 impl Drop for Memory {
     #[expect(unsafe_code, reason = "what was allocated is freed")]
     fn drop(&mut self) {
-        // SAFETY: it was allocated so.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+        match self.origin {
+            // SAFETY: it was allocated so.
+            Origin::Heap { base, layout } => unsafe { dealloc(base.as_ptr(), layout) },
+            #[cfg(all(target_os = "linux", not(miri)))]
+            // SAFETY: so many bytes were mapped here.
+            Origin::Pages(mapped) => unsafe {
+                let _ = rustix::mm::munmap(self.start.as_ptr().cast(), mapped);
+            },
+        }
     }
+}
+
+/// Returns zeros from the allocator that begin at a line of the cache, or `None` if it has none.
+#[expect(unsafe_code, reason = "memory may be missing, which no safe allocation tells")]
+fn lines(bytes: usize) -> Option<(NonNull<u8>, Origin)> {
+    let layout = Layout::from_size_align(bytes.checked_add(ALIGNMENT)?, NATURAL).ok()?;
+    // SAFETY: the size is not zero.
+    let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+    let before = base.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+    // SAFETY: it is so many bytes longer.
+    Some((unsafe { base.add(before) }, Origin::Heap { base, layout }))
+}
+
+/// Returns zeros from the system that begin at a huge page, or `None` if they would not fill one, or if there
+/// are none. The system provides a page when a thread first uses it, so that all threads share this work in
+/// the first step. (An allocator gives no such zeros: for this alignment it writes them at once, on one
+/// thread.)
+#[cfg(all(target_os = "linux", not(miri)))]
+#[expect(unsafe_code, reason = "pages of the system are mapped and unmapped")]
+fn huge_pages(bytes: usize) -> Option<(NonNull<u8>, Origin)> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+    if bytes < HUGE {
+        return None;
+    }
+    let wanted = bytes.checked_next_multiple_of(HUGE)?;
+    let mapped = wanted.checked_add(HUGE)?;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the system chooses where, so nobody uses these addresses.
+    let base = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, access, MapFlags::PRIVATE) }.ok()?;
+    let before = base.cast::<u8>().align_offset(HUGE).min(HUGE);
+    // SAFETY: all of it is within the pages that were mapped. Nobody has used them, and what is unmapped
+    // before and behind stays unused.
+    unsafe {
+        let start = base.byte_add(before);
+        if before > 0 {
+            munmap(base, before).ok()?;
+        }
+        if before < HUGE {
+            munmap(start.byte_add(wanted), HUGE - before).ok()?;
+        }
+        // Pages that are not filled stay small. A system without huge pages leaves all as they are.
+        let _ = madvise(start, bytes / HUGE * HUGE, Advice::LinuxHugepage);
+        Some((NonNull::new(start.cast())?, Origin::Pages(wanted)))
+    }
+}
+
+/// Returns `None`: only Linux is asked for huge pages.
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn huge_pages(_bytes: usize) -> Option<(NonNull<u8>, Origin)> {
+    None
 }
 
 #[cfg(test)]
@@ -176,5 +222,21 @@ mod tests {
             all.fill(1);
         }
         assert!(Memory::new(u64::MAX).is_none() && Memory::new(1 << 62).is_none());
+    }
+
+    /// A thousand buffers of 1 GiB, one after another, leave little mapped.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn pages_go_back_to_the_system() {
+        let mapped = || {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+            line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+        };
+        let before = mapped();
+        for _ in 0..1_000 {
+            Memory::new(1 << 30).unwrap();
+        }
+        assert!(mapped() < before + (100 << 30), "{before} bytes, and then {}", mapped());
     }
 }
