@@ -5,7 +5,7 @@
 ///
 /// A start is a param `s0`, `s1`, ... that says where a slice or a part of a buffer begins. As a param, and
 /// not as a literal of the kernel's text, it lets one kernel serve all steps of a loop.
-pub const STARTS: usize = 8;
+pub const STARTS: usize = 16;
 
 /// The params of a kernel: the `u32` fields of the uniform at `@group(0) @binding(0)`.
 ///

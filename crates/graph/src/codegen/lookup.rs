@@ -3,7 +3,7 @@
 use super::affine::Affine;
 use super::index::{Index, regroup};
 use super::starts::Start;
-use super::writer::Writer;
+use super::writer::{QUAD, Writer};
 use crate::trace::{NodeId, View, Window};
 use crate::values::{DType, Lead, Type};
 
@@ -25,8 +25,13 @@ impl Writer<'_> {
                 let mut coords = self.coords(to, index);
                 let lead = usize::from(to.lead != Lead::Global);
                 for (axis, &start) in start.iter().enumerate().filter(|(a, _)| to.dims[*a] < from.dims[*a]) {
-                    let start = self.starts.wgsl(Start::Axis(id, axis), start);
-                    coords[lead + axis] = coords[lead + axis].clone().add(Affine::name(start, None));
+                    // Along the last axis the elements follow each other, so that whole vectors can be loaded
+                    // where the slice begins with one. Along others, slices are to have the same text.
+                    let is_last = axis + 1 == from.dims.len();
+                    let lanes = if is_last && start.is_multiple_of(QUAD) { QUAD } else { 1 };
+                    let start = self.starts.wgsl(Start::Axis(id, axis, lanes), start / lanes);
+                    let start = Affine::name(start, None).times(lanes);
+                    coords[lead + axis] = coords[lead + axis].clone().add(start);
                 }
                 Index::Coords(coords)
             }

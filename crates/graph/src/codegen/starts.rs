@@ -9,8 +9,8 @@ use crate::trace::NodeId;
 /// The thing that starts somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// A slice along an axis.
-    Axis(NodeId, usize),
+    /// A slice along an axis, counted in vectors of so many elements.
+    Axis(NodeId, usize, usize),
     /// A value in its memory, at this element, counted in vectors of so many elements. The last field is
     /// whether the value has several elements.
     Place(Store, usize, usize, bool),
@@ -63,9 +63,9 @@ mod tests {
     fn a_start_is_one_param_however_often_it_is_used_and_a_literal_where_there_are_too_many() {
         let mut starts = Starts::default();
         for id in 0..STARTS {
-            assert_eq!(starts.wgsl(Start::Axis(id, 1), 5), format!("params.s{id}"));
+            assert_eq!(starts.wgsl(Start::Axis(id, 1, 1), 5), format!("params.s{id}"));
         }
-        assert_eq!(starts.wgsl(Start::Axis(0, 1), 5), "params.s0");
+        assert_eq!(starts.wgsl(Start::Axis(0, 1, 1), 5), "params.s0");
         assert_eq!(starts.wgsl(Start::Place(Store::Scalars, 28, 4, true), 7), "7u");
         assert_eq!(starts.numbers(), [5; STARTS]);
         assert_eq!(starts.flow(), None);

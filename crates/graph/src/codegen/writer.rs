@@ -23,7 +23,7 @@ use crate::values::{Lead, Type, strides};
 const HALF: &str = "f16";
 
 /// The number of elements that are loaded or stored as one vector.
-const QUAD: usize = 4;
+pub(super) const QUAD: usize = 4;
 
 const XYZW: [&str; QUAD] = ["x", "y", "z", "w"];
 

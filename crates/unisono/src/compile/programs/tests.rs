@@ -1,11 +1,15 @@
 //! What metrics and weights of losses may be, and models with many layers.
 
 use unisono_data::{FieldDType, FieldSpec};
-use unisono_graph::{Array, Feed, Frame, interpret};
+use unisono_graph::plan::Kernel;
+use unisono_graph::{Array, Feed, Frame, Run, Target, interpret};
 
 use super::*;
 use crate::model::functional::OUTPUT;
-use crate::{Dense, FromFn, Layer, Loss, MeanSquaredError, Metric, Relu, Residual, Sequential, Sgd};
+use crate::{
+    Dense, FromFn, Gru, Layer, Loss, Lstm, MeanSquaredError, Metric, Relu, Residual, Sequential, Sgd,
+    SimpleRnn,
+};
 
 /// A metric as a function of the model's output, `[B, 3]`.
 struct Own(fn(&Var) -> Var);
@@ -42,11 +46,25 @@ fn trace(
     loss: impl Loss + 'static,
     metric: Option<Own>,
 ) -> Result<Programs, Error> {
-    let spec = |name: &str| FieldSpec { name: name.into(), dtype: FieldDType::F32, shape: vec![3] };
+    trace_over(&[3], model, loss, metric)
+}
+
+/// Traces a model of samples of this shape, with targets of the shape `[3]`.
+fn trace_over(
+    shape: &[usize],
+    model: impl Layer + 'static,
+    loss: impl Loss + 'static,
+    metric: Option<Own>,
+) -> Result<Programs, Error> {
+    let spec = |name: &str, shape: &[usize]| FieldSpec {
+        name: name.into(),
+        dtype: FieldDType::F32,
+        shape: shape.to_vec(),
+    };
     let mut parts = Parts::new(crate::Model::from(model));
     (parts.told.losses, parts.optimizer) = (vec![LossOn::only(loss)], Sgd::new(0.1).into());
     metric.into_iter().for_each(|metric| parts.told.measure(On::only(), Arc::new(metric)));
-    let fields = Fields::of(&parts, &[spec("x"), spec("y")])?;
+    let fields = Fields::of(&parts, &[spec("x", shape), spec("y", &[3])])?;
     Programs::trace(&parts, &fields, Layout::default())
 }
 
@@ -177,4 +195,30 @@ fn fields_that_evaluations_alone_take_are_there_and_a_weight_is_one_number_of_a_
         error,
         "field \"w\": expected [B] (weights of labels are a field of another name, see Builder::sample_weights_of), got [B, 3]"
     );
+}
+
+/// A recurrent layer over many steps takes the kernels that one over few steps takes: where a step's slices
+/// begin is no part of their text. And what a gate's slice holds is loaded in whole vectors.
+#[test]
+fn all_steps_of_a_recurrent_layer_have_the_same_kernels() {
+    type Layers = fn() -> Sequential;
+    let kernels = |make: Layers, steps: usize| {
+        let programs = trace_over(&[steps, 4], make().add(Dense::new(3)), MeanSquaredError, None).unwrap();
+        programs.get(ProgramId::Train).plan(&Run::whole(&[2, 2]), &Target::default()).unwrap().kernels
+    };
+    let layers: [(&str, Layers); 4] = [
+        ("lstm", || Sequential::new().add(Lstm::new(8).last())),
+        ("lstm", || Sequential::new().add(Lstm::new(8).layers(2).bidirectional().last())),
+        ("gru", || Sequential::new().add(Gru::new(8).last())),
+        ("rnn", || Sequential::new().add(SimpleRnn::new(8).last())),
+    ];
+    for (name, make) in layers {
+        let (few, many) = (kernels(make, 6), kernels(make, 24));
+        let names = |kernels: &[Kernel]| kernels.iter().map(|kernel| kernel.name.clone()).collect::<Vec<_>>();
+        // Longer sums over the steps, such as those of biases, are cut elsewhere.
+        assert!(many.len() <= few.len() + 4, "{name}: {:?} and {:?}", names(&few), names(&many));
+        for kernel in many.iter().filter(|kernel| kernel.name.contains("sigmoid")) {
+            assert!(!kernel.wgsl.contains("fn w0("), "{name}: {}", kernel.wgsl);
+        }
+    }
 }
