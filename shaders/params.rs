@@ -147,7 +147,7 @@ params! {
         zero,
     }
 
-    /// The params of `sort_tiles.wgsl` and `sort_merge.wgsl`.
+    /// The params of `sort_tiles.wgsl`, `sort_digits.wgsl` and `sort_merge.wgsl`.
     SortParams {
         /// The number of positions.
         n,

@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use unisono_gpu::{Device, Writer};
+use unisono_gpu::{Backend, Device, Writer};
 use unisono_graph::plan::Transfer;
+use unisono_graph::target::Machine;
 use unisono_graph::tree::{PRODUCT_CHUNK, add, canonical, sum, sum_blocks};
 use unisono_graph::{DType, Lead, Program, Run, Slot, Tape, Target, Type};
 use unisono_random::Draws;
@@ -180,6 +181,9 @@ fn cases() -> Vec<Case> {
         case(300, 12, 64, &[4, 4, 4, 4, 4, 4, 4, 4], 300),
         case(40, 5, 700, &[5, 3, 1], 41),
         case(3, 8, 1300, &[4, 4, 4, 4, 4, 4, 3], 3),
+        // Ids of 17 bits, and more positions than a CPU sorts in one tile.
+        case(66_000, 1, 8, &[3, 2], 66_001),
+        case(30, 1, 9_000, &[4, 4], 30),
     ];
     let mut draws = Draws::of(5, "row sums", "cases", 0, 0);
     for _ in 0..8 {
@@ -210,7 +214,9 @@ fn a_row_is_the_sum_over_its_places_in_their_order_on_any_number_of_replicas() {
         for module in &kernels {
             products::check(module).unwrap_or_else(|found| panic!("{}\n{module}", found.join("\n")));
         }
-        assert!(kernels.iter().any(|module| module.contains("// sort_merge:")));
+        let sorts = |name: &str| kernels.iter().any(|module| module.contains(name));
+        assert!(sorts("// sort_tiles:") && sorts("// sort_merge:"));
+        assert_eq!(sorts("// sort_digits:"), adapter.backend == Backend::Cpu);
     }
 }
 
@@ -238,12 +244,28 @@ fn wrong_orders_of_row_sums_are_seen() {
         ("shards as chunks", ["<< params.chunk_bits", "<< 0u"]),
         ("a place too few", ["next.x == own.x &&", "next.x == own.x && at <= 20u &&"]),
     ];
-    let case = Case { rows: 3, width: 4, places: 700, shards: vec![4, 3, 5], ids: 3, lookups: 1 };
-    let adapter = &adapters()[0];
-    let mut device = Device::open(adapter).unwrap();
-    let twin = case.twin();
-    for (name, fault) in faults {
-        let own = case.by_replicas(&mut device, &adapter.target(), 1, Some(fault), &mut BTreeSet::new());
-        assert!(own != twin, "{name} is not seen");
+    // Ids of 2 bits are sorted in one pass, and those of 9 bits in two.
+    let on_cpu = [
+        (3, "equal ids in another order", ["pair(step, at);", "pair(step, first + end - 1u - at);"]),
+        (300, "a pass too few", ["step < PASSES", "step < PASSES - 1u"]),
+        (300, "pairs where another pass put them", ["return z[position]", "return y[position]"]),
+    ];
+    let adapters = adapters();
+    let case = |rows: usize| Case {
+        rows,
+        width: 4,
+        places: 700,
+        shards: vec![4, 3, 5],
+        ids: rows as u32,
+        lookups: 1,
+    };
+    let gpu = Target { machine: Machine::Gpu, ..adapters[0].target() };
+    let cpu = adapters.iter().find(|adapter| adapter.backend == Backend::Cpu).unwrap();
+    let gpus = faults.map(|(name, fault)| (&adapters[0], gpu.clone(), case(3), name, fault));
+    let cpus = on_cpu.map(|(rows, name, fault)| (cpu, cpu.target(), case(rows), name, fault));
+    for (adapter, target, case, name, fault) in gpus.into_iter().chain(cpus) {
+        let mut device = Device::open(adapter).unwrap();
+        let own = case.by_replicas(&mut device, &target, 1, Some(fault), &mut BTreeSet::new());
+        assert!(own != case.twin(), "{name} is not seen");
     }
 }

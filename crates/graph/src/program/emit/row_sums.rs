@@ -86,26 +86,38 @@ impl Emitter<'_> {
 
     /// Sorts the ids of all positions. Returns the memory with the pairs of each id and its position.
     fn sorted(&mut self, root: NodeId, ids: Place, n: usize, rows: usize) -> Result<Part, GraphError> {
-        // Any tiles give the same order. A GPU has many invocations.
+        // Any tiles give the same order. A GPU has many invocations, and a CPU sorts thousands of ids in the
+        // time in which its threads begin and end a launch.
         let (mut tile, ways) = match self.target.machine {
-            Machine::Cpu => (64, 4),
+            Machine::Cpu => (1 << 16, 4),
             Machine::Gpu => (1024, 8),
         };
         let [mut from, mut to] = [Store::Temp(root), Store::Temp2(root)];
-        self.grow(from, (n.max(1) * PAIR_BYTES) as u64);
+        let bytes = (n.max(1) * PAIR_BYTES) as u64;
+        self.grow(from, bytes);
         let (grid, width) = self.grid(n, root)?;
         let offset = ids.inside as u32;
         let params =
             |tile: usize| SortParams { n: n as u32, width, rows: rows as u32, tile: tile as u32, offset };
-        let bindings = vec![self.all(ids.store), self.all(from)];
+        let mut bindings = vec![self.all(ids.store), self.all(from)];
         let constants = format!("const TILE: u32 = {tile}u;\n");
-        let kernel = self.sort_kernel("sort_tiles", &constants, unisono_shaders::SORT_TILES);
-        self.launch(kernel, bindings, params(tile).words(&[]), grid, root)?;
+        if self.target.machine == Machine::Cpu {
+            self.grow(to, bytes);
+            bindings.push(self.all(to));
+            let passes = (usize::BITS - rows.leading_zeros()).div_ceil(8);
+            let constants = format!("{constants}const PASSES: u32 = {passes}u;\n");
+            let kernel = self.sort_kernel("sort_digits", &constants, unisono_shaders::SORT_DIGITS, 2);
+            let tiles = n.div_ceil(tile).max(1) as u32;
+            self.launch(kernel, bindings, params(tile).words(&[]), [tiles, 1, 1], root)?;
+        } else {
+            let kernel = self.sort_kernel("sort_tiles", &constants, unisono_shaders::SORT_TILES, 1);
+            self.launch(kernel, bindings, params(tile).words(&[]), grid, root)?;
+        }
         while tile < n {
-            self.grow(to, (n * PAIR_BYTES) as u64);
+            self.grow(to, bytes);
             let bindings = vec![self.all(from), self.all(to)];
             let constants = format!("const WAYS: u32 = {ways}u;\n");
-            let kernel = self.sort_kernel("sort_merge", &constants, unisono_shaders::SORT_MERGE);
+            let kernel = self.sort_kernel("sort_merge", &constants, unisono_shaders::SORT_MERGE, 1);
             self.launch(kernel, bindings, params(tile).words(&[]), grid, root)?;
             std::mem::swap(&mut from, &mut to);
             tile *= ways;
@@ -113,11 +125,12 @@ impl Emitter<'_> {
         Ok(self.all(from))
     }
 
-    fn sort_kernel(&mut self, name: &str, constants: &str, file: &str) -> usize {
+    /// Returns the kernel that sorts so, and writes so many buffers.
+    fn sort_kernel(&mut self, name: &str, constants: &str, file: &str, written: usize) -> usize {
         self.kernel(&Kernel {
             name: name.into(),
             wgsl: module(&SortParams::declaration(0), &[], constants, file),
-            bindings: vec![Access::Read, Access::ReadWrite],
+            bindings: [vec![Access::Read], vec![Access::ReadWrite; written]].concat(),
         })
     }
 
