@@ -149,7 +149,9 @@ struct Alone {
     first_step_s: f64,
     /// The median time of a step after the warm-up, in milliseconds.
     step_ms: f64,
-    /// The bytes of device memory that a step was estimated to take, before it ran.
+    /// The bytes of device memory that a step was estimated to take, before it ran. Programs of others do
+    /// not estimate it.
+    #[serde(default)]
     promised_bytes: u64,
     /// The bytes of device memory that training took, and who says so.
     taken: Option<taken::Taken>,

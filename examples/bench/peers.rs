@@ -170,3 +170,20 @@ fn median(times: &[Times], column: fn(&Times) -> f64) -> f64 {
     all.sort_by(f64::total_cmp);
     all.get(all.len() / 2).copied().unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both print what each program has. Only Unisono says what it takes.
+    #[test]
+    fn lines_of_all_programs_are_read() {
+        let keras = r#"{"adapter": "TensorFlow", "first_step_s": 3.5, "step_ms": 6.75}"#;
+        let burn = r#"{"adapter":"llvmpipe","first_step_s":3.5,"step_ms":6.75,"loss":[2.5,0.5]}"#;
+        for line in [keras, burn] {
+            let found: Alone = serde_json::from_str(line).unwrap();
+            assert_eq!((found.first_step_s, found.step_ms, found.promised_bytes), (3.5, 6.75, 0));
+            assert!(found.taken.is_none());
+        }
+    }
+}
