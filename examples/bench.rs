@@ -149,8 +149,8 @@ struct Alone {
     first_step_s: f64,
     /// The median time of a step after the warm-up, in milliseconds.
     step_ms: f64,
-    /// The bytes of device memory that a step was estimated to take, before it ran. Programs of others do
-    /// not estimate it.
+    /// The bytes of device memory that a step was estimated to take, before it ran. Other programs do
+    /// not print it.
     #[serde(default)]
     promised_bytes: u64,
     /// The bytes of device memory that training took, and who says so.

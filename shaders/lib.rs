@@ -241,8 +241,7 @@ pub mod attention {
 /// Sorts ids with their positions within tiles. Needs the constant that the file names.
 pub const SORT_TILES: &str = include_str!("sort_tiles.wgsl");
 
-/// As [`SORT_TILES`], for devices whose invocations run one after the other. Needs the constants that the
-/// file names.
+/// As [`SORT_TILES`], for devices with few threads. Needs the constants that the file names.
 pub const SORT_DIGITS: &str = include_str!("sort_digits.wgsl");
 
 /// Merges sorted tiles. Needs the constant that the file names.

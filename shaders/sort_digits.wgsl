@@ -1,6 +1,5 @@
-// sort_digits: the pairs (id, position) of each tile of TILE positions in ascending order, for devices whose
-// invocations run one after the other. Ids that are not below params.rows become params.rows, so that they
-// stand last.
+// sort_digits: the pairs (id, position) of each tile of TILE positions in ascending order, for devices with
+// few threads. Ids that are not below params.rows become params.rows, so that they stand last.
 // A radix sort: PASSES times the pairs are put in the order of 8 bits of their ids, the lowest ones first.
 // Pairs that are equal there keep their order.
 // Shapes: ids: [n] from params.offset on; y, z: [n] pairs. The result is in y. Every other pass writes z.
@@ -31,7 +30,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>) {
     for (var step = 0u; step < PASSES; step++) {
         let shift = 8u * step;
         for (var digit = 0u; digit < DIGITS; digit++) { places[digit] = 0u; }
-        for (var at = first; at < end; at++) { places[pair(step, at).x >> shift & 255u] += 1u; }
+        for (var at = first; at < end; at++) { places[(pair(step, at).x >> shift) & 255u] += 1u; }
         var next = first;
         for (var digit = 0u; digit < DIGITS; digit++) {
             let count = places[digit];
@@ -40,7 +39,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>) {
         }
         for (var at = first; at < end; at++) {
             let own = pair(step, at);
-            let digit = own.x >> shift & 255u;
+            let digit = (own.x >> shift) & 255u;
             let to = places[digit];
             places[digit] = to + 1u;
             if (PASSES - step) % 2u == 1u { y[to] = own; } else { z[to] = own; }

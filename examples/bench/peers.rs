@@ -175,7 +175,7 @@ fn median(times: &[Times], column: fn(&Times) -> f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Both print what each program has. Only Unisono says what it takes.
+    /// Keras and Burn print no estimate of memory.
     #[test]
     fn lines_of_all_programs_are_read() {
         let keras = r#"{"adapter": "TensorFlow", "first_step_s": 3.5, "step_ms": 6.75}"#;

@@ -30,7 +30,7 @@ fn four_terms(a: vec4<f32>, b: vec4<f32>, scale: f32) -> i32 {
 }
 
 fn aligned_sum(a: Sixteen, b: Sixteen, sum: f32) -> f32 {
-    let own = i32(bitcast<u32>(sum) >> 23u & 255u) - 127;
+    let own = i32((bitcast<u32>(sum) >> 23u) & 255u) - 127;
     let e = largest_exponent(a.w, b.w, largest_exponent(a.z, b.z, largest_exponent(a.y, b.y,
         largest_exponent(a.x, b.x, max(own, -100)))));
     if e > 100 {

@@ -1,6 +1,7 @@
 //! The memory of a step is known before it is allocated. If it does not fit, the error says what would fit.
 //!
-//! Alone in its process, because its allocator counts what the whole process allocates.
+//! Alone in its process, because its allocator counts what the whole process allocates. It does not see large
+//! buffers of the CPU, which are pages of the system.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::Command;
@@ -59,8 +60,8 @@ fn wide(every: u64) -> Trainer {
     train(Sequential::new().add(Dense::new(1024)).add(Dense::new(1024)).add(Dense::new(CLASSES)), every)
 }
 
-/// A model whose state, 35 MB with what Adam keeps, is much larger than all else, even than the copies of
-/// single tensors that come and go.
+/// A model whose state, 35 MB with what Adam keeps, is much larger than all else that is allocated, copies of
+/// single tensors included.
 fn deep(every: u64) -> Trainer {
     let model = (0..12).fold(Sequential::new(), |model, _| model.add(Dense::new(512)));
     train(model.add(Dense::new(CLASSES)), every)

@@ -25,10 +25,11 @@ impl Writer<'_> {
                 let mut coords = self.coords(to, index);
                 let lead = usize::from(to.lead != Lead::Global);
                 for (axis, &start) in start.iter().enumerate().filter(|(a, _)| to.dims[*a] < from.dims[*a]) {
-                    // Along the last axis the elements follow each other, so that whole vectors can be loaded
-                    // where the slice begins with one. Along others, slices are to have the same text.
+                    // Along the last axis whole vectors can be loaded, if slices begin and end with one.
+                    // Elsewhere a start counts elements, so that slices that begin anywhere share one text.
                     let is_last = axis + 1 == from.dims.len();
-                    let lanes = if is_last && start.is_multiple_of(QUAD) { QUAD } else { 1 };
+                    let has_vectors = [start, to.dims[axis], from.dims[axis]].map(|n| n.is_multiple_of(QUAD));
+                    let lanes = if is_last && has_vectors == [true; 3] { QUAD } else { 1 };
                     let start = self.starts.wgsl(Start::Axis(id, axis, lanes), start / lanes);
                     let start = Affine::name(start, None).times(lanes);
                     coords[lead + axis] = coords[lead + axis].clone().add(start);

@@ -86,8 +86,8 @@ impl Emitter<'_> {
 
     /// Sorts the ids of all positions. Returns the memory with the pairs of each id and its position.
     fn sorted(&mut self, root: NodeId, ids: Place, n: usize, rows: usize) -> Result<Part, GraphError> {
-        // Any tiles give the same order. A GPU has many invocations, and a CPU sorts thousands of ids in the
-        // time in which its threads begin and end a launch.
+        // Any tiles give the same order. On a GPU, small ones keep many invocations busy. On a CPU, to sort a
+        // large one takes a fraction of the time that it takes to merge small ones.
         let (mut tile, ways) = match self.target.machine {
             Machine::Cpu => (1 << 16, 4),
             Machine::Gpu => (1024, 8),
@@ -104,7 +104,7 @@ impl Emitter<'_> {
         if self.target.machine == Machine::Cpu {
             self.grow(to, bytes);
             bindings.push(self.all(to));
-            let passes = (usize::BITS - rows.leading_zeros()).div_ceil(8);
+            let passes = (usize::BITS - rows.leading_zeros()).div_ceil(8).max(1);
             let constants = format!("{constants}const PASSES: u32 = {passes}u;\n");
             let kernel = self.sort_kernel("sort_digits", &constants, unisono_shaders::SORT_DIGITS, 2);
             let tiles = n.div_ceil(tile).max(1) as u32;
