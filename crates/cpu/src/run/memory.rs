@@ -38,13 +38,13 @@ impl Owner {
     }
 }
 
-/// Where memory is from, and what its end needs.
+/// Where a buffer's memory comes from, and what is needed to free it.
 enum Origin {
     Heap {
         base: NonNull<u8>,
         layout: Layout,
     },
-    /// So many bytes of the system's pages, from the start on.
+    /// Pages of the system, with their number of bytes. They begin where the buffer does.
     #[cfg(all(target_os = "linux", not(miri)))]
     Pages(usize),
 }
@@ -163,10 +163,9 @@ fn lines(bytes: usize) -> Option<(NonNull<u8>, Origin)> {
     Some((unsafe { base.add(before) }, Origin::Heap { base, layout }))
 }
 
-/// Returns zeros from the system that begin at a huge page, or `None` if they would not fill one, or if there
-/// are none. The system provides a page when a thread first uses it, so that all threads share this work in
-/// the first step. (An allocator gives no such zeros: for this alignment it writes them at once, on one
-/// thread.)
+/// Maps zeroed memory that begins at a huge page. Returns `None` if the buffer is smaller than such a page, or
+/// if the system has no memory. The system zeroes a page when a thread first uses it, so all threads share
+/// this work in the first step. Rust's allocator would write all zeros at once, on one thread.
 #[cfg(all(target_os = "linux", not(miri)))]
 #[expect(unsafe_code, reason = "pages of the system are mapped and unmapped")]
 fn huge_pages(bytes: usize) -> Option<(NonNull<u8>, Origin)> {
@@ -197,7 +196,7 @@ fn huge_pages(bytes: usize) -> Option<(NonNull<u8>, Origin)> {
     }
 }
 
-/// Returns `None`: only Linux is asked for huge pages.
+/// Returns `None`: huge pages are used on Linux alone.
 #[cfg(not(all(target_os = "linux", not(miri))))]
 fn huge_pages(_bytes: usize) -> Option<(NonNull<u8>, Origin)> {
     None

@@ -9,7 +9,7 @@ use crate::trace::NodeId;
 /// The thing that starts somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// A slice along an axis, counted in vectors of so many elements.
+    /// A slice along an axis. Its start counts vectors; the last field is the number of elements in one.
     Axis(NodeId, usize, usize),
     /// A value in its memory, at this element, counted in vectors of so many elements. The last field is
     /// whether the value has several elements.

@@ -197,8 +197,8 @@ fn fields_that_evaluations_alone_take_are_there_and_a_weight_is_one_number_of_a_
     );
 }
 
-/// A recurrent layer over many steps takes the kernels that one over few steps takes: where a step's slices
-/// begin is no part of their text. And what a gate's slice holds is loaded in whole vectors.
+/// All time steps of a recurrent layer share their kernels, since the place where a step's slices begin is a
+/// param and not part of the kernel's text. The kernels load gates as whole vectors.
 #[test]
 fn all_steps_of_a_recurrent_layer_have_the_same_kernels() {
     type Layers = fn() -> Sequential;
@@ -215,7 +215,7 @@ fn all_steps_of_a_recurrent_layer_have_the_same_kernels() {
     for (name, make) in layers {
         let (few, many) = (kernels(make, 6), kernels(make, 24));
         let names = |kernels: &[Kernel]| kernels.iter().map(|kernel| kernel.name.clone()).collect::<Vec<_>>();
-        // Longer sums over the steps, such as those of biases, are cut elsewhere.
+        // A sum over the steps, such as a bias's gradient, is split into kernels, and 24 terms split differently.
         assert!(many.len() <= few.len() + 4, "{name}: {:?} and {:?}", names(&few), names(&many));
         let gates: Vec<_> = many.iter().filter(|kernel| kernel.name.contains("sigmoid")).collect();
         assert_eq!(gates.is_empty(), name == "rnn");
