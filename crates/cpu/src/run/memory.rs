@@ -163,9 +163,9 @@ fn lines(bytes: usize) -> Option<(NonNull<u8>, Origin)> {
     Some((unsafe { base.add(before) }, Origin::Heap { base, layout }))
 }
 
-/// Maps zeroed memory that begins at a huge page. Returns `None` if the buffer is smaller than such a page, or
-/// if the system has no memory. The system zeroes a page when a thread first uses it, so all threads share
-/// this work in the first step. Rust's allocator would write all zeros at once, on one thread.
+/// Maps zeroed memory that begins at a huge page. Returns `None` if the buffer is smaller than such a page,
+/// or if the system has no memory. The system zeroes a page when a thread first uses it, so all threads
+/// share this work in the first step. Rust's allocator would write all zeros at once, on one thread.
 #[cfg(all(target_os = "linux", not(miri)))]
 #[expect(unsafe_code, reason = "pages of the system are mapped and unmapped")]
 fn huge_pages(bytes: usize) -> Option<(NonNull<u8>, Origin)> {

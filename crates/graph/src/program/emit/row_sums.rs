@@ -125,8 +125,8 @@ impl Emitter<'_> {
         Ok(self.all(from))
     }
 
-    /// Adds a sorting kernel to the plan, made from the text of a shader file and the constants that it needs.
-    /// It reads one buffer and writes the `written` ones behind it. Returns the kernel's number.
+    /// Adds a sorting kernel to the plan, made from the text of a shader file and its constants. It reads one
+    /// buffer and writes the `written` ones behind it. Returns the kernel's number.
     fn sort_kernel(&mut self, name: &str, constants: &str, file: &str, written: usize) -> usize {
         self.kernel(&Kernel {
             name: name.into(),
