@@ -121,6 +121,8 @@ pub(crate) fn upload(program: &Program, feed: &Feed, transfer: &Transfer) -> Vec
             bytemuck::cast_slice(&words(&feed.inputs[i].data)).to_vec()
         }
         Slot::Input(i) => bytes(&program.inputs()[i].ty, &feed.inputs[i].data),
+        // No earlier step is in flight.
+        Slot::Chained => vec![0; 4],
         other => unreachable!("a plan of all shards uploads no {other:?}"),
     }
 }

@@ -48,7 +48,9 @@ pub fn arm(flags: &Arm) -> Result<(), String> {
     if let Some(missing) = missing() {
         return Err(missing);
     }
-    run(emulated(&flags.cpu).args(["test", "--target", TARGET, "-p", "unisono-cpu"]))?;
+    // QEMU runs no process that another one starts, so the test that needs one is left out.
+    let own = ["test", "--target", TARGET, "-p", "unisono-cpu", "--", "--skip", "confined::"];
+    run(emulated(&flags.cpu).args(own))?;
     // Bits that were written down on x86-64.
     let golden = ["test", "--target", TARGET, "-p", "unisono-tests", "--test", "numbers", "golden::"];
     run(emulated(&flags.cpu).args(golden))?;

@@ -32,7 +32,7 @@ struct Flags {
     /// optimizers, which are in this directory. Print how many there are
     #[arg(long, value_name = "DIR", conflicts_with = "model", requires = "chip")]
     everything: Option<PathBuf>,
-    /// Only compile the kernels of a file, as a process of `--everything` does
+    /// Only compile the kernels of a file and print what came of each, as a process of `--everything` does
     #[arg(long, value_name = "FILE", hide = true)]
     compile: Option<PathBuf>,
     /// Samples in a step [default: depends on the model]
@@ -196,16 +196,13 @@ fn kernels(flags: &Flags, plan: &Plan) -> Result<(), Error> {
     everything::check(flags.chip.as_deref().unwrap_or_default(), &spills).map_err(Error::from)
 }
 
-/// Compiles the kernels of a file. Prints what is spilled of each, as JSON.
+/// Compiles the kernels of a file. Prints what came of each, as JSON.
 fn compile(file: &Path) -> Result<(), Error> {
     let compiler = driver::Compiler::open()?;
     let kernels = everything::from_json(&serde_json::from_slice(&fs::read(file)?)?).ok_or("no kernels")?;
-    let one = |kernel: &Kernel| {
-        let machine = compiler.compile(kernel).map_err(|error| format!("{}: {error}", kernel.name))?;
-        Ok(machine.spilled())
-    };
-    let spilled = kernels.iter().map(one).collect::<Result<Vec<u64>, String>>()?;
-    Ok(writeln!(stdout(), "{}", serde_json::to_string(&spilled)?)?)
+    let one = |kernel: &Kernel| compiler.compile(kernel).map_err(|error| format!("{}: {error}", kernel.name));
+    let machines = kernels.iter().map(one).collect::<Result<Vec<driver::Machine>, String>>()?;
+    Ok(writeln!(stdout(), "{}", serde_json::to_string(&machines)?)?)
 }
 
 /// Returns the model and the precision.
@@ -226,7 +223,10 @@ fn count(chip: &str, oracle: &Path, out: &Path) -> Result<(), Error> {
         let mut command = Command::new(env::args_os().next().unwrap_or_default());
         let output = command.args(["--chip", chip, "--out"]).arg(out).arg("--compile").arg(&file).output()?;
         match output.status.success() {
-            true => Ok(serde_json::from_slice(&output.stdout)?),
+            true => {
+                let machines: Vec<driver::Machine> = serde_json::from_slice(&output.stdout)?;
+                Ok(machines.iter().map(driver::Machine::spilled).collect())
+            }
             false => Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr)).into()),
         }
     };

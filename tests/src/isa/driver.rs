@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::{env, ptr};
 
 use ash::{khr, vk};
+use serde::{Deserialize, Serialize};
 use unisono_gpu::spirv;
 use unisono_graph::plan::Kernel;
 
@@ -18,7 +19,7 @@ use super::index::one_word;
 const SPIRV: (u8, u8) = (1, 6);
 
 /// What a driver tells of a compiled kernel.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
     /// Names with `_` for spaces, and values: `VGPRs`, `Spilled_VGPRs`, `LDS_size`, `Subgroups_per_SIMD`, ...
     pub stats: Vec<(String, u64)>,

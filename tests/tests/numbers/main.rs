@@ -8,6 +8,7 @@ mod limits;
 mod modules;
 mod products;
 mod pytorch;
+mod rdna;
 #[cfg(feature = "targets")]
 mod targets;
 mod validation;

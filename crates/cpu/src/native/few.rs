@@ -1,7 +1,7 @@
 //! Products of few rows, which take the time that reading the right operand takes, with the same bits on
 //! every CPU.
 
-use super::panels::{Run, Vectors, has_fma};
+use super::panels::{Run, Vectors};
 use super::{Rounding, fused};
 
 /// What [`Vectors::few_product`]'s code computes: `rows` rows of numbers. Number c of row r is the sum over
@@ -32,7 +32,7 @@ impl Vectors {
             #[cfg(target_arch = "x86_64")]
             (Self::Avx512 | Self::Avx2, Rounding::Split) => x86::product_avx2,
             #[cfg(target_arch = "x86_64")]
-            (Self::Avx512 | Self::Avx2, Rounding::Fused) if has_fma() => x86::fused_avx2,
+            (Self::Avx512 | Self::Avx2, Rounding::Fused) if super::has_fma() => x86::fused_avx2,
             (_, Rounding::Split) => product,
             (_, Rounding::Fused) => fused_product,
         }

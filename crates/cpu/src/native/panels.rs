@@ -73,6 +73,7 @@ pub(crate) type Run<Task> = unsafe extern "C" fn(*const Task);
 
 /// The vectors that native code may use, from the shortest on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "these are of x86-64"))]
 pub(crate) enum Vectors {
     /// Those that every CPU has.
     Plain,

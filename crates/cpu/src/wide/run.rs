@@ -7,8 +7,7 @@ use super::machine::Entry;
 use super::moves::moved;
 use super::pass::{MOST_STREAMS, Pass};
 use super::plan::{Action, Instruction, Slot, Width};
-use crate::native::{Bound, Rounding, Vectors};
-use crate::native::{canonical, elementary, has_fma};
+use crate::native::{Bound, Rounding, Vectors, canonical, elementary};
 
 /// The most invocations of a block.
 pub(super) const BLOCK: usize = 128;
@@ -43,11 +42,14 @@ pub(super) fn code(vectors: Vectors, rounding: Rounding) -> Option<Run> {
         (Vectors::Avx512, Rounding::Split) => Some(x86::split_avx512),
         (Vectors::Avx512, Rounding::Fused) => Some(x86::fused_avx512),
         (Vectors::Avx2, Rounding::Split) => Some(x86::split_avx2),
-        (Vectors::Avx2, Rounding::Fused) if has_fma() => Some(x86::fused_avx2),
+        (Vectors::Avx2, Rounding::Fused) if crate::native::has_fma() => Some(x86::fused_avx2),
         _ => None,
     };
     #[cfg(not(target_arch = "x86_64"))]
-    None
+    {
+        let _ = (vectors, rounding);
+        None
+    }
 }
 
 #[cfg(target_arch = "x86_64")]

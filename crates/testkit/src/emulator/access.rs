@@ -115,7 +115,8 @@ impl<'a> Group<'a, '_> {
             }
             Place::Storage(slice) => {
                 let touch = self.touch(0, 0, is_atomic);
-                let buffer = &mut self.launch.buffers[slice.buffer];
+                let bytes = &self.launch.buffers[slice.buffer];
+                let cells = &mut self.launch.cells[slice.buffer];
                 Value::collect(same, leaves.len(), lanes, active, |leaf, lane| {
                     let (leaf, width) = (leaves[leaf], usize::from(leaves[leaf].scalar.width));
                     let first = from.get(0, lane) + u64::from(leaf.at);
@@ -124,9 +125,11 @@ impl<'a> Group<'a, '_> {
                         return 0;
                     }
                     let touch = Touch { lane: reader(lane), ..touch };
-                    let (bits, race) = buffer.read((slice.offset + first) as usize, width, touch);
-                    races |= race;
-                    bits
+                    let first = (slice.offset + first) as usize;
+                    races |= cells.read(first, width, touch);
+                    let mut bits = [0; 8];
+                    bits[..width].copy_from_slice(&bytes[first..first + width]);
+                    u64::from_le_bytes(bits)
                 })
             }
         };
@@ -183,7 +186,8 @@ impl<'a> Group<'a, '_> {
             }
             Some(Place::Storage(slice)) => {
                 let touch = self.touch(0, 0, is_atomic);
-                let buffer = &mut self.launch.buffers[slice.buffer];
+                let bytes = &mut self.launch.buffers[slice.buffer];
+                let cells = &mut self.launch.cells[slice.buffer];
                 for (index, leaf) in leaves.iter().enumerate() {
                     let width = usize::from(leaf.scalar.width);
                     for &lane in active {
@@ -194,7 +198,8 @@ impl<'a> Group<'a, '_> {
                         }
                         let bits = value.get(index, lane as usize);
                         let first = (slice.offset + first) as usize;
-                        races |= buffer.write(first, width, bits, Touch { lane, ..touch });
+                        bytes[first..first + width].copy_from_slice(&bits.to_le_bytes()[..width]);
+                        races |= cells.write(first, width, Touch { lane, ..touch });
                     }
                 }
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use naga::{AddressSpace, Barrier, Block, BuiltIn, Expression, Handle, Span, Statement, SwitchValue};
 
 use super::arithmetic::Choices;
-use super::memory::{Buffer, Cell};
+use super::memory::{Cell, Cells};
 use super::module::{Body, Prepared, Root};
 use super::value::Value;
 use crate::products::quote;
@@ -26,7 +26,8 @@ pub(super) struct Launch<'a> {
     pub params: &'a [u8],
     /// What each storage binding from 1 on is bound to.
     pub bindings: &'a [Slice],
-    pub buffers: &'a mut [Buffer],
+    pub buffers: &'a mut [Vec<u8>],
+    pub cells: &'a mut [Cells],
     pub faults: &'a mut BTreeSet<String>,
 }
 

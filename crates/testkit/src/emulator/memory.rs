@@ -56,35 +56,31 @@ impl Cell {
     }
 }
 
-/// A buffer of a plan.
+/// Who touched the cells of a buffer of a plan.
 #[derive(Debug)]
-pub(super) struct Buffer {
-    pub bytes: Vec<u8>,
+pub(super) struct Cells {
     cells: Vec<Cell>,
     /// The bytes of a cell: as many as the smallest scalar of the plan's kernels has.
     grain: usize,
 }
 
-impl Buffer {
-    pub fn new(bytes: u64, grain: usize, unwritten: u32) -> Self {
-        let words = usize::try_from(bytes.div_ceil(4)).unwrap_or(usize::MAX);
-        let bytes = unwritten.to_le_bytes().repeat(words);
-        Self { cells: vec![Cell::default(); bytes.len() / grain], bytes, grain }
+impl Cells {
+    /// Returns the cells of so many bytes, which nobody touched.
+    pub fn new(bytes: usize, grain: usize) -> Self {
+        Self { cells: vec![Cell::default(); bytes / grain], grain }
     }
 
-    /// Returns a scalar of so many bytes, and whether the read races.
-    pub fn read(&mut self, at: usize, width: usize, by: Touch) -> (u64, bool) {
-        let mut bits = [0; 8];
-        bits[..width].copy_from_slice(&self.bytes[at..at + width]);
-        let cells = &mut self.cells[at / self.grain..(at + width).div_ceil(self.grain)];
-        let races = cells.iter_mut().fold(false, |races, cell| cell.read(by) | races);
-        (u64::from_le_bytes(bits), races)
+    /// Records a read of some bytes, and returns whether it races.
+    pub fn read(&mut self, at: usize, width: usize, by: Touch) -> bool {
+        self.of(at, width).iter_mut().fold(false, |races, cell| cell.read(by) | races)
     }
 
-    /// Writes a scalar of so many bytes, and returns whether that races.
-    pub fn write(&mut self, at: usize, width: usize, bits: u64, by: Touch) -> bool {
-        self.bytes[at..at + width].copy_from_slice(&bits.to_le_bytes()[..width]);
-        let cells = &mut self.cells[at / self.grain..(at + width).div_ceil(self.grain)];
-        cells.iter_mut().fold(false, |races, cell| cell.write(by) | races)
+    /// Records a write of some bytes, and returns whether it races.
+    pub fn write(&mut self, at: usize, width: usize, by: Touch) -> bool {
+        self.of(at, width).iter_mut().fold(false, |races, cell| cell.write(by) | races)
+    }
+
+    fn of(&mut self, at: usize, width: usize) -> &mut [Cell] {
+        &mut self.cells[at / self.grain..(at + width).div_ceil(self.grain)]
     }
 }

@@ -27,7 +27,7 @@ mod value;
 use std::collections::{BTreeMap, BTreeSet};
 
 use unisono_gpu::{Device, GpuError};
-use unisono_graph::plan::{Command, Launch, Role, Transfer};
+use unisono_graph::plan::{Buffer, Command, Launch, Role, Slice};
 use unisono_graph::{
     Array, Feed, Frame, GraphError, InputKind, OutputKind, Plan, Program, Slot, Tape, Type, ops, tree,
 };
@@ -36,7 +36,7 @@ pub use arithmetic::Choices;
 
 use crate::device::{Ran, bytes, run, upload};
 use group::Group;
-use memory::Buffer;
+use memory::Cells;
 use module::Prepared;
 
 /// What a step on the emulator computed.
@@ -51,10 +51,23 @@ pub struct Emulated {
 /// Runs all segments of a plan of all shards, on the values of an interpreter's feed.
 pub fn emulate(program: &Program, plan: &Plan, feed: &Feed, choices: Choices) -> Emulated {
     let mut emulator = Emulator::new(plan, choices);
+    let mut launch = |launch: &Launch, buffers: &mut [Vec<u8>]| emulator.launch(launch, buffers);
+    let ran = walk((program, plan, feed), choices.unwritten(), &mut launch);
+    Emulated { ran, faults: emulator.faults.into_iter().collect() }
+}
+
+/// Runs all segments of a plan of all shards as [`emulate`] does, with launches that are computed elsewhere:
+/// `launch` is given each of them, with the plan's buffers, whose words begin as `unwritten`.
+pub fn walk(
+    (program, plan, feed): (&Program, &Plan, &Feed),
+    unwritten: u32,
+    launch: &mut dyn FnMut(&Launch, &mut [Vec<u8>]),
+) -> Ran {
+    let mut buffers = buffers(plan, unwritten);
     let layout = program.state_layout();
     let place = |state: usize| {
         let slice = layout.tensors[state];
-        let is_it = |buffer: &unisono_graph::plan::Buffer| buffer.role == Role::State(slice.buffer);
+        let is_it = |buffer: &Buffer| buffer.role == Role::State(slice.buffer);
         let range = slice.offset as usize..(slice.offset + slice.bytes) as usize;
         plan.buffers.iter().position(is_it).map(|buffer| (buffer, range))
     };
@@ -64,38 +77,73 @@ pub fn emulate(program: &Program, plan: &Plan, feed: &Feed, choices: Choices) ->
         let first: Vec<u8> =
             floats(&given).into_iter().flat_map(|x| tree::canonical(x).to_le_bytes()).collect();
         match place(state) {
-            Some((buffer, range)) => emulator.buffers[buffer].bytes[range].copy_from_slice(&first),
+            Some((buffer, range)) => buffers[buffer][range].copy_from_slice(&first),
             // No kernel of this plan touches the state.
             None => drop(ran.states.insert(program.states()[state].name.clone(), floats(&first))),
         }
     }
     for (input, values) in program.inputs().iter().zip(&feed.inputs) {
         let InputKind::Resident(number) = input.kind else { continue };
-        let is_it = |buffer: &unisono_graph::plan::Buffer| buffer.role == Role::Resident(number);
+        let is_it = |buffer: &Buffer| buffer.role == Role::Resident(number);
         if let Some(buffer) = plan.buffers.iter().position(is_it) {
-            emulator.buffers[buffer].bytes.copy_from_slice(&bytes(&input.ty, &values.data));
+            buffers[buffer].copy_from_slice(&bytes(&input.ty, &values.data));
         }
     }
-    for segment in 0..plan.segments.len() {
-        emulator.run(segment, &mut |transfer| upload(program, feed, transfer), &mut |transfer, data| {
+    for segment in &plan.segments {
+        for transfer in &segment.uploads {
+            let data = upload(program, feed, transfer);
+            let first = transfer.slice.offset as usize;
+            buffers[transfer.slice.buffer][first..first + data.len()].copy_from_slice(&data);
+        }
+        for command in &segment.commands {
+            match command {
+                Command::Launch(own) => launch(own, &mut buffers),
+                Command::Copy { from, to } => {
+                    let data = buffers[from.buffer][range(from)].to_vec();
+                    let first = to.offset as usize;
+                    buffers[to.buffer][first..first + data.len()].copy_from_slice(&data);
+                }
+                Command::Clear(slice) => buffers[slice.buffer][range(slice)].fill(0),
+            }
+        }
+        for transfer in &segment.downloads {
+            let data = &buffers[transfer.slice.buffer][range(&transfer.slice)];
             if let Slot::Output(index) = Slot::decode(transfer.slot) {
                 let output = &program.outputs()[index];
                 let part = match output.kind {
                     OutputKind::Value => &mut ran.outputs,
                     OutputKind::Carry => &mut ran.carries,
-                    OutputKind::Resident(_) => return,
+                    OutputKind::Resident(_) => continue,
                 };
                 part.insert(output.name.clone(), floats(data));
             }
-        });
+        }
     }
     for (index, state) in program.states().iter().enumerate() {
         if let Some((buffer, range)) = place(index) {
-            let values = floats(&emulator.buffers[buffer].bytes[range]);
-            ran.states.insert(state.name.clone(), values);
+            ran.states.insert(state.name.clone(), floats(&buffers[buffer][range]));
         }
     }
-    Emulated { ran, faults: emulator.faults.into_iter().collect() }
+    ran
+}
+
+fn range(slice: &Slice) -> std::ops::Range<usize> {
+    slice.offset as usize..(slice.offset + slice.bytes) as usize
+}
+
+/// Returns the buffers of a plan before its first command.
+fn buffers(plan: &Plan, unwritten: u32) -> Vec<Vec<u8>> {
+    let buffer = |buffer: &Buffer| {
+        let is_cleared = matches!(buffer.role, Role::Verdict(_) | Role::State(_) | Role::Resident(_));
+        let word = if is_cleared { 0 } else { unwritten };
+        let mut bytes =
+            word.to_le_bytes().repeat(usize::try_from(buffer.bytes.div_ceil(4)).unwrap_or(usize::MAX));
+        if let Role::Table(words) = &buffer.role {
+            bytes[..4 * words.len()].copy_from_slice(bytemuck::cast_slice(words));
+        }
+        bytes
+    };
+    plan.buffers.iter().map(buffer).collect()
 }
 
 /// Returns whether a device's `fma` rounds once.
@@ -119,11 +167,11 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytemuck::pod_collect_to_vec(bytes)
 }
 
-/// The buffers of a plan, and what was found so far.
+/// The kernels of a plan, and what was found so far.
 struct Emulator<'a> {
     plan: &'a Plan,
     choices: Choices,
-    buffers: Vec<Buffer>,
+    cells: Vec<Cells>,
     modules: BTreeMap<usize, Result<(naga::Module, naga::valid::ModuleInfo), String>>,
     faults: BTreeSet<String>,
     launches: u32,
@@ -131,64 +179,15 @@ struct Emulator<'a> {
 
 impl<'a> Emulator<'a> {
     fn new(plan: &'a Plan, choices: Choices) -> Self {
-        let grain = if plan.kernels.iter().any(|kernel| kernel.wgsl.contains("f16")) { 2 } else { 4 };
-        let buffer = |buffer: &unisono_graph::plan::Buffer| {
-            let is_cleared = matches!(buffer.role, Role::Verdict(_) | Role::State(_) | Role::Resident(_));
-            let mut found =
-                Buffer::new(buffer.bytes, grain, if is_cleared { 0 } else { choices.unwritten() });
-            if let Role::Table(words) = &buffer.role {
-                found.bytes[..4 * words.len()].copy_from_slice(bytemuck::cast_slice(words));
-            }
-            found
-        };
         let kernels = plan.kernels.iter().enumerate();
-        Self {
-            plan,
-            choices,
-            buffers: plan.buffers.iter().map(buffer).collect(),
-            modules: kernels.map(|(id, kernel)| (id, module::parse(&kernel.wgsl))).collect(),
-            faults: BTreeSet::new(),
-            launches: 0,
-        }
+        let modules = kernels.map(|(id, kernel)| (id, module::parse(&kernel.wgsl))).collect();
+        let grain = if plan.kernels.iter().any(|kernel| kernel.wgsl.contains("f16")) { 2 } else { 4 };
+        let cells = |buffer: &Buffer| Cells::new(4 * buffer.bytes.div_ceil(4) as usize, grain);
+        let cells = plan.buffers.iter().map(cells).collect();
+        Self { plan, choices, cells, modules, faults: BTreeSet::new(), launches: 0 }
     }
 
-    /// Runs a segment.
-    fn run(
-        &mut self,
-        segment: usize,
-        upload: &mut dyn FnMut(&Transfer) -> Vec<u8>,
-        download: &mut dyn FnMut(&Transfer, &[u8]),
-    ) {
-        let segment = &self.plan.segments[segment];
-        for transfer in &segment.uploads {
-            let slice = transfer.slice;
-            let data = upload(transfer);
-            let first = slice.offset as usize;
-            self.buffers[slice.buffer].bytes[first..first + data.len()].copy_from_slice(&data);
-        }
-        for command in &segment.commands {
-            match command {
-                Command::Launch(launch) => self.launch(launch),
-                Command::Copy { from, to } => {
-                    let first = from.offset as usize;
-                    let data = self.buffers[from.buffer].bytes[first..first + from.bytes as usize].to_vec();
-                    let first = to.offset as usize;
-                    self.buffers[to.buffer].bytes[first..first + data.len()].copy_from_slice(&data);
-                }
-                Command::Clear(slice) => {
-                    let range = slice.offset as usize..(slice.offset + slice.bytes) as usize;
-                    self.buffers[slice.buffer].bytes[range].fill(0);
-                }
-            }
-        }
-        for transfer in &segment.downloads {
-            let slice = transfer.slice;
-            let range = slice.offset as usize..(slice.offset + slice.bytes) as usize;
-            download(transfer, &self.buffers[slice.buffer].bytes[range]);
-        }
-    }
-
-    fn launch(&mut self, launch: &Launch) {
+    fn launch(&mut self, launch: &Launch, buffers: &mut [Vec<u8>]) {
         let kernel = &self.plan.kernels[launch.kernel];
         let code = match &self.modules[&launch.kernel] {
             Ok((module, info)) => Prepared::new(module, info),
@@ -211,7 +210,8 @@ impl<'a> Emulator<'a> {
             grid: launch.grid,
             params: bytemuck::cast_slice(&launch.params),
             bindings: &launch.bindings,
-            buffers: &mut self.buffers,
+            buffers,
+            cells: &mut self.cells,
             faults: &mut self.faults,
         };
         let [width, height, depth] = launch.grid;

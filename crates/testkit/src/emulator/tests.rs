@@ -20,14 +20,16 @@ fn run(text: &str, choices: Choices) -> (Vec<u32>, Vec<String>) {
         grid: [2, 1, 1],
         work: Work::default(),
     };
+    let commands = vec![Command::Launch(launch.clone())];
     let plan = Plan {
         kernels: vec![Kernel { name: "small".into(), wgsl, bindings: vec![Access::ReadWrite] }],
         buffers: vec![Buffer { bytes: 64, role: Role::Table((0..16).collect()) }],
-        segments: vec![Segment { commands: vec![Command::Launch(launch)], ..Segment::default() }],
+        segments: vec![Segment { commands, ..Segment::default() }],
     };
     let mut emulator = Emulator::new(&plan, choices);
-    emulator.run(0, &mut |_| unreachable!(), &mut |_, _| unreachable!());
-    let words = bytemuck::pod_collect_to_vec(&emulator.buffers[0].bytes);
+    let mut buffers = buffers(&plan, choices.unwritten());
+    emulator.launch(&launch, &mut buffers);
+    let words = bytemuck::pod_collect_to_vec(&buffers[0]);
     (words, emulator.faults.into_iter().collect())
 }
 

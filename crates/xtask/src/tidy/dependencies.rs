@@ -35,12 +35,13 @@ const MAY_USE: [(&str, &[&str]); 12] = [
 ];
 
 /// Packages that are not part of the product. They may depend on any package.
-const FREE: [&str; 7] = [
+const FREE: [&str; 8] = [
     "unisono-testkit",
     "unisono-cases",
     "unisono-examples",
     "unisono-tests",
     "unisono-fuzz",
+    "unisono-rdna",
     "xtask",
     "burn-peer",
 ];
