@@ -16,13 +16,17 @@ impl Wave {
         memory: &Memory<'_>,
     ) -> Option<()> {
         let [to, base, offset] = instruction.operands[..] else { return None };
+        if to.words != words || base.words != if from_buffer { 4 } else { 2 } {
+            return None;
+        }
         let (Place::Scalar(to), Place::Scalar(base)) = (to.place, base.place) else { return None };
         let at = self.word(offset)?.wrapping_add(instruction.offsets[0]);
-        let [first, second, third] = [0, 1, 2].map(|word| self.scalars[usize::from(base) + word]);
+        let [first, second] = [0, 1].map(|word| self.scalars[usize::from(base) + word]);
+        let bytes = if from_buffer { self.scalars[usize::from(base) + 2] } else { 0 };
         for word in 0..words {
             let at = at.wrapping_add(4 * u32::from(word));
             let loaded = match from_buffer {
-                true => memory.load(first, third, at),
+                true => memory.load(first, bytes, at)?,
                 false if second == DESCRIPTORS => memory.descriptor(first.wrapping_add(at))?,
                 false => return None,
             };
@@ -38,6 +42,9 @@ impl Wave {
         memory: &mut Memory<'_>,
     ) -> Option<()> {
         let [value, index, buffer, base] = instruction.operands[..] else { return None };
+        if value.words != words || buffer.words != 4 {
+            return None;
+        }
         let (Place::Vector(value), Place::Scalar(buffer)) = (value.place, buffer.place) else { return None };
         let base = self.word(base)?.wrapping_add(instruction.offsets[0]);
         let [number, _, bytes] = [0, 1, 2].map(|word| self.scalars[usize::from(buffer) + word]);
@@ -49,8 +56,8 @@ impl Wave {
                 let at = first.wrapping_add(4 * u32::from(word));
                 let register = &mut self.vectors[usize::from(value + word)][lane];
                 match stores {
-                    true => memory.store(number, bytes, at, *register),
-                    false => *register = memory.load(number, bytes, at),
+                    true => memory.store(number, bytes, at, *register)?,
+                    false => *register = memory.load(number, bytes, at)?,
                 }
             }
         }
@@ -60,12 +67,16 @@ impl Wave {
     pub(super) fn scratch(&mut self, instruction: &Instruction, (stores, words): (bool, u16)) -> Option<()> {
         let [first, second, base] = instruction.operands[..] else { return None };
         let (value, index) = if stores { (second, first) } else { (first, second) };
+        if value.words != words {
+            return None;
+        }
         let Place::Vector(value) = value.place else { return None };
         let base = self.word(base)?.wrapping_add(instruction.offsets[0]);
         let exec = self.exec();
         for lane in (0..LANES).filter(|lane| exec >> lane & 1 == 1) {
+            let first = base.wrapping_add(self.lane(index, lane));
             for word in 0..words {
-                let at = base.wrapping_add(self.lane(index, lane)).wrapping_add(4 * u32::from(word));
+                let at = first.wrapping_add(4 * u32::from(word));
                 let own = &mut self.scratch.entry(at).or_insert([UNWRITTEN; LANES])[lane];
                 let register = &mut self.vectors[usize::from(value + word)][lane];
                 if stores {
@@ -85,20 +96,22 @@ impl Wave {
         memory: &mut Memory<'_>,
     ) -> Option<()> {
         let operands = &instruction.operands;
-        let (address, values) = match (stores, operands.len()) {
-            (false, 2) => (operands[1], vec![operands[0]]),
-            (true, 2 | 3) => (operands[0], operands[1..].to_vec()),
-            _ => return None,
+        let addresses = if twice.is_some() { 2 } else { 1 };
+        let (address, values) = match stores {
+            true => operands.split_first()?,
+            false => operands.split_last()?,
         };
+        // The words of a load lie one behind the other.
+        let (count, each) = if stores { (addresses, words) } else { (1, addresses as u16 * words) };
+        if values.len() != count || values.iter().any(|value| value.words != each) {
+            return None;
+        }
         let exec = self.exec();
         for lane in (0..LANES).filter(|lane| exec >> lane & 1 == 1) {
-            let base = self.lane(address, lane);
-            for (number, &offset) in
-                instruction.offsets.iter().take(1 + usize::from(twice.is_some())).enumerate()
-            {
-                let offset = offset * twice.unwrap_or(1);
+            let base = self.lane(*address, lane);
+            for (number, &offset) in instruction.offsets.iter().take(addresses).enumerate() {
+                let offset = offset.wrapping_mul(twice.unwrap_or(1));
                 for word in 0..words {
-                    // A load's values lie one behind the other.
                     let (value, first) = match stores {
                         true => (values[number], 0),
                         false => (values[0], number as u16 * words),

@@ -20,6 +20,9 @@ use memory::Memory;
 use text::Instruction;
 use wave::{Pause, Wave};
 
+/// The most invocations of a workgroup.
+const MOST_INVOCATIONS: u32 = 1024;
+
 /// The lanes of a wave.
 pub const LANES: usize = 64;
 
@@ -29,7 +32,8 @@ const DESCRIPTORS: usize = 2;
 /// How a chip computes where there is a choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mode {
-    /// Whether subnormal f32, as operands and as results, are zeros. RADV asks for it.
+    /// Whether subnormal f32, as operands and as results, are zeros. RADV asks for it. A result is rounded
+    /// first, as on x86-64. Whether a chip does that too is not known.
     pub flushes: bool,
     /// Chooses which results of approximate instructions are off by a unit in the last place, and which way.
     /// With 0 they are the nearest float.
@@ -102,11 +106,16 @@ impl Code {
 
     /// Runs a workgroup.
     fn workgroup(&self, at: [u32; 3], memory: &mut Memory<'_>, mode: Mode) -> Result<u64, String> {
-        let count = self.group.invocations.iter().product::<u32>() as usize;
+        let count = self.group.invocations.iter().try_fold(1, |all: u32, &own| all.checked_mul(own));
+        let Some(count @ 1..=MOST_INVOCATIONS) = count else {
+            return Err(format!("workgroups of {:?} invocations", self.group.invocations));
+        };
+        let count = count as usize;
         let start = |first: usize| {
             let mut wave = Wave::new(mode, (count - first).min(LANES));
             let given =
                 at.iter().zip(self.group.reads).filter_map(|(number, is_given)| is_given.then_some(number));
+            wave.scalars[DESCRIPTORS] = 0;
             for (register, number) in (DESCRIPTORS + 1..).zip(given) {
                 wave.scalars[register] = *number;
             }

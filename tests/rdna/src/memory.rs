@@ -31,29 +31,32 @@ impl<'a> Memory<'a> {
         Some([binding, 0, bytes, 0][(at % DESCRIPTOR / 4) as usize])
     }
 
-    /// Returns a word of a buffer, or 0 behind its end, as the hardware does.
-    pub fn load(&self, buffer: u32, bytes: u32, at: u32) -> u32 {
+    /// Returns a word of a buffer, or 0 behind its end, as the hardware does, or `None` if there is no such
+    /// buffer.
+    pub fn load(&self, buffer: u32, bytes: u32, at: u32) -> Option<u32> {
         if at.checked_add(4).is_none_or(|end| end > bytes) {
-            return 0;
+            return Some(0);
         }
         let Some(binding) = (buffer as usize).checked_sub(1) else {
-            return self.launch.params[at as usize / 4];
+            return self.launch.params.get(at as usize / 4).copied();
         };
-        let bound = self.launch.bindings[binding];
+        let bound = self.launch.bindings.get(binding)?;
         let from = bound.offset + at as usize;
-        let mut word = [0; 4];
-        word.copy_from_slice(&self.buffers[bound.buffer][from..from + 4]);
-        u32::from_le_bytes(word)
+        let word = self.buffers.get(bound.buffer)?.get(from..from + 4)?;
+        Some(u32::from_le_bytes(word.try_into().ok()?))
     }
 
-    /// Writes a word of a buffer, or nothing behind its end.
-    pub fn store(&mut self, buffer: u32, bytes: u32, at: u32, word: u32) {
-        let Some(binding) = (buffer as usize).checked_sub(1) else { return };
-        if at.checked_add(4).is_some_and(|end| end <= bytes) {
-            let bound = self.launch.bindings[binding];
-            let to = bound.offset + at as usize;
-            self.buffers[bound.buffer][to..to + 4].copy_from_slice(&word.to_le_bytes());
+    /// Writes a word of a buffer, or nothing behind its end, as the hardware does. Returns `None` if there is
+    /// no such buffer.
+    pub fn store(&mut self, buffer: u32, bytes: u32, at: u32, word: u32) -> Option<()> {
+        if at.checked_add(4).is_none_or(|end| end > bytes) {
+            return Some(());
         }
+        let bound = self.launch.bindings.get((buffer as usize).checked_sub(1)?)?;
+        let to = bound.offset + at as usize;
+        let own = self.buffers.get_mut(bound.buffer)?.get_mut(to..to + 4)?;
+        own.copy_from_slice(&word.to_le_bytes());
+        Some(())
     }
 
     /// Returns a word of the workgroup's memory.

@@ -5,6 +5,10 @@ use std::collections::HashMap;
 use crate::scalar::{self, Scalar};
 use crate::vector::{self, Vector};
 
+/// The number of vector registers, and of scalar ones that have no name.
+pub const VECTORS: usize = 256;
+const SCALARS: usize = 106;
+
 /// Scalar registers that have names: `vcc` and `exec` have two each.
 pub const VCC: u16 = 106;
 pub const NULL: u16 = 124;
@@ -35,10 +39,14 @@ pub struct Operand {
     pub negated: bool,
 }
 
+/// Instructions that order, delay or announce others, which here are done one after another.
+const ORDERS: [&str; 6] =
+    ["s_waitcnt", "s_waitcnt_depctr", "s_waitcnt_vscnt", "s_clause", "s_nop", "s_sendmsg"];
+
 /// What an instruction does.
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
-    /// What orders or delays others, which here are done one after another.
+    /// Nothing here, see [`ORDERS`].
     Nothing,
     End,
     Barrier,
@@ -86,7 +94,7 @@ pub struct Instruction {
     pub offsets: [u32; 2],
     /// Whether the address of a buffer's word has a vector register.
     pub has_index: bool,
-    /// Whether a float result is held between 0 and 1.
+    /// Whether a sum of integers stays at the greatest or the least instead of going around.
     pub clamps: bool,
     /// The instruction as it was read.
     pub line: String,
@@ -126,18 +134,7 @@ fn instruction(line: &str, labels: &HashMap<&str, usize>) -> Option<Instruction>
         clamps: false,
         line: line.to_owned(),
     };
-    const ORDERS: [&str; 9] = [
-        "s_waitcnt",
-        "s_clause",
-        "s_nop",
-        "s_delay_alu",
-        "s_sendmsg",
-        "s_set_inst_prefetch",
-        "s_inst_prefetch",
-        "s_sleep",
-        "s_code_end",
-    ];
-    if ORDERS.iter().any(|order| name.starts_with(order)) {
+    if ORDERS.contains(&name) {
         return Some(found);
     }
     if let Some(when) = jump(name) {
@@ -177,6 +174,9 @@ fn instruction(line: &str, labels: &HashMap<&str, usize>) -> Option<Instruction>
             .or_else(|| scalar::named(name).map(Op::Scalar))
             .or_else(|| vector::named(name).map(Op::Vector))?,
     };
+    if found.clamps && !matches!(found.op, Op::Vector(Vector::Sum(..))) {
+        return None;
+    }
     Some(found)
 }
 
@@ -252,17 +252,17 @@ fn operand(text: &str) -> Option<Operand> {
 }
 
 fn registers(text: &str) -> Option<(Place, u16)> {
-    let place: fn(u16) -> Place = match text.as_bytes().first()? {
-        b'v' => Place::Vector,
-        b's' => Place::Scalar,
+    let (place, count, numbers): (fn(u16) -> Place, _, _) = match text.split_at_checked(1)? {
+        ("v", numbers) => (Place::Vector, VECTORS, numbers),
+        ("s", numbers) => (Place::Scalar, SCALARS, numbers),
         _ => return None,
     };
-    let Some(range) = text[1..].strip_prefix('[') else {
-        return Some((place(text[1..].parse().ok()?), 1));
+    let (first, last) = match numbers.strip_prefix('[') {
+        Some(range) => range.strip_suffix(']')?.split_once(':')?,
+        None => (numbers, numbers),
     };
-    let (first, last) = range.strip_suffix(']')?.split_once(':')?;
     let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
-    Some((place(first), (last + 1).checked_sub(first)?))
+    (first <= last && usize::from(last) < count).then(|| (place(first), last - first + 1))
 }
 
 /// Returns a number: an integer, or the bits of a float.

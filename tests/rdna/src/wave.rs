@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use crate::memory::Memory;
+use crate::memory::{Memory, UNWRITTEN};
 use crate::scalar::Scalar;
-use crate::text::{EXEC, Instruction, NULL, Op, Operand, Place, When};
-use crate::vector::{self, Vector};
+use crate::text::{EXEC, Instruction, NULL, Op, Operand, Place, VECTORS, When};
+use crate::vector::Vector;
 use crate::{LANES, Mode};
 
 /// The most instructions of a wave: one that takes more does not end.
@@ -34,9 +34,17 @@ pub enum Pause {
 impl Wave {
     /// Returns a wave with so many lanes.
     pub fn new(mode: Mode, lanes: usize) -> Self {
-        let vectors = vec![[0; LANES]; 256];
-        let mut wave =
-            Self { scalars: [0; 128], vectors, scratch: HashMap::new(), scc: false, next: 0, mode, taken: 0 };
+        // A register that is read before it is written has a NaN.
+        let vectors = vec![[UNWRITTEN; LANES]; VECTORS];
+        let mut wave = Self {
+            scalars: [UNWRITTEN; 128],
+            vectors,
+            scratch: HashMap::new(),
+            scc: false,
+            next: 0,
+            mode,
+            taken: 0,
+        };
         wave.set_double(EXEC, u64::MAX >> (LANES - lanes));
         wave
     }
@@ -49,7 +57,8 @@ impl Wave {
             match instruction.op {
                 Op::Nothing => {}
                 Op::End => {
-                    self.next = code.len();
+                    // A wave that has ended stays there.
+                    self.next -= 1;
                     return Ok(Pause::End);
                 }
                 Op::Barrier => return Ok(Pause::Barrier),
@@ -66,7 +75,7 @@ impl Wave {
                 return Err(format!("does not end: {}", instruction.line));
             }
         }
-        Ok(Pause::End)
+        Err("goes on behind its last instruction".to_owned())
     }
 
     fn is_taken(&self, when: When) -> bool {
@@ -124,7 +133,7 @@ impl Wave {
     fn double(&self, operand: Operand) -> Option<u64> {
         match operand.place {
             Place::Scalar(NULL) => Some(0),
-            Place::Scalar(at) => Some(self.double_at(at)),
+            Place::Scalar(at) if operand.words == 2 => Some(self.double_at(at)),
             Place::Number(number) => Some(number),
             _ => None,
         }
@@ -142,24 +151,14 @@ impl Wave {
         let operand = |at: usize| operands.get(at).copied();
         let to = operand(0)?;
         let register = |operand: Operand| match operand.place {
-            Place::Scalar(at) => Some(at),
+            Place::Scalar(at) if operand.words == 2 || at == NULL => Some(at),
             _ => None,
         };
         match op {
             Scalar::One(of) => self.set_word(to, of(self.word(operand(1)?)?)),
-            Scalar::OneSets(of) => {
-                let word = of(self.word(operand(1)?)?);
-                self.scc = word != 0;
-                self.set_word(to, word)
-            }
             Scalar::Two(of) => self.set_word(to, of(self.word(operand(1)?)?, self.word(operand(2)?)?)),
             Scalar::TwoSets(of) => {
                 let (word, scc) = of(self.word(operand(1)?)?, self.word(operand(2)?)?);
-                self.scc = scc;
-                self.set_word(to, word)
-            }
-            Scalar::Carries(of) => {
-                let (word, scc) = of(self.word(operand(1)?)?, self.word(operand(2)?)?, self.scc);
                 self.scc = scc;
                 self.set_word(to, word)
             }
@@ -171,18 +170,13 @@ impl Wave {
                 self.set_double(register(to)?, value);
                 Some(())
             }
-            Scalar::WideMove(of) => {
-                let value = of(self.double(operand(1)?)?);
+            Scalar::WideMove => {
+                let value = self.double(operand(1)?)?;
                 self.set_double(register(to)?, value);
                 Some(())
             }
-            Scalar::WideBit(of) => self.set_word(to, of(self.double(operand(1)?)?)),
             Scalar::Compares(of) => {
                 self.scc = of(self.word(to)?, self.word(operand(1)?)?);
-                Some(())
-            }
-            Scalar::CompareWide(of) => {
-                self.scc = of(self.double(to)?, self.double(operand(1)?)?);
                 Some(())
             }
             Scalar::Selects(words) => {
@@ -222,7 +216,7 @@ impl Wave {
     /// Returns a lane's double word of an operand.
     fn lane_double(&self, operand: Operand, lane: usize) -> u64 {
         match operand.place {
-            Place::Vector(at) => {
+            Place::Vector(at) if operand.words == 2 => {
                 let [low, high] = [at, at + 1].map(|at| u64::from(self.vectors[usize::from(at)][lane]));
                 low | high << 32
             }
@@ -260,13 +254,13 @@ impl Wave {
     }
 
     fn vector(&mut self, op: Vector, operands: &[Operand], clamps: bool) -> Option<()> {
+        if operands.len() != op.operands() {
+            return None;
+        }
         let operand = |at: usize| operands.get(at).copied();
         let to = operand(0)?;
-        let float = |own: &Self, x: f32| {
-            let x = own.flushed(x);
-            if clamps { x.clamp(0.0, 1.0).to_bits() } else { x.to_bits() }
-        };
-        // What has fewer operands does not look at these.
+        let float = |own: &Self, x: f32| own.flushed(x).to_bits();
+        // An instruction with fewer operands does not look at the others.
         let [a, b, c] = [1, 2, 3].map(|at| operand(at).unwrap_or(to));
         match op {
             Vector::Float1(of) => self.each(to, |own, lane| float(own, of(own.float(a, lane)))),
@@ -280,13 +274,16 @@ impl Wave {
             Vector::MultiplyAdd => self.each(to, |own, lane| {
                 float(own, own.float(a, lane).mul_add(own.float(b, lane), own.float(to, lane)))
             }),
-            Vector::Scaled(of) => {
-                self.each(to, |own, lane| float(own, of(own.float(a, lane), own.lane(b, lane) as i32)))
-            }
             Vector::FromFloat(of) => self.each(to, |own, lane| of(own.float(a, lane))),
             Vector::ToFloat(of) => self.each(to, |own, lane| float(own, of(own.lane(a, lane)))),
             Vector::Word1(of) => self.each(to, |own, lane| of(own.lane(a, lane))),
             Vector::Word2(of) => self.each(to, |own, lane| of(own.lane(a, lane), own.lane(b, lane))),
+            Vector::Sum(of, most) => {
+                self.each(to, |own, lane| match of(own.lane(a, lane), own.lane(b, lane)) {
+                    (_, true) if clamps => most,
+                    (sum, _) => sum,
+                })
+            }
             Vector::Word3(of) => {
                 self.each(to, |own, lane| of(own.lane(a, lane), own.lane(b, lane), own.lane(c, lane)))
             }
@@ -304,11 +301,6 @@ impl Wave {
                     of(own.lane(a, lane), own.lane(b, lane))
                 })
             }
-            Vector::CompareClass { sets_exec } => {
-                self.compared((to, operands), sets_exec, |own, [a, b], lane| {
-                    vector::class(f32::from_bits(own.lane(a, lane))) & own.lane(b, lane) != 0
-                })
-            }
             Vector::Carries { reads, of } => {
                 let (a, b) = (operand(2)?, operand(3)?);
                 let carries = if reads { self.double(operand(4)?)? } else { 0 };
@@ -317,20 +309,16 @@ impl Wave {
                 };
                 let set = self.bits(|lane| one(self, lane).1);
                 self.each(to, |own, lane| one(own, lane).0)?;
-                let Place::Scalar(at) = operand(1)?.place else { return None };
-                self.set_double(at, set);
+                let carry = operand(1)?;
+                let Place::Scalar(at) = carry.place else { return None };
+                if carry.words == 2 {
+                    self.set_double(at, set);
+                }
                 Some(())
             }
             Vector::Shift(of) => {
                 let shifted = |own: &Self, lane: usize| of(own.lane(a, lane), own.lane_double(b, lane));
                 self.each_double(to, shifted)
-            }
-            Vector::MultiplyAddWide => {
-                let (a, b, c) = (operand(2)?, operand(3)?, operand(4)?);
-                self.each_double(to, |own, lane| {
-                    let product = u64::from(own.lane(a, lane)) * u64::from(own.lane(b, lane));
-                    product.wrapping_add(own.lane_double(c, lane))
-                })
             }
             Vector::Swaps => {
                 let (Place::Vector(one), Place::Vector(other)) = (to.place, a.place) else { return None };
@@ -352,6 +340,9 @@ impl Wave {
     /// Writes double words.
     fn each_double(&mut self, to: Operand, of: impl Fn(&Self, usize) -> u64) -> Option<()> {
         let Place::Vector(at) = to.place else { return None };
+        if to.words != 2 {
+            return None;
+        }
         let exec = self.exec();
         let results: Vec<u64> = (0..LANES).map(|lane| of(self, lane)).collect();
         for lane in (0..LANES).filter(|lane| exec >> lane & 1 == 1) {
@@ -373,7 +364,7 @@ impl Wave {
         let bits = self.bits(|lane| of(self, pair, lane));
         match (sets_exec, to.place) {
             (true, _) => self.set_double(EXEC, bits),
-            (false, Place::Scalar(at)) => self.set_double(at, bits),
+            (false, Place::Scalar(at)) if to.words == 2 => self.set_double(at, bits),
             _ => return None,
         }
         Some(())

@@ -34,8 +34,9 @@ fn long() -> bool {
     std::env::var_os("UNISONO_LONG").is_some()
 }
 
-/// An instruction of SPIR-V, and its operand for the size of a workgroup.
+/// The instruction of SPIR-V that says how an entry point runs.
 const EXECUTION_MODE: u32 = 16;
+/// Its operand for the size of a workgroup.
 const LOCAL_SIZE: u32 = 17;
 
 /// What memory holds that nobody wrote: a NaN.
@@ -169,6 +170,7 @@ fn difference(found: &Ran, expected: &Ran) -> Option<String> {
     parts.iter().find_map(|(found, expected)| {
         assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
         found.iter().zip(expected.values()).find_map(|((name, own), expected)| {
+            assert_eq!(own.len(), expected.len(), "{name}");
             let differ = |(a, b): (&f32, &f32)| a.to_bits() != b.to_bits() && !(a.is_nan() && b.is_nan());
             let at = own.iter().zip(expected).position(differ)?;
             Some(format!("{name}[{at}]: {:e}, not {:e}", own[at], expected[at]))
@@ -176,13 +178,13 @@ fn difference(found: &Ran, expected: &Ran) -> Option<String> {
     })
 }
 
-/// Returns all values of a part of a step's results.
+/// Returns all results of a step.
 fn values(ran: &Ran) -> impl Iterator<Item = &f32> {
     ran.outputs.values().chain(ran.carries.values()).chain(ran.states.values()).flatten()
 }
 
 #[test]
-fn every_op_has_the_cpus_bits() {
+fn ops_and_random_graphs_have_the_cpus_bits() {
     if !is_there() {
         return;
     }
@@ -190,15 +192,21 @@ fn every_op_has_the_cpus_bits() {
     let random = (0..if long() { 200 } else { 10 }).map(|seed| fuzz(seed).unwrap());
     let steps: Vec<Step> = ops().unwrap().into_iter().step_by(every).chain(random).map(Step::of).collect();
     let codes = read(&compile("ops", &steps));
+    let (mut all, mut compared) = (0, 0);
     for mode in MODES {
         for step in &steps {
             let (taken, expected, difference) = step.compare(&codes, mode);
-            assert!(taken > 0, "{}", step.name);
+            all += taken;
             // What follows a NaN in a random graph is not promised.
-            let is_promised = step.name.starts_with("fuzz") && values(&expected).any(|x| x.is_nan());
-            assert!(difference.is_none() || is_promised, "{}", difference.unwrap());
+            if step.name.starts_with("fuzz") && values(&expected).any(|x| x.is_nan()) {
+                continue;
+            }
+            assert!(difference.is_none(), "{}", difference.unwrap());
+            compared += 1;
         }
     }
+    println!("{} steps in {} modes, {compared} compared, {all} instructions", steps.len(), MODES.len());
+    assert!(all > 100_000 && 20 * compared > 19 * 2 * steps.len(), "{compared} of {} compared", steps.len());
 }
 
 #[test]
@@ -206,18 +214,19 @@ fn a_million_operands_of_each_family_have_the_cpus_bits() {
     if !is_there() {
         return;
     }
-    for (at, family) in FAMILIES.into_iter().enumerate() {
+    // A short run has the mode that RADV asks for.
+    let modes = &MODES[..if long() { 2 } else { 1 }];
+    for family in FAMILIES {
         let step = Step::new(family.0, families::step(family));
         let operands = families::operands(&step.feed);
         assert!(operands >= 1_000_000, "{}: {operands} operands", family.0);
         let codes = read(&compile(&family.0.replace(' ', "-"), slice::from_ref(&step)));
-        // In a short run each family has one mode.
-        for mode in MODES.into_iter().skip(at % 2).take(1).chain(long().then_some(MODES[1 - at % 2])) {
+        for &mode in modes {
             let (taken, expected, difference) = step.compare(&codes, mode);
             assert!(difference.is_none(), "{}", difference.unwrap());
             let [all, tell] = [|_: &&f32| true, |x: &&f32| x.is_normal()]
                 .map(|counts| expected.outputs.values().flatten().filter(counts).count());
-            assert!(3 * tell > all, "{}: {tell} of {all} results are normal numbers", family.0);
+            assert!(2 * tell > all, "{}: {tell} of {all} results are normal numbers", family.0);
             println!("{}, {mode:?}: {operands} operands, {taken} instructions", family.0);
         }
     }
@@ -246,15 +255,16 @@ fn training_steps_have_the_cpus_bits() {
     }
 }
 
-/// A product and a sum that a compiler rounds apart, and one that is rounded once where they are apart.
+/// A multiply-add becomes a product and a sum, in one place of each kernel that has one.
 #[test]
-fn another_rounding_is_found() {
+fn a_second_rounding_is_found() {
     if !is_there() {
         return;
     }
     let step = Step::new("products", families::step(FAMILIES[2]));
     let machines = compile("planted", slice::from_ref(&step));
-    let (name, fused) = ("v_fmac_f32_e32 ", "v_mul_f32_e32 v250, ");
+    let (name, apart) = ("v_fmac_f32_e32 ", "v_mul_f32_e32 v250, ");
+    let mut found = 0;
     for at in 0..machines.len() {
         let mut planted = machines.clone();
         let assembly = &mut planted[at].1.assembly;
@@ -262,9 +272,11 @@ fn another_rounding_is_found() {
         let line = assembly[from..].lines().next().unwrap().to_owned();
         let (to, operands) = line[name.len()..].split_once(", ").unwrap();
         let operands = operands.split(';').next().unwrap();
-        let apart = format!("{fused}{operands}\n\tv_add_f32_e32 {to}, v250, {to}");
-        *assembly = assembly.replacen(&line, &apart, 1);
+        let line_apart = format!("{apart}{operands}\n\tv_add_f32_e32 {to}, v250, {to}");
+        *assembly = assembly.replacen(&line, &line_apart, 1);
         let (_, _, difference) = step.compare(&read(&planted), MODES[1]);
         assert!(difference.is_some(), "kernel {}: two roundings are not found", planted[at].0.name);
+        found += 1;
     }
+    assert!(found >= 3, "{found} kernels with a multiply-add");
 }

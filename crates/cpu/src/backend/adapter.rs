@@ -9,6 +9,7 @@ use wgpu::{Backend, DeviceType, Features, Limits, RequestDeviceError};
 
 use crate::compile::{MOST_LANES, MOST_SHARED, Target};
 use crate::kernels;
+use crate::native::{Vectors, has_fma, vectors};
 use crate::options::Options;
 use crate::run::timeline::Timeline;
 
@@ -50,11 +51,23 @@ fn limits() -> Limits {
     }
 }
 
+/// Returns the instructions that native code uses. A result does not depend on them, but what was found out
+/// about a CPU is kept under its driver's name, and holds for CPUs that run the same code.
+fn instructions() -> &'static str {
+    match (vectors(), has_fma()) {
+        (Vectors::Avx512, _) => "AVX-512",
+        (Vectors::Avx2, true) => "AVX2",
+        (Vectors::Avx2, false) => "AVX2 without FMA",
+        (Vectors::Plain, _) if cfg!(target_arch = "aarch64") => "NEON",
+        (Vectors::Plain, _) => "no AVX2",
+    }
+}
+
 fn info() -> wgpu::AdapterInfo {
     wgpu::AdapterInfo {
         name: format!("CPU ({})", std::env::consts::ARCH),
         driver: "unisono-cpu".to_owned(),
-        driver_info: concat!(env!("CARGO_PKG_VERSION"), ", Cranelift 0.135").to_owned(),
+        driver_info: format!("{}, Cranelift 0.135, {}", env!("CARGO_PKG_VERSION"), instructions()),
         ..wgpu::AdapterInfo::new(DeviceType::Cpu, Backend::Noop)
     }
 }

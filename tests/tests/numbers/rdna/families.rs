@@ -7,27 +7,27 @@ use unisono_graph::{Array, DType, Feed, Frame, InputKind, Program, RandomKey, St
 use unisono_random::Draws;
 use unisono_tests::isa::Step as Training;
 
-/// A family: its name, and what it computes of inputs.
-pub type Family = (&'static str, fn(&Tape));
+/// A family: its name, what it computes of inputs, and how a number for them is drawn.
+pub type Family = (&'static str, fn(&Tape), fn(&mut Draws) -> f32);
 
 /// The samples, in shards of several sizes.
 const SHARDS: [usize; 3] = [3, 3, 2];
 
 /// The families.
 pub const FAMILIES: [Family; 13] = [
-    ("maps", maps),
-    ("functions", functions),
-    ("products", |tape| product(tape, 1250, 100, 20)),
-    ("long products", |tape| product(tape, 16, 8200, 16)),
-    ("convolutions", |tape| convolution(tape, [3, 3], [1, 1])),
-    ("convolutions in steps of two", |tape| convolution(tape, [5, 3], [2, 2])),
-    ("pools", pools),
-    ("sums", sums),
-    ("softmax", |tape| rows(tape, |x| x.log_softmax())),
-    ("normalization", |tape| rows(tape, normalized)),
-    ("attention", |tape| attention(tape, false)),
-    ("causal attention", |tape| attention(tape, true)),
-    ("embeddings", embeddings),
+    ("maps", maps, number),
+    ("functions", functions, number),
+    ("products", |tape| product(tape, 1250, 100, 20), number),
+    ("long products", |tape| product(tape, 16, 8200, 16), number),
+    ("convolutions", |tape| convolution(tape, [3, 3], [1, 1]), number),
+    ("convolutions in steps of two", |tape| convolution(tape, [5, 3], [2, 2]), number),
+    ("pools", pools, number),
+    ("sums", sums, number),
+    ("softmax", |tape| rows(tape, |x| x.log_softmax()), small),
+    ("normalization", |tape| rows(tape, normalized), number),
+    ("attention", |tape| attention(tape, false), small),
+    ("causal attention", |tape| attention(tape, true), small),
+    ("embeddings", embeddings, number),
 ];
 
 fn input(tape: &Tape, name: &str, dims: &[usize]) -> Var {
@@ -53,7 +53,7 @@ fn trained(tape: &Tape, y: &Var, inputs: &[&Var]) {
 /// What rounds once: sums, products, quotients and roots.
 fn maps(tape: &Tape) {
     let [a, b, c] = ["a", "b", "c"].map(|name| input(tape, name, &[42_000]));
-    let all: [(&str, Var); 12] = [
+    let all: [(&str, Var); 13] = [
         ("sum", &a + &b),
         ("difference", &a - &c),
         ("product", &a * &b),
@@ -63,6 +63,7 @@ fn maps(tape: &Tape) {
         ("sqrt", a.abs().sqrt()),
         ("rsqrt", b.abs().rsqrt()),
         ("maximum", a.maximum(&b)),
+        ("error", a.fma(&b, &-(&a * &b))),
         ("select", a.greater(&b).select(&b, &c)),
         ("round", c.round()),
         ("floor", (&a * 0.37).floor()),
@@ -153,7 +154,7 @@ fn embeddings(tape: &Tape) {
 }
 
 /// Returns a family's program and values.
-pub fn step((_, of): Family) -> (Program, Feed) {
+pub fn step((_, of, number): Family) -> (Program, Feed) {
     let tape = Tape::new();
     of(&tape);
     let program = Program::compile(&tape.finish().unwrap()).unwrap();
@@ -198,7 +199,7 @@ fn feed(program: &Program, shards: &[usize], number: fn(&mut Draws) -> f32) -> F
 }
 
 /// Returns a number that is hard to compute with: near a tie, near the least normal number once it is
-/// multiplied, subnormal, of any exponent, or one that others cancel.
+/// multiplied, subnormal, or much larger or smaller than others.
 fn number(draws: &mut Draws) -> f32 {
     let sign = draws.below(2) << 31;
     let mantissa = draws.below(1 << 23);
@@ -219,6 +220,12 @@ fn number(draws: &mut Draws) -> f32 {
         14 => with(0, if mantissa & 1 == 0 { 0 } else { mantissa }),
         _ => with(near(draws, 1, 3), mantissa),
     }
+}
+
+/// Returns a number as [`number`] does, of at most 4: the exponential functions of several count in a sum.
+fn small(draws: &mut Draws) -> f32 {
+    let x = number(draws);
+    if x.abs() < 4.0 { x } else { x / f32::from_bits(x.to_bits() & 0x7f80_0000) }
 }
 
 /// Returns the number of operands of a step.
