@@ -57,6 +57,7 @@ pub fn named(name: &str) -> Option<Scalar> {
         "lshl4_add_u32" => sets(|a, b| shifted(a, b, 4)),
         "bfe_u32" => sets(|a, b| nonzero(a >> (b & 31) & ones(b >> 16 & 127))),
         "bfm_b32" => Some(Two(|a, b| ones(a & 31) << (b & 31))),
+        "pack_ll_b32_b16" => Some(Two(|a, b| a & 0xffff | b << 16)),
         "and_b64" => Some(Wide(|a, b| a & b)),
         "or_b64" => Some(Wide(|a, b| a | b)),
         "and_not1_b64" => Some(Wide(|a, b| a & !b)),

@@ -130,6 +130,7 @@ fn words(name: &str) -> Option<Vector> {
         "and_b32" => Word2(|a, b| a & b),
         "or_b32" => Word2(|a, b| a | b),
         "xor_b32" => Word2(|a, b| a ^ b),
+        "xor3_b32" => Word3(|a, b, c| a ^ b ^ c),
         "and_or_b32" => Word3(|a, b, c| a & b | c),
         "xad_u32" => Word3(|a, b, c| (a ^ b).wrapping_add(c)),
         "add3_u32" => Word3(|a, b, c| a.wrapping_add(b).wrapping_add(c)),
