@@ -5,13 +5,13 @@ use std::sync::Arc;
 use unisono_data::{Batch, Field, Loader, Values};
 use unisono_graph::StateKind;
 
-use crate::Trainer;
 use crate::compile::phases::Phase;
 use crate::compile::programs::ProgramId;
 use crate::model::context::SummaryLine;
 use crate::run::scales::{MOST_RATIO, Scales};
 use crate::saving::checkpoints::Checkpoints;
 use crate::trainer::held_out::transforms_of;
+use crate::{Error, Trainer};
 
 /// The fewest samples of a first batch whose equal labels are noted.
 const MOST_LIKELY_SORTED: usize = 8;
@@ -136,17 +136,22 @@ impl Trainer {
         }
     }
 
-    /// Keeps how large the values of the run's first samples are, which are the same on each machine.
-    pub(super) fn keep_scales(&mut self, batch: &Batch) {
+    /// Keeps how large the values of the run's first samples are, which are the same on each machine: a
+    /// checkpoint has them.
+    ///
+    /// # Errors
+    /// A sample that another machine computes cannot be fetched.
+    pub(super) fn keep_scales(&mut self, batch: &Batch) -> Result<(), Error> {
         if self.steps() > 0 || !self.state.scales.0.is_empty() {
-            return;
+            return Ok(());
         }
         let rows = 0..batch.len().min(FIRST);
         let fetched = match &batch.part {
-            Some(part) => part.fetch_unless_loaded(&rows).ok().flatten(),
+            Some(part) => part.fetch_unless_loaded(&rows)?,
             None => None,
         };
         self.state.scales = Scales::of(fetched.as_ref().unwrap_or(batch), rows);
+        Ok(())
     }
 
     /// Tells observers once if the values of a field are of another size in an evaluation or a prediction
@@ -223,11 +228,14 @@ impl Trainer {
 
     /// Tells observers if the first batch of a run has pixels as they are stored, or if it is not shuffled
     /// and has samples of one class only.
-    pub(super) fn note_first_batch(&mut self, batch: &Batch, train: &Loader) {
+    ///
+    /// # Errors
+    /// As [`Trainer::keep_scales`].
+    pub(super) fn note_first_batch(&mut self, batch: &Batch, train: &Loader) -> Result<(), Error> {
         self.remember_scale(batch, train);
-        self.keep_scales(batch);
+        self.keep_scales(batch)?;
         if self.steps() > 0 || batch.len() < MOST_LIKELY_SORTED {
-            return;
+            return Ok(());
         }
         if let Some(name) = pixels(batch) {
             self.monitor.note(&format!(
@@ -250,6 +258,7 @@ impl Trainer {
         }
         let notes = self.notes_on_labels(batch, train);
         notes.iter().for_each(|note| self.monitor.note(&format!("note: {note}")));
+        Ok(())
     }
 
     /// Returns a note if most sequences of ids end in zeros, and a layer reads these as other ids: a

@@ -315,7 +315,7 @@ impl Trainer {
                         self.note_end();
                         return Ok(());
                     }
-                    self.note_first_batch(&batch, train);
+                    self.note_first_batch(&batch, train)?;
                     if carried.replace(batch.epoch) != Some(batch.epoch) {
                         self.state.carries.reset();
                     }

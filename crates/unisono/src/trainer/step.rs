@@ -81,7 +81,7 @@ impl Trainer {
                 batch.epoch
             ));
         }
-        self.keep_scales(batch);
+        self.keep_scales(batch)?;
         let step = self.step_inner(batch, None, batch.after)?;
         if !self.callbacks.all.is_empty() {
             self.monitor.note_once(
