@@ -194,8 +194,8 @@ fn a_sample_that_one_machine_cannot_read_ends_the_run_on_all() {
     let source = |broken| Arc::new(Counted { broken, ..Counted::new() });
     let loader = Loader::new(source(None)).shuffle(4).batch(BATCH);
     let first = loader.epoch(0).unwrap().next().unwrap().unwrap().indices;
-    // The last row is the rank's own. It reads the first one too: the scale of a run's first samples is in its
-    // checkpoints, and has to be the same on all.
+    // The last row is the rank's own. It reads the first one too: the scale of a run's first samples is in
+    // its checkpoints, and has to be the same on all.
     for row in [BATCH - 1, 0] {
         let ended = on_ranks(3, Script::default(), |cluster| {
             let broken = (cluster.rank() == 2).then_some(first[row]);
