@@ -1,7 +1,7 @@
 //! Runs machine code of AMD's RDNA3 GPUs (gfx11), as RADV compiled it, on a machine that has none: the text
 //! of a kernel's code is read instruction by instruction, and each does what AMD's "RDNA3 Instruction Set
 //! Architecture" (2023) says. So what a GPU would compute is compared with what the CPU computes, bit by bit:
-//! the driver's compiler is the real one, and only the chip is not. (tinygrad's `remu` does the same.)
+//! the driver's compiler is real; only the chip is emulated. (tinygrad's `remu` does the same.)
 //!
 //! Where the manual leaves a choice, [`Mode`] makes it: whether subnormal numbers are flushed, and what the
 //! last bit of an approximate reciprocal or root is. Workgroups run one after another, the waves of one take
@@ -45,7 +45,7 @@ pub struct Mode {
 pub struct Group {
     /// The invocations of a workgroup in x, y and z.
     pub invocations: [u32; 3],
-    /// Which of the three numbers of the workgroup it reads: the code is given these alone.
+    /// Which of x, y and z of the workgroup's number the kernel reads. Only these are passed in registers.
     pub reads: [bool; 3],
 }
 

@@ -212,10 +212,11 @@ fn what_is_not_known_is_an_error() {
         "v_add_f32_e64 v1, v2, v3 clamp",
         "ds_load_2addr_b32 v4, v1 offset0:1",
         "s_branch BB7",
-        "s_nop 0",
     ];
     for line in wrong {
-        assert!(run(&format!("{line}\n"), (1, 1), &[]).is_err(), "{line}");
+        assert!(run(&format!("{line}\ns_endpgm\n"), (1, 1), &[]).is_err(), "{line}");
     }
+    assert_eq!(run("s_nop 0", (1, 1), &[]).unwrap_err(), "goes on behind its last instruction");
+    assert!(run("s_endpgm", (1, 1), &[]).is_ok());
     assert!(run("s_endpgm", (0, 1), &[]).is_err() && run("s_endpgm", (2048, 1), &[]).is_err());
 }

@@ -136,8 +136,8 @@ impl Trainer {
         }
     }
 
-    /// Keeps how large the values of the run's first samples are, which are the same on each machine: a
-    /// checkpoint has them.
+    /// Records how large the values of the run's first samples are. Checkpoints contain this, so all machines
+    /// record the same.
     ///
     /// # Errors
     /// A sample that another machine computes cannot be fetched.
