@@ -48,11 +48,11 @@ pub fn arm(flags: &Arm) -> Result<(), String> {
     if let Some(missing) = missing() {
         return Err(missing);
     }
-    // A program under QEMU cannot start itself again, so tests that do are left out.
+    // Under QEMU, a program cannot start itself again. Tests that do this are skipped.
     let own = ["test", "--target", TARGET, "-p", "unisono-cpu", "--", "--skip", "confined::"];
     run(emulated(&flags.cpu).args(own))?;
     // Bits that were written down on x86-64.
-    // One of these starts a process for each width of vectors.
+    // The test that is skipped starts a process for each vector width.
     let golden = ["test", "--target", TARGET, "-p", "unisono-tests", "--test", "numbers", "golden::"];
     let apart = ["--", "--skip", "width_of_the_drivers_vectors"];
     run(emulated(&flags.cpu).args(golden).args(apart))?;

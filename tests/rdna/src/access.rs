@@ -101,7 +101,7 @@ impl Wave {
             true => operands.split_first()?,
             false => operands.split_last()?,
         };
-        // The words of a load lie one behind the other.
+        // The registers of a load are consecutive.
         let (count, each) = if stores { (addresses, words) } else { (1, addresses as u16 * words) };
         if values.len() != count || values.iter().any(|value| value.words != each) {
             return None;

@@ -1,11 +1,11 @@
-//! Runs machine code of AMD's RDNA3 GPUs (gfx11), as RADV compiled it, on a machine that has none: the text
-//! of a kernel's code is read instruction by instruction, and each does what AMD's "RDNA3 Instruction Set
-//! Architecture" (2023) says. So what a GPU would compute is compared with what the CPU computes, bit by bit:
-//! the driver's compiler is real; only the chip is emulated. (tinygrad's `remu` does the same.)
+//! Emulates AMD's RDNA3 GPUs (gfx11): it runs the machine code that Mesa's RADV compiles, instruction by
+//! instruction, as AMD's "RDNA3 Instruction Set Architecture" (2023) defines it. A test can then compare what
+//! a GPU would compute with what the CPU computes, bit by bit. The driver's compiler is real; only the chip
+//! is emulated. (tinygrad's `remu` does the same.)
 //!
-//! Where the manual leaves a choice, [`Mode`] makes it: whether subnormal numbers are flushed, and what the
-//! last bit of an approximate reciprocal or root is. Workgroups run one after another, the waves of one take
-//! turns at barriers, and memory is always coherent: races are what `unisono_testkit::emulator` finds.
+//! [`Mode`] sets what the manual leaves open: whether subnormal numbers are flushed, and the last bit of an
+//! approximate reciprocal or root. Workgroups run one after another. The waves of a workgroup take turns at
+//! barriers. All memory is coherent, so races do not show here; `unisono_testkit::emulator` finds them.
 
 mod access;
 mod memory;
@@ -26,21 +26,21 @@ const MOST_INVOCATIONS: u32 = 1024;
 /// The lanes of a wave.
 pub const LANES: usize = 64;
 
-/// The scalar register that points to a kernel's descriptors, behind which are the numbers of the workgroup.
+/// The scalar register that points to the descriptors. The next ones contain the number of the workgroup.
 const DESCRIPTORS: usize = 2;
 
 /// How a chip computes where there is a choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mode {
-    /// Whether subnormal f32, as operands and as results, are zeros. RADV asks for it. A result is rounded
-    /// first, as on x86-64. Whether a chip does that too is not known.
+    /// Whether subnormal f32 operands and results become zeros, as RADV asks the chip to do. A result is
+    /// rounded before it is flushed, as on x86-64. We do not know whether the chip does that too.
     pub flushes: bool,
-    /// Chooses which results of approximate instructions are off by a unit in the last place, and which way.
-    /// With 0 they are the nearest float.
+    /// Chooses which results of approximate instructions are not the nearest float but the next one. With 0,
+    /// all are the nearest.
     pub seed: u32,
 }
 
-/// What a kernel says of its workgroups.
+/// A kernel's workgroups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
     /// The invocations of a workgroup in x, y and z.
@@ -49,21 +49,21 @@ pub struct Group {
     pub reads: [bool; 3],
 }
 
-/// What a launch has: workgroups, params, and the buffers that are bound.
+/// A launch: its workgroups, its params and its buffers.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
     /// The workgroups in x, y and z.
     pub grid: [u32; 3],
-    /// The words of the uniform buffer, which is bound to number 0.
+    /// The words of the uniform buffer at binding 0.
     pub params: &'a [u32],
-    /// What is bound from number 1 on.
+    /// The buffers at bindings 1, 2, ...
     pub bindings: &'a [Bound],
 }
 
 /// A part of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// The place of the buffer among all.
+    /// The index of the buffer.
     pub buffer: usize,
     /// Where the part begins, in bytes.
     pub offset: usize,
@@ -79,7 +79,7 @@ pub struct Code {
 }
 
 impl Code {
-    /// Reads machine code as LLVM's disassembler prints it, and RADV shows it.
+    /// Reads machine code in the syntax of LLVM's disassembler, which RADV prints.
     ///
     /// # Errors
     /// The first instruction that is not known.
@@ -90,7 +90,7 @@ impl Code {
     /// Runs a launch on buffers. Returns the number of instructions that its waves took.
     ///
     /// # Errors
-    /// What an instruction cannot do, with the instruction.
+    /// The first instruction that cannot be run.
     pub fn run(&self, launch: Launch<'_>, buffers: &mut [Vec<u8>], mode: Mode) -> Result<u64, String> {
         let mut taken = 0;
         let [width, height, depth] = launch.grid;

@@ -4,9 +4,9 @@ use crate::Launch;
 
 /// The bytes of a descriptor.
 const DESCRIPTOR: u32 = 16;
-/// The bytes of memory that a workgroup has at most.
+/// The maximum number of bytes of a workgroup's memory.
 const SHARED: usize = 64 << 10;
-/// What memory of a workgroup or a lane has before it is written: a NaN.
+/// The initial value of a workgroup's memory, of a lane's memory and of registers: a NaN.
 pub const UNWRITTEN: u32 = 0x7fa5_a5a5;
 
 /// The memory of a workgroup.
@@ -21,7 +21,8 @@ impl<'a> Memory<'a> {
         Self { launch, buffers, shared: vec![UNWRITTEN; SHARED / 4] }
     }
 
-    /// Returns a word of the descriptors: a buffer's number by its binding, and its bytes.
+    /// Returns a word of the descriptors. A descriptor contains the number of a binding and the size of its
+    /// buffer.
     pub fn descriptor(&self, at: u32) -> Option<u32> {
         let binding = at / DESCRIPTOR;
         let bytes = match binding {
@@ -31,8 +32,8 @@ impl<'a> Memory<'a> {
         Some([binding, 0, bytes, 0][(at % DESCRIPTOR / 4) as usize])
     }
 
-    /// Returns a word of a buffer, or 0 behind its end, as the hardware does, or `None` if there is no such
-    /// buffer.
+    /// Returns a word of a buffer. Behind the end of the buffer the word is 0, as on the hardware. Returns
+    /// `None` if there is no such buffer.
     pub fn load(&self, buffer: u32, bytes: u32, at: u32) -> Option<u32> {
         if at.checked_add(4).is_none_or(|end| end > bytes) {
             return Some(0);
@@ -46,8 +47,8 @@ impl<'a> Memory<'a> {
         Some(u32::from_le_bytes(word.try_into().ok()?))
     }
 
-    /// Writes a word of a buffer, or nothing behind its end, as the hardware does. Returns `None` if there is
-    /// no such buffer.
+    /// Writes a word of a buffer. Behind the end of the buffer nothing is written, as on the hardware.
+    /// Returns `None` if there is no such buffer.
     pub fn store(&mut self, buffer: u32, bytes: u32, at: u32, word: u32) -> Option<()> {
         if at.checked_add(4).is_none_or(|end| end > bytes) {
             return Some(());

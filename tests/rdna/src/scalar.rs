@@ -1,25 +1,25 @@
-//! Instructions on scalar registers, by AMD's "RDNA3 Instruction Set Architecture".
+//! Instructions on scalar registers, as defined in AMD's "RDNA3 Instruction Set Architecture".
 
-/// What an instruction on scalars computes, and of what. `scc` is the bit that comparisons set.
+/// What a scalar instruction computes from its operands. `scc` is a flag that many instructions set.
 #[derive(Clone, Copy, Debug)]
 pub enum Scalar {
-    /// A word of one word.
+    /// A word from a word.
     One(fn(u32) -> u32),
-    /// A word of two words.
+    /// A word from two words.
     Two(fn(u32, u32) -> u32),
-    /// A word of two words, and `scc`.
+    /// A word from two words, and `scc`.
     TwoSets(fn(u32, u32) -> (u32, bool)),
-    /// A double word of one or two, and `scc`, which is set unless the result is 0.
+    /// A double word from one or two double words. `scc` is set unless the result is 0.
     Wide(fn(u64, u64) -> u64),
     /// A copy of a double word.
     WideMove,
     /// A comparison, whose result is `scc`.
     Compares(fn(u32, u32) -> bool),
-    /// One of two operands of one or two words, as `scc` says.
+    /// The first or the second operand, by `scc`. The field is the number of words of each.
     Selects(u16),
-    /// A copy of `exec`, which changes.
+    /// A copy of `exec`. Afterwards `exec` changes.
     SavesExec(fn(u64, u64) -> u64),
-    /// A new value of its register, and perhaps `scc`.
+    /// A new value for the register that is also the first operand. It may set `scc`.
     InPlace(fn(u32, u32) -> (u32, Option<bool>)),
 }
 
@@ -104,7 +104,7 @@ fn shifted(a: u32, b: u32, by: u32) -> (u32, bool) {
     (sum as u32, sum >> 32 != 0)
 }
 
-/// Returns a word whose last bits are ones.
+/// Returns a word whose lowest `count` bits are ones.
 pub fn ones(count: u32) -> u32 {
     if count >= 32 { u32::MAX } else { (1 << count) - 1 }
 }

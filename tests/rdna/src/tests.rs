@@ -1,8 +1,8 @@
-//! Instructions alone, by what AMD's manual says of them.
+//! Checks single instructions against AMD's manual.
 
 use super::{Bound, Code, Group, Launch, Mode};
 
-/// Runs code on one buffer of words, in workgroups of so many invocations.
+/// Runs code on one buffer. `of` has the number of invocations in a workgroup, and of workgroups.
 fn run(code: &str, of: (u32, u32), words: &[u32]) -> Result<Vec<u32>, String> {
     run_in(Mode { flushes: true, seed: 0 }, code, of, words)
 }
@@ -33,7 +33,7 @@ const BEGIN: &str = "BB0:
 \tv_lshlrev_b32_e32 v1, 2, v0
 ";
 
-/// Returns what one wave of four lanes gives in `v2` for the words that it finds there.
+/// Runs code on one wave of four lanes, with these words in `v2`. Returns what is in `v2` afterwards.
 fn lanes(code: &str, words: [u32; 4]) -> [u32; 4] {
     lanes_in(Mode { flushes: true, seed: 0 }, code, words)
 }
@@ -111,7 +111,7 @@ fn subnormal_numbers_are_flushed_with_their_sign_or_kept() {
     assert_eq!((same(true), same(false)), ([0, 0x8000_0000, 0, 0], [1, 0x8000_0001, 0, 0]));
 }
 
-/// Some results are off, by less than a unit in the last place, and what is exact never is.
+/// An approximation is off by less than a unit in the last place. An exact result is never off.
 #[test]
 fn approximations_are_one_of_the_floats_around() {
     let thirds = [3f32, 7.0, 0.3, 4.0].map(f32::to_bits);
@@ -129,7 +129,7 @@ fn approximations_are_one_of_the_floats_around() {
     assert_eq!(seen.len(), 2);
 }
 
-/// What a lane keeps, what two addresses write, and what a load takes from them.
+/// Scratch memory, and instructions with two addresses in a workgroup's memory.
 #[test]
 fn memory_of_lanes_and_of_workgroups() {
     let own = "v_add_nc_u32_e32 v3, 1, v2\n scratch_store_b64 off, v[2:3], s12 offset:-4096\n\
@@ -168,7 +168,7 @@ fn scalars_jump_and_count() {
     assert_eq!(lanes(sign, [0; 4]), [u32::MAX - 1; 4]);
 }
 
-/// Two waves of a workgroup read what the other one wrote before a barrier.
+/// Each of two waves reads what the other wrote before the barrier.
 #[test]
 fn waves_meet_at_barriers() {
     let code = format!(

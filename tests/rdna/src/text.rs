@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use crate::scalar::{self, Scalar};
 use crate::vector::{self, Vector};
 
-/// The number of vector registers, and of scalar ones that have no name.
+/// The number of vector registers, and of scalar registers without a name.
 pub const VECTORS: usize = 256;
 const SCALARS: usize = 106;
 
-/// Scalar registers that have names: `vcc` and `exec` have two each.
+/// The scalar registers that have a name. `vcc` and `exec` are pairs of registers.
 pub const VCC: u16 = 106;
 pub const NULL: u16 = 124;
 pub const M0: u16 = 125;
@@ -22,9 +22,9 @@ pub enum Place {
     Vector(u16),
     /// The first of the scalar registers.
     Scalar(u16),
-    /// The bit that scalar instructions set.
+    /// The flag `scc`.
     Scc,
-    /// An integer with its sign in 64 bits, or the bits of a literal.
+    /// An integer, extended to 64 bits with its sign, or the bits of a literal.
     Number(u64),
     Off,
 }
@@ -39,7 +39,7 @@ pub struct Operand {
     pub negated: bool,
 }
 
-/// Instructions that order, delay or announce others, which here are done one after another.
+/// Instructions that only affect timing. They do nothing here, because instructions run one after another.
 const ORDERS: [&str; 6] =
     ["s_waitcnt", "s_waitcnt_depctr", "s_waitcnt_vscnt", "s_clause", "s_nop", "s_sendmsg"];
 
@@ -54,22 +54,23 @@ pub enum Op {
     Jump(When, usize),
     Scalar(Scalar),
     Vector(Vector),
-    /// Scalar registers from memory: those of the number, from the descriptors or from a buffer.
+    /// Loads scalar registers from a buffer, or from the descriptors.
     LoadScalars {
         from_buffer: bool,
         words: u16,
     },
-    /// Words of a buffer.
+    /// Loads or stores words of a buffer.
     Buffer {
         stores: bool,
         words: u16,
     },
-    /// Words of a lane's own memory.
+    /// Loads or stores words of a lane's own memory.
     Scratch {
         stores: bool,
         words: u16,
     },
-    /// Words of the workgroup's memory. `twice` has two addresses, whose offsets count so many bytes.
+    /// Loads or stores words of the workgroup's memory. For an instruction with two addresses,
+    /// `twice` is the unit of their offsets in bytes.
     Shared {
         stores: bool,
         words: u16,
@@ -82,7 +83,7 @@ pub enum Op {
 pub enum When {
     Always,
     Scc(bool),
-    /// No bit, or any bit, of `vcc` or `exec`.
+    /// If the pair of registers at this number is zero (`true`) or not zero (`false`).
     Zero(u16, bool),
 }
 
@@ -92,9 +93,9 @@ pub struct Instruction {
     pub op: Op,
     pub operands: Vec<Operand>,
     pub offsets: [u32; 2],
-    /// Whether the address of a buffer's word has a vector register.
+    /// Whether a vector register is added to the address in a buffer.
     pub has_index: bool,
-    /// Whether a sum of integers stays at the greatest or the least instead of going around.
+    /// Whether a sum of integers saturates instead of wrapping around.
     pub clamps: bool,
     /// The instruction as it was read.
     pub line: String,
@@ -119,7 +120,7 @@ pub fn read(assembly: &str) -> Result<Vec<Instruction>, String> {
     instructions.map(|line| instruction(line, &labels).ok_or_else(|| format!("not known: {line}"))).collect()
 }
 
-/// Returns the name that a line gives to the next instruction, if it does that.
+/// Returns the label in a line, or `None` if the line is an instruction.
 fn label(line: &str) -> Option<&str> {
     line.strip_suffix(':').filter(|name| !name.contains(char::is_whitespace))
 }
@@ -141,7 +142,7 @@ fn instruction(line: &str, labels: &HashMap<&str, usize>) -> Option<Instruction>
         found.op = Op::Jump(when, *labels.get(rest.trim())?);
         return Some(found);
     }
-    // The last operand is followed by what changes the instruction, without commas.
+    // Modifiers follow the last operand, without commas.
     let mut parts: Vec<&str> = rest.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
     let mut settings = parts.pop().unwrap_or_default().split_whitespace();
     parts.extend(settings.next());
@@ -161,7 +162,7 @@ fn instruction(line: &str, labels: &HashMap<&str, usize>) -> Option<Instruction>
         }
     }
     found.operands = parts.into_iter().map(operand).collect::<Option<_>>()?;
-    // Constants of 16 bits, most of which have a sign.
+    // These instructions extend a constant of 16 bits with its sign.
     let is_signed = name.starts_with("s_cmpk_") && name.ends_with("_i32");
     if is_signed || ["s_movk_i32", "s_addk_i32", "s_mulk_i32"].contains(&name) {
         let Place::Number(number) = &mut found.operands.get_mut(1)?.place else { return None };

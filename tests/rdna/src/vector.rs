@@ -1,46 +1,48 @@
-//! Instructions on vector registers, by AMD's "RDNA3 Instruction Set Architecture".
+//! Instructions on vector registers, as defined in AMD's "RDNA3 Instruction Set Architecture".
 
 use crate::scalar::ones;
 
-/// What an instruction on vectors computes in each lane, and of what. Floats are flushed as the mode says,
-/// words are not.
+/// What a vector instruction computes from its operands in each lane. The mode decides whether floats are
+/// flushed; words never are.
 #[derive(Clone, Copy, Debug)]
 pub enum Vector {
-    /// A float of one float.
+    /// A float from a float.
     Float1(fn(f32) -> f32),
-    /// An approximation, which the hardware computes to less than a unit in the last place.
+    /// An approximation of a function. The hardware is off by less than a unit in the last place.
     Rough(fn(f64) -> f64),
-    /// A float of two floats.
+    /// A float from two floats.
     Float2(fn(f32, f32) -> f32),
-    /// A float of three floats.
+    /// A float from three floats.
     Float3(fn(f32, f32, f32) -> f32),
-    /// The product of two floats, added to the register of the result.
+    /// The product of two floats, added to what the result's register contains.
     MultiplyAdd,
-    /// An integer of a float.
+    /// An integer from a float.
     FromFloat(fn(f32) -> u32),
-    /// A float of an integer.
+    /// A float from an integer.
     ToFloat(fn(u32) -> f32),
-    /// A word of one word.
+    /// A word from a word.
     Word1(fn(u32) -> u32),
-    /// A word of two words.
+    /// A word from two words.
     Word2(fn(u32, u32) -> u32),
-    /// The sum or the difference of two words, which `clamp` keeps from going around.
+    /// The sum or the difference of two words. With `clamp` it becomes the second field where it would wrap.
     Sum(fn(u32, u32) -> (u32, bool), u32),
-    /// A word of three words.
+    /// A word from three words.
     Word3(fn(u32, u32, u32) -> u32),
     /// A double word, shifted by a word.
     Shift(fn(u32, u64) -> u64),
-    /// A word of two words, and a carry for each lane. It may read one, too.
+    /// A word from two words, with a carry bit for each lane. `reads`: the carry is an operand, too.
     Carries { reads: bool, of: fn(u32, u32, u32) -> (u32, bool) },
     /// A comparison of floats, whose result is a bit for each lane.
     CompareFloats { sets_exec: bool, of: fn(f32, f32) -> bool },
-    /// A comparison of words.
+    /// A comparison of unsigned integers.
     CompareWords { sets_exec: bool, of: fn(u32, u32) -> bool },
-    /// One of two words, as a bit for each lane says.
+    /// A comparison of signed integers.
+    CompareSigned { sets_exec: bool, of: fn(i32, i32) -> bool },
+    /// The first or the second word, by a bit for each lane.
     Selects,
-    /// Both registers, exchanged.
+    /// Exchanges two registers.
     Swaps,
-    /// The word of the first lane that runs, for all.
+    /// The word of the first active lane, as a scalar.
     FirstLane,
 }
 
@@ -48,11 +50,12 @@ impl Vector {
     /// Returns the number of operands.
     pub fn operands(self) -> usize {
         match self {
-            Self::CompareFloats { sets_exec: true, .. } | Self::CompareWords { sets_exec: true, .. } => 2,
+            Self::CompareFloats { sets_exec, .. }
+            | Self::CompareWords { sets_exec, .. }
+            | Self::CompareSigned { sets_exec, .. } => 3 - usize::from(sets_exec),
             Self::Float1(_) | Self::Rough(_) | Self::FromFloat(_) | Self::ToFloat(_) | Self::Word1(_) => 2,
             Self::Swaps | Self::FirstLane => 2,
             Self::Float2(_) | Self::MultiplyAdd | Self::Word2(_) | Self::Sum(..) | Self::Shift(_) => 3,
-            Self::CompareFloats { .. } | Self::CompareWords { .. } => 3,
             Self::Float3(_) | Self::Word3(_) | Self::Selects => 4,
             Self::Carries { reads, .. } => 4 + usize::from(reads),
         }
@@ -65,9 +68,9 @@ pub fn named(name: &str) -> Option<Vector> {
     let name = name.strip_prefix("v_")?;
     let name = name.strip_suffix("_e32").or_else(|| name.strip_suffix("_e64")).unwrap_or(name);
     let compared = |name: &str, sets_exec| match name.rsplit_once('_')? {
-        (op, "f32") => float_test(op).map(|of| CompareFloats { sets_exec, of }),
-        (op, "u32") => word_test(op).map(|of| CompareWords { sets_exec, of }),
-        (op, "i32") => signed_test(op).map(|of| CompareWords { sets_exec, of }),
+        (op, "f32") => test(op).map(|of| CompareFloats { sets_exec, of }),
+        (op, "u32") => test(op).map(|of| CompareWords { sets_exec, of }),
+        (op, "i32") => test(op).map(|of| CompareSigned { sets_exec, of }),
         _ => None,
     };
     if let Some(test) = name.strip_prefix("cmp_") {
@@ -96,7 +99,7 @@ fn floats(name: &str) -> Option<Vector> {
         "trunc_f32" => Float1(f32::trunc),
         "rcp_f32" => Rough(|x| 1.0 / x),
         "rsq_f32" => Rough(|x| 1.0 / x.sqrt()),
-        // A float that is no integer is cut off, and one that is too large is the last integer.
+        // `as` truncates and saturates, as the instructions do.
         "cvt_i32_f32" => FromFloat(|x| x as i32 as u32),
         "cvt_u32_f32" => FromFloat(|x| x as u32),
         "cvt_f32_i32" => ToFloat(|word| word as i32 as f32),
@@ -158,7 +161,7 @@ fn words(name: &str) -> Option<Vector> {
     })
 }
 
-/// Returns the last 24 bits as an integer with a sign.
+/// Returns the lowest 24 bits as a signed integer.
 fn low(word: u32) -> i32 {
     (word << 8) as i32 >> 8
 }
@@ -168,18 +171,8 @@ fn borrowed(a: u32, b: u32, carry: u32) -> (u32, bool) {
     (rest as u32, rest < 0)
 }
 
-fn float_test(op: &str) -> Option<fn(f32, f32) -> bool> {
-    Some(match op {
-        "lt" => |a, b| a < b,
-        "eq" => |a, b| a == b,
-        "le" => |a, b| a <= b,
-        "gt" => |a, b| a > b,
-        "ge" => |a, b| a >= b,
-        _ => return None,
-    })
-}
-
-fn word_test(op: &str) -> Option<fn(u32, u32) -> bool> {
+/// Returns a comparison by its name.
+fn test<T: PartialOrd>(op: &str) -> Option<fn(T, T) -> bool> {
     Some(match op {
         "lt" => |a, b| a < b,
         "eq" => |a, b| a == b,
@@ -191,19 +184,7 @@ fn word_test(op: &str) -> Option<fn(u32, u32) -> bool> {
     })
 }
 
-fn signed_test(op: &str) -> Option<fn(u32, u32) -> bool> {
-    Some(match op {
-        "lt" => |a, b| (a as i32) < b as i32,
-        "eq" => |a, b| a == b,
-        "le" => |a, b| a as i32 <= b as i32,
-        "gt" => |a, b| a as i32 > b as i32,
-        "ne" => |a, b| a != b,
-        "ge" => |a, b| a as i32 >= b as i32,
-        _ => return None,
-    })
-}
-
-/// Returns the lesser of two numbers, of which -0 is less than 0. A NaN is no number.
+/// Returns the lesser of two floats. -0 is less than +0. If one is a NaN, returns the other.
 fn least(a: f32, b: f32) -> f32 {
     match (a.is_nan(), b.is_nan()) {
         (true, _) => b,
@@ -213,7 +194,7 @@ fn least(a: f32, b: f32) -> f32 {
     }
 }
 
-/// Returns the greater of two numbers, as [`least`] returns the lesser.
+/// Returns the greater of two floats, with the rules of [`least`].
 fn greatest(a: f32, b: f32) -> f32 {
     match (a.is_nan(), b.is_nan()) {
         (true, _) => b,

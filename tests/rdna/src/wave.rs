@@ -1,4 +1,4 @@
-//! A wave: 64 lanes that take each instruction together, those that `exec` has a bit for.
+//! A wave: 64 lanes that run each instruction together. A lane is active if its bit in `exec` is set.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,14 @@ use crate::text::{EXEC, Instruction, NULL, Op, Operand, Place, VECTORS, When};
 use crate::vector::Vector;
 use crate::{LANES, Mode};
 
-/// The most instructions of a wave: one that takes more does not end.
+/// A wave that runs more instructions than this is taken to be in an endless loop.
 const MOST: u64 = 1 << 32;
 
 /// A wave that runs.
 pub struct Wave {
     pub scalars: [u32; 128],
     pub vectors: Vec<[u32; LANES]>,
-    /// The lanes' own memory: the words of all lanes by their address.
+    /// The lanes' own memory: for each address, the words of all lanes.
     pub(super) scratch: HashMap<u32, [u32; LANES]>,
     scc: bool,
     next: usize,
@@ -32,9 +32,9 @@ pub enum Pause {
 }
 
 impl Wave {
-    /// Returns a wave with so many lanes.
+    /// Returns a wave whose first `lanes` lanes are active.
     pub fn new(mode: Mode, lanes: usize) -> Self {
-        // A register that is read before it is written has a NaN.
+        // A register contains a NaN until it is written.
         let vectors = vec![[UNWRITTEN; LANES]; VECTORS];
         let mut wave = Self {
             scalars: [UNWRITTEN; 128],
@@ -57,7 +57,7 @@ impl Wave {
             match instruction.op {
                 Op::Nothing => {}
                 Op::End => {
-                    // A wave that has ended stays there.
+                    // A wave that has ended stays at its last instruction.
                     self.next -= 1;
                     return Ok(Pause::End);
                 }
@@ -86,7 +86,7 @@ impl Wave {
         }
     }
 
-    /// Runs an instruction, or returns `None` if its operands are not what it has.
+    /// Runs an instruction. Returns `None` if its operands do not fit.
     fn step(&mut self, instruction: &Instruction, memory: &mut Memory<'_>) -> Option<()> {
         let operands = &instruction.operands[..];
         match instruction.op {
@@ -232,7 +232,7 @@ impl Wave {
         if self.mode.flushes && x.is_subnormal() { 0f32.copysign(x) } else { x }
     }
 
-    /// Writes what each lane that runs computes.
+    /// Writes a word to each active lane.
     fn each(&mut self, to: Operand, of: impl Fn(&Self, usize) -> u32) -> Option<()> {
         let Place::Vector(at) = to.place else { return None };
         let exec = self.exec();
@@ -246,7 +246,7 @@ impl Wave {
         Some(())
     }
 
-    /// Returns a bit for each lane that runs and for which `of` holds.
+    /// Returns a word with a bit for each active lane for which `of` is true.
     fn bits(&self, of: impl Fn(usize) -> bool) -> u64 {
         let exec = self.exec();
         let is_set = |&lane: &usize| exec >> lane & 1 == 1 && of(lane);
@@ -301,6 +301,11 @@ impl Wave {
                     of(own.lane(a, lane), own.lane(b, lane))
                 })
             }
+            Vector::CompareSigned { sets_exec, of } => {
+                self.compared((to, operands), sets_exec, |own, [a, b], lane| {
+                    of(own.lane(a, lane) as i32, own.lane(b, lane) as i32)
+                })
+            }
             Vector::Carries { reads, of } => {
                 let (a, b) = (operand(2)?, operand(3)?);
                 let carries = if reads { self.double(operand(4)?)? } else { 0 };
@@ -337,7 +342,7 @@ impl Wave {
         }
     }
 
-    /// Writes double words.
+    /// Writes a double word to each active lane.
     fn each_double(&mut self, to: Operand, of: impl Fn(&Self, usize) -> u64) -> Option<()> {
         let Place::Vector(at) = to.place else { return None };
         if to.words != 2 {

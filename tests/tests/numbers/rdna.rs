@@ -24,7 +24,7 @@ use unisono_tests::isa::everything::to_json;
 use unisono_tests::isa::target;
 use unisono_tests::vendors::{Subject, fuzz, ops};
 
-/// The GPU: a Radeon RX 7900, whose manual the emulation follows.
+/// The emulated GPU: the chip of a Radeon RX 7900.
 const FAMILY: &str = "gfx1100";
 
 /// How the chip may compute where there is a choice.
@@ -39,7 +39,7 @@ const EXECUTION_MODE: u32 = 16;
 /// Its operand for the size of a workgroup.
 const LOCAL_SIZE: u32 = 17;
 
-/// What memory holds that nobody wrote: a NaN.
+/// The initial value of all memory: a NaN.
 const UNWRITTEN: u32 = 0x7fa5_a5a5;
 
 /// A program with its plan for a GPU, and values.
@@ -111,7 +111,7 @@ fn compile(name: &str, steps: &[Step]) -> Vec<(Kernel, Machine)> {
     kernels.into_iter().zip(machines).collect()
 }
 
-/// Returns what a kernel says of its workgroups.
+/// Returns the size of a kernel's workgroups, and which components of their numbers it reads.
 fn group(kernel: &Kernel) -> Group {
     let words = spirv(kernel, (1, 6)).unwrap();
     let size = instructions(&words).find(|own| own[0] & 0xffff == EXECUTION_MODE && own[2] == LOCAL_SIZE);
@@ -124,7 +124,7 @@ fn group(kernel: &Kernel) -> Group {
     Group { invocations, reads: ['x', 'y', 'z'].map(is_read) }
 }
 
-/// Returns whether a text has a word that is no part of a longer one.
+/// Returns whether a text contains a whole word.
 fn has_word(text: &str, word: &str) -> bool {
     let goes_on =
         |other: Option<char>| other.is_some_and(|other| other.is_alphanumeric() || "_.".contains(other));
@@ -134,7 +134,7 @@ fn has_word(text: &str, word: &str) -> bool {
     })
 }
 
-/// Returns machine code by the text of its kernel. Fails with all instructions that are not known.
+/// Returns machine code by the WGSL of its kernel. Fails with a list of all unknown instructions.
 fn read(machines: &[(Kernel, Machine)]) -> BTreeMap<String, Code> {
     let mut unknown: BTreeMap<String, usize> = BTreeMap::new();
     let mut codes = BTreeMap::new();
@@ -256,7 +256,7 @@ fn training_steps_have_the_cpus_bits() {
     }
 }
 
-/// A multiply-add becomes a product and a sum, in one place of each kernel that has one.
+/// In each kernel with multiply-adds, one becomes a product and a sum, which rounds twice.
 #[test]
 fn a_second_rounding_is_found() {
     if !is_there() {

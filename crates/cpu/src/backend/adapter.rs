@@ -51,8 +51,8 @@ fn limits() -> Limits {
     }
 }
 
-/// Returns the instructions that native code uses. A result does not depend on them, but what was found out
-/// about a CPU is kept under its driver's name, and holds for CPUs that run the same code.
+/// Returns the name of the vector instructions that native code uses. Results do not depend on them. Results
+/// of probes are cached by the driver's text, so each kind of CPU gets an entry of its own.
 fn instructions() -> &'static str {
     match (vectors(), has_fma()) {
         (Vectors::Avx512, _) => "AVX-512",

@@ -56,7 +56,7 @@ impl Cell {
     }
 }
 
-/// Who touched the cells of a buffer of a plan.
+/// Records who touched each cell of a buffer.
 #[derive(Debug)]
 pub(super) struct Cells {
     cells: Vec<Cell>,
@@ -65,7 +65,7 @@ pub(super) struct Cells {
 }
 
 impl Cells {
-    /// Returns the cells of so many bytes, which nobody touched.
+    /// Returns the record of a buffer of `bytes` bytes that nobody has touched yet.
     pub fn new(bytes: usize, grain: usize) -> Self {
         Self { cells: vec![Cell::default(); bytes / grain], grain }
     }

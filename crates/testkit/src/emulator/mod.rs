@@ -56,8 +56,8 @@ pub fn emulate(program: &Program, plan: &Plan, feed: &Feed, choices: Choices) ->
     Emulated { ran, faults: emulator.faults.into_iter().collect() }
 }
 
-/// Runs all segments of a plan of all shards as [`emulate`] does, with launches that are computed elsewhere:
-/// `launch` is given each of them, with the plan's buffers, whose words begin as `unwritten`.
+/// Runs all segments of a plan as [`emulate`] does, but calls `launch` to compute each launch on the plan's
+/// buffers. Each word of a buffer is `unwritten` at first.
 pub fn walk(
     (program, plan, feed): (&Program, &Plan, &Feed),
     unwritten: u32,

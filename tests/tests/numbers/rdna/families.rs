@@ -38,10 +38,10 @@ fn state(tape: &Tape, name: &str, dims: &[usize]) -> Var {
     tape.state(name, dims, StateKind::Parameter)
 }
 
-/// Adds values as outputs, with the gradients of the sum of their products with some numbers.
+/// Adds a result as an output, and the gradients of its weighted sum.
 fn trained(tape: &Tape, y: &Var, inputs: &[&Var]) {
     tape.output("y", y);
-    // What weighs each element of the result, so that gradients are not all alike.
+    // With weights, the gradients of elements differ.
     let weights = state(tape, "weights", &y.dims()[y.dims().len() - 1..]);
     let sum = (y * &weights).sum_all().sum_shards();
     let inputs: Vec<Var> = inputs.iter().map(|&input| input.clone()).collect();
@@ -50,7 +50,7 @@ fn trained(tape: &Tape, y: &Var, inputs: &[&Var]) {
     }
 }
 
-/// What rounds once: sums, products, quotients and roots.
+/// Operations that round once: sums, products, quotients and roots.
 fn maps(tape: &Tape) {
     let [a, b, c] = ["a", "b", "c"].map(|name| input(tape, name, &[42_000]));
     let all: [(&str, Var); 13] = [
@@ -77,7 +77,7 @@ fn maps(tape: &Tape) {
     tape.output("update", &(&a - (average / (second.sqrt() + 1e-8)) * 0.01));
 }
 
-/// What is approximated by sums and products.
+/// Functions that kernels approximate by sums and products.
 fn functions(tape: &Tape) {
     let x = input(tape, "x", &[125_000]);
     let all: [(&str, Var); 12] = [
