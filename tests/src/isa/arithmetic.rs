@@ -142,8 +142,7 @@ fn of_words(words: &[u32]) -> Option<Arithmetic> {
     functions.get(&last).copied()
 }
 
-/// Returns the instructions of a module.
-pub fn instructions(words: &[u32]) -> impl Iterator<Item = &[u32]> {
+fn instructions(words: &[u32]) -> impl Iterator<Item = &[u32]> {
     let mut at = HEADER;
     std::iter::from_fn(move || {
         let length = (words.get(at)? >> 16).max(1) as usize;

@@ -12,13 +12,12 @@ use std::slice;
 
 use families::FAMILIES;
 use unisono_examples::Model;
-use unisono_gpu::{Adapter, Arithmetic, Device, spirv};
+use unisono_gpu::{Adapter, Arithmetic, Device};
 use unisono_graph::plan::{Kernel, Slice};
 use unisono_graph::{Feed, Plan, Program};
 use unisono_rdna::{Bound, Code, Group, Launch, Mode};
 use unisono_testkit::emulator::walk;
 use unisono_testkit::{Ran, install, left_out, plan_for, run};
-use unisono_tests::isa::arithmetic::instructions;
 use unisono_tests::isa::driver::{self, Machine};
 use unisono_tests::isa::everything::to_json;
 use unisono_tests::isa::target;
@@ -33,11 +32,6 @@ const MODES: [Mode; 2] = [Mode { flushes: true, seed: 0x5eed }, Mode { flushes: 
 fn long() -> bool {
     std::env::var_os("UNISONO_LONG").is_some()
 }
-
-/// The instruction of SPIR-V that says how an entry point runs.
-const EXECUTION_MODE: u32 = 16;
-/// Its operand for the size of a workgroup.
-const LOCAL_SIZE: u32 = 17;
 
 /// The initial value of all memory: a NaN.
 const UNWRITTEN: u32 = 0x7fa5_a5a5;
@@ -113,9 +107,8 @@ fn compile(name: &str, steps: &[Step]) -> Vec<(Kernel, Machine)> {
 
 /// Returns the size of a kernel's workgroups, and which components of their numbers it reads.
 fn group(kernel: &Kernel) -> Group {
-    let words = spirv(kernel, (1, 6)).unwrap();
-    let size = instructions(&words).find(|own| own[0] & 0xffff == EXECUTION_MODE && own[2] == LOCAL_SIZE);
-    let invocations = size.unwrap()[3..].try_into().unwrap();
+    // All kernels number their invocations along one axis.
+    let invocations = [kernel.workgroup().unwrap().invocations as u32, 1, 1];
     let names = ["@builtin(workgroup_id) ", "@builtin(global_invocation_id) "].map(|builtin| {
         let (_, rest) = kernel.wgsl.split_once(builtin)?;
         rest.split(':').next()
