@@ -10,6 +10,10 @@ const ALIGNMENT: usize = 64;
 /// pages are, which are 8 MB of the usual ones, and looks the others up in memory.
 #[cfg(any(test, all(target_os = "linux", not(miri))))]
 const HUGE: usize = 2 << 20;
+/// The number of bytes from which the pages of a buffer are asked for when it is made. Otherwise the system
+/// provides each page when a thread first uses it, and once more if that thread only read it.
+#[cfg(all(target_os = "linux", not(miri)))]
+const POPULATED: usize = 64 << 10;
 /// The alignment that the system's memory has by itself. It makes fresh pages of zeros for no more than that.
 const NATURAL: usize = 16;
 
@@ -160,8 +164,30 @@ fn lines(bytes: usize) -> Option<(NonNull<u8>, Origin)> {
     let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
     let before = base.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
     // SAFETY: it is so many bytes longer.
-    Some((unsafe { base.add(before) }, Origin::Heap { base, layout }))
+    let start = unsafe { base.add(before) };
+    populate(start, bytes);
+    Some((start, Origin::Heap { base, layout }))
 }
+
+/// Has the system provide the pages of a buffer, if there are many. Linux does since version 5.14.
+#[cfg(all(target_os = "linux", not(miri)))]
+#[expect(unsafe_code, reason = "the system provides pages of an allocation")]
+fn populate(start: NonNull<u8>, bytes: usize) {
+    if bytes >= POPULATED {
+        let page = rustix::param::page_size();
+        let before = start.as_ptr().align_offset(page).min(bytes);
+        let pages = (bytes - before) / page * page;
+        // SAFETY: the pages are of the allocation, and keep what is in them.
+        let _ = unsafe {
+            let first = start.as_ptr().add(before).cast();
+            rustix::mm::madvise(first, pages, rustix::mm::Advice::LinuxPopulateWrite)
+        };
+    }
+}
+
+/// Does nothing: Linux alone is asked for pages.
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn populate(_start: NonNull<u8>, _bytes: usize) {}
 
 /// Maps zeroed memory that begins at a huge page. Returns `None` if the buffer is smaller than such a page,
 /// or if the system has no memory. The system zeroes a page when a thread first uses it, so all threads

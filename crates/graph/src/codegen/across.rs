@@ -6,15 +6,24 @@ use unisono_shaders::{ReduceParams, snippets};
 
 use super::affine::Affine;
 use super::writer::Writer;
-use super::{Binding, Bound, MOST_UNROLLED, joined, reduced_index, reduced_length, reduced_range, unit_name};
+use super::{
+    Binding, Bound, MOST_UNROLLED, inside, joined, reduced_index, reduced_length, reduced_range, unit_name,
+};
 use crate::fuse::{Fusion, Store, Stores, Unit};
 use crate::plan::Access;
-use crate::trace::{Graph, NodeId, Reduction};
+use crate::trace::{Graph, Lowering, NodeId, Reduction};
 use crate::values::DType;
 use crate::values::tree::SUM_CHUNK;
 
-/// How many fours of columns an invocation adds, and how many fours of rows, which take more registers.
-const FOURS: [usize; 2] = [4, 2];
+/// The most fours of columns that an invocation adds.
+const COLUMNS: usize = 4;
+
+/// The most fours of rows that an invocation adds. They take more registers.
+const ROWS: usize = 2;
+
+/// If this many maps compute an element, an invocation adds one four of rows: the CPU has enough to do while
+/// an addition waits for the one before it, and there is less code to compile.
+const MANY_MAPS: usize = 3;
 
 /// Returns the kernel of a reduction that computes fours of results at a time, for results in one chunk or in
 /// several, or `None` where elements that differ between invocations are not loaded in fours. Its params
@@ -33,9 +42,13 @@ pub(super) fn across_kernel(
         return None;
     }
     let writer = || Writer::new(graph, fusion, stores, unit);
-    let [columns, rows] = FOURS.map(|most| if ty.count().is_multiple_of(4 * most) { most } else { 1 });
+    let is_map = |id: &NodeId| matches!(fusion.lowering[*id], Lowering::Pointwise(_));
+    let maps = inside(graph, fusion, unit).iter().filter(|id| is_map(id)).count();
+    let has_many_maps = maps >= MANY_MAPS;
+    let fours = |most: usize| if ty.count().is_multiple_of(4 * most) { most } else { 1 };
+    let (columns, rows) = (fours(COLUMNS), if has_many_maps { 1 } else { fours(ROWS) });
     kernel(writer(), (unit, reduction), chunked, columns)
-        .or_else(|| rows_kernel(writer(), (unit, reduction), chunked, rows))
+        .or_else(|| rows_kernel(writer(), (unit, reduction), chunked, (rows, has_many_maps)))
         .or_else(|| windows_kernel(writer(), (unit, reduction), chunked))
 }
 
@@ -84,11 +97,13 @@ fn windows_kernel(
 /// Returns the kernel that reduces four rows at a time, or several fours, if each result is that of a row, or
 /// of a row of each sample: four elements of each row are loaded as one, and turned into four vectors with an
 /// element of each row. So an addition waits for the one before it once for four rows.
+///
+/// If many maps compute an element, a loop loads one long row after the other, for less code to compile.
 fn rows_kernel(
     mut writer: Writer<'_>,
     (unit, reduction): (&Unit, &Reduction),
     chunked: bool,
-    fours: usize,
+    (fours, has_many_maps): (usize, bool),
 ) -> Option<Bound> {
     let (graph, fusion) = (writer.graph, writer.fusion);
     let root = unit.roots[0];
@@ -99,11 +114,13 @@ fn rows_kernel(
     if !are_rows || !inner.is_multiple_of(4) {
         return None;
     }
+    let is_loop = has_many_maps && inner > MOST_UNROLLED;
     writer.snippets.insert(snippets::SUM);
-    writer.indent = "        ".into();
+    writer.indent = if is_loop { "            " } else { "        " }.into();
     let mut rows = Vec::new();
-    for row in 0..4 * fours {
-        let result = Affine::name("i", None).times(4 * fours).plus(row);
+    for row in 0..if is_loop { 1 } else { 4 * fours } {
+        let row = if is_loop { Affine::name("row", Some(4)) } else { Affine::number(row) };
+        let result = Affine::name("i", None).times(4 * fours).add(row);
         let mut values = Vec::new();
         for lane in 0..4 {
             let place =
@@ -112,11 +129,20 @@ fn rows_kernel(
             writer.enter_reduced(lane);
             values.push(writer.value(input, &index));
         }
+        if !writer.loads_fours(root) {
+            return None;
+        }
         rows.push(format!("vec4<f32>({})", values.join(", ")));
     }
     writer.leave_lanes();
-    if !writer.loads_fours(root) {
-        return None;
+    let mut loads = std::mem::take(&mut writer.body);
+    if is_loop {
+        loads = format!(
+            "        var rows: array<vec4<f32>, 4>;\n        for (var row = 0u; row < 4u; row++) {{\n{loads}\
+             {}rows[row] = {};\n        }}\n",
+            writer.indent, rows[0],
+        );
+        rows = (0..4).map(|row| format!("rows[{row}]")).collect();
     }
     let (start, combined) = joined(reduction.kind);
     let (mut turned, mut joins) = (String::new(), String::new());
@@ -129,7 +155,6 @@ fn rows_kernel(
             joins += &format!("        acc{k} = {sums};\n");
         }
     }
-    let loads = std::mem::take(&mut writer.body);
     let results = graph.nodes[root].ty.count() / (4 * fours);
     let (prelude, length) = reduced_range(&mut writer, reduction, inner, ("i", results));
     let (place, stored) = placed(&mut writer, root, chunked, fours);
@@ -200,9 +225,12 @@ fn kernel(
         let index = reduced_index(graph, root, reduction, (&result, &|below| Affine::name("r", below)));
         writer.enter_reduced(lane % 4);
         values.push(writer.value(input, &index));
+        if !writer.is_all_vectors() {
+            return None;
+        }
     }
     writer.leave_lanes();
-    if !writer.is_all_vectors() || !writer.loads_fours(root) {
+    if !writer.loads_fours(root) {
         return None;
     }
     let (start, combined) = joined(reduction.kind);

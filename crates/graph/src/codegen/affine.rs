@@ -31,7 +31,7 @@ enum Base {
     /// there is one.
     Name(Arc<str>, Option<usize>),
     /// A sum of which no digit is known.
-    Sum(Box<Affine>),
+    Sum(Arc<Affine>),
 }
 
 impl Affine {
@@ -83,8 +83,12 @@ impl Affine {
 
     /// Returns the sum of numbers, each times its stride.
     pub(super) fn dot(numbers: &[Self], strides: &[usize]) -> Self {
-        let scaled = numbers.iter().zip(strides).map(|(number, &stride)| number.clone().times(stride));
-        scaled.fold(Self::default(), Self::add)
+        let mut sum = Self::default();
+        for (number, &stride) in numbers.iter().zip(strides).filter(|(_, stride)| **stride > 0) {
+            sum.plus += number.plus * stride;
+            sum.terms.extend(number.terms.iter().map(|(digit, factor)| (digit.clone(), factor * stride)));
+        }
+        sum.normal()
     }
 
     /// Returns the number that this one is less than, if one is known.
@@ -99,7 +103,9 @@ impl Affine {
 
     /// Returns `self / d`, rounded down. Of no elements, where `d` is 0, there is no index.
     pub(super) fn divided(&self, d: usize) -> Self {
-        let d = d.max(1);
+        if d <= 1 {
+            return self.clone();
+        }
         let (whole, part) = self.clone().split(d);
         let whole = whole.over(d);
         if part.is_below(d) {
@@ -117,14 +123,16 @@ impl Affine {
             Some(Digit { of, step, size: Some(size) }) if size.is_multiple_of(d) => {
                 Self::of_digit(of, step * d, size / d)
             }
-            _ => Self::digit(Digit { of: Base::Sum(Box::new(part)), step: d, size: None }),
+            _ => Self::digit(Digit { of: Base::Sum(Arc::new(part)), step: d, size: None }),
         };
         whole.add(quotient)
     }
 
     /// Returns `self % d`.
     pub(super) fn remainder(&self, d: usize) -> Self {
-        let d = d.max(1);
+        if d <= 1 {
+            return Self::default();
+        }
         let (_, part) = self.clone().split(d);
         if part.is_below(d) {
             return part;
@@ -136,7 +144,7 @@ impl Affine {
             Some(Digit { of, step, size }) if size.is_none_or(|size| size.is_multiple_of(d)) => {
                 Self::of_digit(of, *step, d)
             }
-            _ => Self::of_digit(&Base::Sum(Box::new(part)), 1, d),
+            _ => Self::of_digit(&Base::Sum(Arc::new(part)), 1, d),
         }
     }
 
@@ -230,7 +238,7 @@ impl Affine {
         let Some(at) = terms.iter().position(is_whole) else { return Self { terms, plus: self.plus } };
         let (digit, factor) = terms.remove(at);
         let Base::Sum(sum) = digit.of else { return Self::default() };
-        Self { terms, plus: self.plus }.add(sum.times(factor))
+        Self { terms, plus: self.plus }.add(Self::clone(&sum).times(factor))
     }
 
     /// Returns the number as text that binds more closely than any operator.

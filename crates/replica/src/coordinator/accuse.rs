@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use unisono_graph::{GraphError, Program};
+
 use crate::batch::outputs::Outputs;
 use crate::coordinator::attempt::BlockDigests;
 use crate::coordinator::audit::{State, same_where_both_are};
@@ -191,8 +193,9 @@ impl Replicas {
 
     /// Returns the replicas that do not pass the known-answer test, and how many took it.
     pub(super) fn known_wrong_ones(&mut self) -> (Vec<usize>, usize) {
-        let index = self.known_answer;
-        let program = Arc::clone(&self.programs[&index].program);
+        let index = known_answer::NUMBER;
+        // Few runs ever need it, so it is not compiled before.
+        let Ok(program) = self.known_answer_program() else { return (Vec::new(), 0) };
         let feed = Arc::new(known_answer::feed(self.options.global_batch));
         let rows = feed.rows;
         let task = Task { index, program: Arc::clone(&program), feed };
@@ -203,6 +206,16 @@ impl Replicas {
         };
         let wrong = given.iter().filter(|(_, opinion)| !right(opinion)).map(|(&replica, _)| replica);
         (wrong.collect(), given.len())
+    }
+
+    /// Returns the program of the known-answer test. Compiles it the first time, for all replicas.
+    fn known_answer_program(&mut self) -> Result<Arc<Program>, GraphError> {
+        if let Some(ready) = self.programs.get(&known_answer::NUMBER) {
+            return Ok(Arc::clone(&ready.program));
+        }
+        let program = known_answer::program()?;
+        self.number_programs(known_answer::NUMBER, vec![Arc::clone(&program)]);
+        Ok(program)
     }
 
     /// Has each replica make a step alone, from the same state. A replica that cannot, for lack of memory or

@@ -51,12 +51,10 @@ pub struct Replicas {
     /// The scheduler's clock: deadlines and paces do not count time in which the process was stopped.
     pub(crate) watch: Stopwatch,
     pub(crate) context: Context,
-    /// The programs of the caller by their numbers, and among them that of the known-answer test.
+    /// The programs of the caller by their numbers, and that of the known-answer test once replicas took it.
     pub(crate) programs: BTreeMap<usize, Ready>,
     /// The number of the next program. Numbers are not given out again.
     pub(crate) next_program: usize,
-    /// The number of the program of the known-answer test.
-    pub(crate) known_answer: usize,
     pub(crate) options: Options,
     /// Whether the pending order is a diagnostic and no part of the run: a replica without memory for it
     /// stays.
@@ -154,10 +152,6 @@ impl Replicas {
             return Err(ReplicaError::Shards(options.shards));
         }
         check_states(&programs)?;
-        let known_answer = known_answer::program();
-        let known_answer = known_answer.map_err(|error| ReplicaError::Probe { why: error.to_string() })?;
-        let index = programs.len();
-        let programs = [programs, vec![known_answer]].concat();
         let owners = Arc::new(match options.owners {
             Some(copies) => Owners::new(&programs, &of_ranks(&weights, adapters), copies),
             None => Owners::default(),
@@ -187,7 +181,6 @@ impl Replicas {
             context: Context::default(),
             next_program: programs.len(),
             programs: programs.into_iter().map(Ready::new).enumerate().collect(),
-            known_answer: index,
             audits: AuditSchedule::new(options.audits),
             audited_from: None,
             options,
@@ -225,9 +218,14 @@ impl Replicas {
         check_states(&[vec![first], programs.clone()].concat())?;
         let index = self.next_program;
         self.next_program += programs.len();
-        self.threads.add_programs(index, &programs);
-        self.programs.extend((index..).zip(programs.into_iter().map(Ready::new)));
+        self.number_programs(index, programs);
         Ok(index)
+    }
+
+    /// Makes programs known to all replicas by their numbers, which begin with `first`.
+    pub(crate) fn number_programs(&mut self, first: usize, programs: Vec<Arc<Program>>) {
+        self.threads.add_programs(first, &programs);
+        self.programs.extend((first..).zip(programs.into_iter().map(Ready::new)));
     }
 
     /// Forgets programs between two steps, by their numbers, which are not given out again. Replicas drop
@@ -299,12 +297,18 @@ impl Replicas {
     }
 
     pub(crate) fn ready(&self, program: usize) -> Result<&Ready, ReplicaError> {
-        let own = self.programs.get(&program).filter(|_| program != self.known_answer);
+        let own = self.programs.get(&program).filter(|_| program != known_answer::NUMBER);
         own.ok_or_else(|| self.no_program(program))
     }
 
+    /// Returns the programs of the caller.
+    pub(crate) fn own_programs(&self) -> impl Iterator<Item = &Arc<Program>> {
+        let own = self.programs.iter().filter(|(number, _)| **number != known_answer::NUMBER);
+        own.map(|(_, ready)| &ready.program)
+    }
+
     fn no_program(&self, program: usize) -> ReplicaError {
-        ReplicaError::NoProgram { program, programs: self.programs.len() - 1 }
+        ReplicaError::NoProgram { program, programs: self.own_programs().count() }
     }
 
     pub(crate) fn sizes(&self, rows: usize) -> Vec<usize> {

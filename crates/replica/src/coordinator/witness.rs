@@ -100,8 +100,7 @@ impl Replicas {
     /// # Errors
     /// The adapter does not open.
     pub fn start_witness(&mut self, adapter: &Adapter, share: f64) -> Result<(), ReplicaError> {
-        let own = self.programs.iter().filter(|(index, _)| **index != self.known_answer);
-        let programs = own.map(|(_, ready)| Arc::clone(&ready.program)).collect();
+        let programs = self.own_programs().cloned().collect();
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = (cores / DIVIDED_BY).max(1);
         let options = self.options.clone().with(|options| {
