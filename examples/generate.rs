@@ -51,7 +51,7 @@ struct Flags {
     /// or the CPU if there is none]
     #[arg(long, value_name = "NAME")]
     adapter: Vec<String>,
-    /// How the CPU rounds: fused or split [default: fused]
+    /// How the CPU rounds: fused, split, fused-subnormals, split-subnormals or hopper [default: fused]
     #[arg(long, value_name = "ARITHMETIC")]
     arithmetic: Option<Arithmetic>,
     /// Number of replicas

@@ -1,4 +1,4 @@
-//! Pictures in folders, one a class, of which one is rare: convolutions, augmentation and weights of classes.
+//! Pictures in one folder for each class; one class is rare. Shows convolutions, augmentation and class weights.
 //!
 //!     cargo run --release -p unisono-examples --bin image_folder -- --replicas 2
 

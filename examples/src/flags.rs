@@ -25,8 +25,8 @@ pub struct RunFlags {
     /// and with --matrix-units as the tensor cores of an NVIDIA H200) [default: fused]
     #[arg(long, value_name = "ARITHMETIC")]
     pub arithmetic: Option<Arithmetic>,
-    /// Check the run on another adapter: it recomputes a sample of the steps, and the bytes are compared.
-    /// NAME is cpu, or as for --adapter
+    /// Let a second adapter recompute some of the steps, and compare the results byte by byte. NAME is cpu,
+    /// or a name as for --adapter
     #[arg(long, value_name = "NAME")]
     pub witness: Option<String>,
     /// Number of replicas [default: one for each GPU; one on the CPU, which uses all cores; on a software

@@ -9,7 +9,7 @@ use unisono_graph::{Array, Feed, Frame, Graph, Program, Run, StateKind, Tape, Ta
 use unisono_random::Draws;
 use unisono_testkit::{adapters, cpu_like, relative_error, run_for};
 
-const SHARDS: [usize; 3] = [2, 1, 1];
+pub(crate) const SHARDS: [usize; 3] = [2, 1, 1];
 
 /// Returns self-attention of `[B, places, width]` with its projections and the gradients of both weights.
 fn model(places: usize, heads: usize, d: usize) -> Graph {
@@ -39,7 +39,7 @@ fn gpu(own: &Target) -> Target {
 
 /// Compares what a graph gives with the f64 reference, and the bits of a GPU's kernels with those of the
 /// CPU's.
-fn is_right_everywhere(name: &str, graph: &Graph, program: &Program) {
+pub(crate) fn is_right_everywhere(name: &str, graph: &Graph, program: &Program) {
     let mut draws = Draws::of(17, "heads", name, graph.nodes.len() as u32, 0);
     let mut array = |dims: Vec<usize>| Array::generate(&dims, |_| f64::from(draws.range(-0.5, 0.5)));
     let samples: usize = SHARDS.iter().sum();

@@ -10,6 +10,7 @@ mod outputs;
 mod own_ops;
 mod places;
 mod quotients;
+mod row_sums;
 mod small_workgroups;
 mod structures;
 mod together;

@@ -1,4 +1,5 @@
 use serde::Serialize;
+use unisono_shaders::{Snippet, snippets};
 
 use super::Pointwise;
 use crate::trace::{Io, Product, Var};
@@ -10,7 +11,8 @@ pub struct Softsign;
 impl Pointwise for Softsign {
     const NAME: &str = "softsign";
     const ARITY: usize = 1;
-    const WGSL: &str = "$0 / (1.0 + abs($0))";
+    const WGSL: &str = "quotient($0, 1.0 + abs($0))";
+    const SNIPPETS: &[Snippet] = &[snippets::QUOTIENT];
     const PRODUCT: Product = Product::Never;
     const CASES: &[&[f64]] = &[&[-3.0], &[-0.2], &[0.5], &[40.0]];
 
