@@ -137,6 +137,32 @@ fn those_that_are_left_go_on_with_the_same_bytes() {
     }
 }
 
+/// One of the others may have the outputs of the lost rank, and the other one gets them from there.
+#[test]
+fn what_is_measured_while_a_rank_is_lost_is_of_all_samples() {
+    let measure = |cluster: Cluster| {
+        let held_out = loader(36, 6)?;
+        let builder = perceptron(16).global_batch(16).replicas(1);
+        let mut trainer = builder.cluster(cluster).build(&held_out.fields()?)?;
+        Ok::<_, Error>((trainer.evaluate(&held_out)?, trainer.predict(&held_out)?))
+    };
+    let alone = measure(Cluster::alone()).unwrap();
+    for after in 0.. {
+        let script = Script { seed: 0, faults: vec![Fault::Lost { rank: 2, after }] };
+        let ended = on_ranks(3, script, measure);
+        if ended[2].is_ok() {
+            assert!(after > 30, "rank 2 sends {after} messages");
+            break;
+        }
+        // Ranks that have not met yet end with an error.
+        for (rank, ended) in
+            ended.into_iter().enumerate().filter_map(|(rank, ended)| Some((rank, ended.ok()?)))
+        {
+            assert!(ended == alone, "rank {rank}, rank 2 was lost after {after} messages");
+        }
+    }
+}
+
 #[test]
 fn a_trace_that_cannot_be_written_is_an_error_of_all_ranks_and_lost_on_none() {
     let dir = tempfile::tempdir().unwrap();

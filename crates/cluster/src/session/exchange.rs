@@ -87,9 +87,9 @@ impl Session {
         }
         let ranks = self.present.clone();
         let place = ranks.iter().position(|&rank| rank == self.me).unwrap_or_default();
-        let count = sum.blocks(place);
         let wrong = || ClusterError::Link(format!("bucket {}: blocks of another size", sum.bucket));
-        if blocks.len() != count * sum.len || sum.runs.len() != ranks.len() {
+        let count = if sum.runs.len() == ranks.len() { sum.blocks(place) } else { return Err(wrong()) };
+        if blocks.len() != count * sum.len {
             return Err(wrong());
         }
         let part = |place: usize| {

@@ -112,13 +112,15 @@ impl Replicas {
         } else {
             let names = self.names(&others);
             let why = match self.known_wrong_ones() {
-                (wrong, all) if !wrong.is_empty() && wrong.len() == all => {
+                (wrong, _) if !wrong.is_empty() => {
+                    let (wrong, fail) = (self.names(&wrong), if wrong.len() > 1 { "fail" } else { "fails" });
                     format!(
-                        "{name}, the witness, computes another result, and {names} fails the known-answer test"
+                        "{name}, the witness, computes another result, and {wrong} {fail} the known-answer test"
                     )
                 }
-                _ => format!(
-                    "{names} and {name}, the witness, each repeat their own result, and the two differ; all pass the known-answer test"
+                (_, all) => format!(
+                    "{names} and {name}, the witness, each repeat their own result, and the two differ; {}",
+                    passed(0, all)
                 ),
             };
             Finding { wrong: BTreeSet::new(), why, lasting: true }
@@ -154,9 +156,10 @@ impl Replicas {
             }
             _ => {}
         }
-        if let Some(finding) = self.known_wrong() {
-            return finding;
-        }
+        let passed = match self.known_wrong() {
+            Ok(finding) => return finding,
+            Err(passed) => passed,
+        };
         if opinions.len() < present {
             return Finding::new([], "not every replica has the memory to compute it alone");
         }
@@ -167,7 +170,7 @@ impl Replicas {
         if !changed.is_empty() && changed.len() < opinions.len() {
             return Finding::new(changed, "asked again, only the others repeat their result");
         }
-        let why = "alone, each computes another result and passes the known-answer test".to_owned();
+        let why = format!("alone, each computes another result; {passed}");
         Finding { wrong: BTreeSet::new(), why, lasting: true }
     }
 
@@ -180,15 +183,18 @@ impl Replicas {
     /// Dismisses the replicas that do not pass the known-answer test, if others do.
     pub(super) fn known_answers(&mut self) -> (Vec<usize>, String) {
         match self.known_wrong() {
-            Some(found) => (self.expel(&found), found.why),
-            None => (Vec::new(), "all pass the known-answer test".to_owned()),
+            Ok(found) => (self.expel(&found), found.why),
+            Err(passed) => (Vec::new(), passed.to_owned()),
         }
     }
 
-    fn known_wrong(&mut self) -> Option<Finding> {
+    /// Finds the replicas that do not pass the known-answer test, if others do. The error says who passed.
+    fn known_wrong(&mut self) -> Result<Finding, &'static str> {
         let (wrong, all) = self.known_wrong_ones();
-        let found = !wrong.is_empty() && wrong.len() < all;
-        found.then(|| Finding::new(wrong, "the others pass the known-answer test"))
+        if wrong.is_empty() || wrong.len() == all {
+            return Err(passed(wrong.len(), all));
+        }
+        Ok(Finding::new(wrong, "the others pass the known-answer test"))
     }
 
     /// Returns the replicas that do not pass the known-answer test, and how many took it.
@@ -304,6 +310,15 @@ impl Replicas {
     pub(super) fn names(&mut self, replicas: &[usize]) -> String {
         let names: Vec<String> = replicas.iter().map(|&r| format!("{r} ({})", self.adapter(r))).collect();
         format!("replica {}", names.join(", "))
+    }
+}
+
+/// Says who passed the known-answer test, if none failed or all did.
+fn passed(failed: usize, all: usize) -> &'static str {
+    match (failed, all) {
+        (_, 0) => "none can take the known-answer test",
+        (0, _) => "all pass the known-answer test",
+        _ => "all fail the known-answer test",
     }
 }
 

@@ -203,7 +203,8 @@ impl Replicas {
             _ => self.cluster.gather_once("the outputs of a step", &record)?,
         };
         let (mut all, mut times) = (Vec::new(), Vec::new());
-        let mut everyone = records.len() == self.cluster.present().len() || cut.is_some();
+        // Of machines that were lost since the step began, outputs may be here or missing.
+        let mut everyone = records.len() == self.exchanged.runs.len();
         for (rank, record) in &records {
             let wrong = || ClusterError::Link(format!("rank {rank} sent outputs that are none"));
             let (parts, said) = decode(record).ok_or_else(wrong)?;

@@ -131,7 +131,8 @@ impl Replicas {
 
     /// Opens devices as [`Replicas::start`] does, as one of several machines that run the same steps. All
     /// ranks call the same functions with the same arguments in the same order, and each brings the whole
-    /// batch, of which it computes its share. `weights` has the number of replicas of each rank.
+    /// batch, of which it computes its share. `weights` has the number of replicas of each rank: one if the
+    /// list is too short.
     ///
     /// # Errors
     /// As [`Replicas::start`].
@@ -152,6 +153,10 @@ impl Replicas {
             return Err(ReplicaError::Shards(options.shards));
         }
         check_states(&programs)?;
+        let mut weights = weights;
+        if cluster.size() > 1 {
+            weights.resize(cluster.size().max(weights.len()), 1);
+        }
         let owners = Arc::new(match options.owners {
             Some(copies) => Owners::new(&programs, &of_ranks(&weights, adapters), copies),
             None => Owners::default(),
