@@ -107,6 +107,17 @@ fn statistics_are_averaged_with_the_weights_as_timm_does() {
 }
 
 #[test]
+fn a_tensor_that_is_set_takes_the_place_of_its_average() {
+    let (train, held_out) = data();
+    let mut trainer = build(builder(1).use_average_weights());
+    trainer.fit(&train, None, 1).unwrap();
+    trainer.set_tensor("3.weight", &[0.0; 24]).unwrap();
+    trainer.set_tensor("3.bias", &[0.0; 3]).unwrap();
+    let loss = trainer.evaluate(&held_out).unwrap().loss;
+    assert!((loss - 3_f64.ln()).abs() < 1e-6, "{loss}");
+}
+
+#[test]
 fn a_statistic_is_averaged_where_its_group_averages_weights() {
     let groups = |of_norm: bool| {
         let averaging = Sgd::new(0.1).average_weights(0.5);

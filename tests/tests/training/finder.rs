@@ -2,8 +2,8 @@
 
 use unisono::data::{Loader, Memory, Values};
 use unisono::{
-    Builder, Dense, Influence, LearningRateFinder, Loss, MeanSquaredError, PoissonNll, Sgd, Stop, Trainer,
-    on_step,
+    Builder, Dense, Influence, LearningRateFinder, Loss, MeanSquaredError, Phase, PoissonNll, Sgd, Stop,
+    Trainer, on_step,
 };
 use unisono_tests::{loader, perceptron};
 
@@ -29,6 +29,17 @@ fn a_rate_is_found_and_the_finder_ends_the_run() {
     assert!(all.len() <= 61 && all.windows(2).all(|pair| pair[0].0 <= pair[1].0));
     let rate = found.suggestion().unwrap();
     assert!((1e-3..5.0).contains(&rate), "{rate}");
+}
+
+/// The phases' losses are different quantities, and each phase has a rate.
+#[test]
+fn a_run_with_phases_is_refused() {
+    let phase = |name: &str| Phase::new(name).optimizer(Sgd::new(0.5));
+    let (finder, found) = LearningRateFinder::new(1e-5, 10.0, 60);
+    let phased = perceptron(8).phase(phase("a")).phase(phase("b")).global_batch(16).replicas(1);
+    let error = build(phased.callback(finder)).fit(&data(), None, 1).unwrap_err().to_string();
+    assert!(error.contains("search in a run without phases"), "{error}");
+    assert!(found.all().is_empty());
 }
 
 /// Returns a run of 60 rates on 48 samples, in batches of 16, that all have the same target. The last batch

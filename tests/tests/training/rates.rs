@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use unisono::data::Loader;
 use unisono::{
-    Adam, Builder, Callback, Influence, PauseAfter, Phase, Plateau, PrintSamples, ReduceOnPlateau, Schedule,
-    Sgd, Trainer, on_epoch, on_step,
+    Adam, Builder, Callback, Influence, Optimizer, PauseAfter, Phase, Plateau, PrintSamples, ReduceOnPlateau,
+    Scalar, Schedule, Sgd, Trainer, Update, Var, on_epoch, on_step,
 };
 use unisono_tests::{loader, perceptron};
 
@@ -70,6 +70,37 @@ fn wishes_for_phases_that_are_not_there_are_errors() {
     let plain = perceptron(8).global_batch(16).replicas(1);
     let error = build(plain.callback(wish("critic"))).fit(&data(), None, 1).unwrap_err().to_string();
     assert!(error.contains("no phase \"critic\": there is none"), "{error}");
+}
+
+/// Before the first step, and not at the end of the epoch in which the rate falls.
+#[test]
+fn a_plateau_that_can_lower_no_rate_is_an_error_before_the_first_step() {
+    let plateau = || ReduceOnPlateau::new(Plateau::lowest("loss"));
+    let mut trainer = build(phased(1).callback(plateau().of_phase("heads")));
+    let error = trainer.fit(&data(), None, 1).unwrap_err().to_string();
+    assert!(error.contains("no phase \"heads\": there is head, base"), "{error}");
+    assert_eq!(trainer.steps(), 0);
+    let mut trainer = build(perceptron(8).optimizer(Fixed).global_batch(16).callback(plateau()));
+    let error = trainer.fit(&data(), None, 1).unwrap_err().to_string();
+    assert!(error.contains("fixed has no schedule that can be changed"), "{error}");
+    assert_eq!(trainer.steps(), 0);
+}
+
+/// Gradient descent with a rate that nothing changes.
+struct Fixed;
+
+impl Optimizer for Fixed {
+    fn name(&self) -> &str {
+        "fixed"
+    }
+
+    fn scalars(&self, _step: u64) -> Vec<Scalar> {
+        vec![Scalar::new("lr", 0.1)]
+    }
+
+    fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {
+        weight - gradient * cx.scalar("lr")
+    }
 }
 
 fn steered(replicas: usize) -> Builder {

@@ -1,5 +1,6 @@
 //! Ends a run that gets no better.
 
+use crate::objective::history::comparable;
 use crate::{Better, Callback, Control, Epoch, Error, Influence};
 
 /// Ends a run that does not improve (Keras's and Lightning's `EarlyStopping`): after `patience` epochs in a
@@ -81,10 +82,17 @@ impl EarlyStopping {
         Self { restore_best: true, ..self }
     }
 
-    /// Judges a history. Epochs that were no better count from `from` steps on.
+    /// Judges a history. If the first epochs have no validation samples and later ones do, the later ones are
+    /// judged among themselves. Epochs that were no better count from `from` steps on.
     fn judge(&self, history: &[Epoch], from: u64) -> Result<Judgement, String> {
         let (mut best, mut judgement) = (None, Judgement::default());
-        for epoch in history.iter().filter(|epoch| epoch.epoch >= self.start_from_epoch) {
+        for (epoch, begins) in comparable(history) {
+            if begins {
+                (best, judgement) = (None, Judgement::default());
+            }
+            if epoch.epoch < self.start_from_epoch {
+                continue;
+            }
             let value = self.value(epoch)?;
             if value.is_nan() {
                 continue;
@@ -166,6 +174,7 @@ impl Callback for EarlyStopping {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Evaluation;
 
     fn history(losses: &[f64]) -> Vec<Epoch> {
         let mut history = vec![Epoch::default(); losses.len()];
@@ -182,6 +191,23 @@ mod tests {
             judged.no_better >= stopping.patience.max(1)
         };
         (0..losses.len()).find(ends)
+    }
+
+    /// Validation losses are above those of training. They are compared with each other.
+    #[test]
+    fn validation_losses_are_not_compared_with_training_losses() {
+        let mut all = history(&[0.1, 0.05, 0.04, 0.03, 0.02]);
+        for (epoch, loss) in all[2..].iter_mut().zip([0.4, 0.3, 0.35]) {
+            epoch.validation = Some(Evaluation { loss, ..Evaluation::default() });
+        }
+        let stopping = EarlyStopping::lowest("loss");
+        let judged = |epochs: usize| stopping.judge(&all[..epochs], 0).unwrap();
+        let judgement = |best, no_better| Judgement { best: Some(best), no_better };
+        let expected = [judgement(1, 0), judgement(2, 0), judgement(3, 0), judgement(3, 1)];
+        assert_eq!([2, 3, 4, 5].map(judged), expected);
+        // Later epochs without validation samples do not count.
+        let later = [all.clone(), history(&[0.01])].concat();
+        assert_eq!(stopping.judge(&later, 0).unwrap(), judgement(3, 1));
     }
 
     /// The numbers are what Keras 3 does with the same arguments.

@@ -168,6 +168,11 @@ impl Callback for LearningRateFinder {
     }
 
     fn fit_begins(&mut self, run: &mut Control<'_>) -> Result<(), Error> {
+        if !run.phases().is_empty() {
+            let problem =
+                "phases have losses and learning rates of their own: search in a run without phases";
+            return Err(Error::setting("learning rate finder", problem));
+        }
         // The rates of a run that goes on are set.
         if self.found.all().is_empty() { run.set_learning_rate(self.rate(0)) } else { Ok(()) }
     }

@@ -71,6 +71,10 @@ impl Callback for ReduceOnPlateau {
         false
     }
 
+    fn fit_begins(&mut self, run: &mut Control<'_>) -> Result<(), Error> {
+        run.check_rate_changes(self.phase.as_deref())
+    }
+
     fn epoch_ended(&mut self, epoch: &Epoch, run: &mut Control<'_>) -> Result<(), Error> {
         let history = match &self.phase {
             Some(phase) => run.history_of(phase)?,

@@ -2,6 +2,7 @@
 
 use super::settings::not_negative;
 use crate::objective::Epoch;
+use crate::objective::history::comparable;
 use crate::objective::metrics::Better;
 
 /// When a schedule lowers the learning rate: after epochs in which a monitored value did not improve
@@ -102,7 +103,10 @@ impl Plateau {
             not_negative(&format!("a plateau's {setting}"), value)?;
         }
         let (mut best, mut bad, mut cooling, mut reductions) = (None, 0, 0, 0);
-        for epoch in history {
+        for (epoch, begins) in comparable(history) {
+            if begins {
+                (best, bad) = (None, 0);
+            }
             let value = self.value(epoch)?;
             if value.is_nan() {
                 continue;
@@ -191,6 +195,17 @@ mod tests {
         assert_eq!(reductions(&plateau, &creeping), [0; 5]);
         assert_eq!(reductions(&plateau.clone().threshold(1e-3), &creeping), [0, 0, 0, 0, 1]);
         assert_eq!(reductions(&plateau.cooldown(3), &losses), [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn a_plateau_begins_again_with_validation_samples() {
+        let plateau = Plateau::lowest("loss").patience(0);
+        let mut all = history(&[0.1, 0.1, 0.05, 0.05, 0.05]);
+        for (epoch, loss) in all[2..].iter_mut().zip([0.4, 0.3, 0.35]) {
+            epoch.validation = Some(Evaluation { loss, ..Evaluation::default() });
+        }
+        let reductions = |epochs: usize| plateau.reductions(&all[..epochs]).unwrap();
+        assert_eq!([1, 2, 3, 4, 5].map(reductions), [0, 1, 1, 1, 2]);
     }
 
     /// A share of a negative value is that of its size: an equal or a slightly worse value is not better.

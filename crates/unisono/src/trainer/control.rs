@@ -138,6 +138,30 @@ impl Control<'_> {
         names.iter().try_for_each(|name| call(self, Some(name)))
     }
 
+    /// Checks that callbacks can change the learning rate of a phase, or of all phases, or of a run without
+    /// phases.
+    ///
+    /// # Errors
+    /// The run has no such phase; an optimizer has no schedule that can be changed.
+    pub(crate) fn check_rate_changes(&mut self, phase: Option<&str>) -> Result<(), Error> {
+        match phase {
+            Some(name) => {
+                self.has_phase(name)?;
+                self.check_rate_change(phase)
+            }
+            None => self.each_phase(Self::check_rate_change),
+        }
+    }
+
+    fn check_rate_change(&mut self, phase: Option<&str>) -> Result<(), Error> {
+        let never = [RateChange { from: u64::MAX, rate: None, factor: 1.0 }];
+        let control = &self.trainer.state.control;
+        let parts = &mut self.trainer.plan.parts;
+        let tried = parts.set_changes(|of| if of == phase { &never } else { control.rates(of) });
+        self.trainer.apply_rates()?;
+        tried.map_err(|problem| Error::setting("learning rate", problem))
+    }
+
     fn scale_rate(&mut self, phase: Option<&str>, factor: f64) -> Result<(), Error> {
         let (rate, before) = self.trainer.state.control.last_rate(phase);
         self.change_rate(phase, rate.map(|rate| rate * factor), before * factor)
@@ -149,6 +173,8 @@ impl Control<'_> {
             let problem = format!("{value} by the callback {:?} is not finite, or negative", self.name);
             return Err(Error::setting("learning rate", problem));
         }
+        // A change that cannot be applied must not become a part of the run.
+        self.check_rate_change(phase)?;
         let phases = &self.trainer.plan.parts.phases;
         let next = self.trainer.optimizer_step(phases.iter().position(|own| Some(&*own.name) == phase));
         let change = RateChange { from: next + self.ahead, rate, factor };

@@ -34,7 +34,7 @@ impl Trainer {
     }
 
     /// Replaces a tensor of [`Trainer::tensor`] on every replica, for example with values from another
-    /// program. The values become part of the run's identity.
+    /// program, and its moving average if averages are in use. The values become part of the run's identity.
     ///
     /// # Errors
     /// No such tensor, another number of values, or one that is NaN or infinite; the host has no memory for a
@@ -61,6 +61,7 @@ impl Trainer {
         self.check_result(written)?;
         let Info { dtype, shape } = info(&self.plan.programs.train().states()[index].ty);
         let set = Tensors::from([(name.to_owned(), Tensor::new(dtype, shape, bytes)?)]);
+        self.set_averages(&set)?;
         self.state.identity.load(self.steps(), unisono_checkpoint::state_sha256(&[("tensor", &set)], &[]));
         self.state_was_set();
         Ok(())

@@ -39,7 +39,8 @@ impl RelativeBuckets {
         if distance < exact {
             return distance;
         }
-        let share = (distance as f64 / exact as f64).ln() / (self.farthest as f64 / exact as f64).ln();
+        let log = |distance: usize| libm::log(distance as f64 / exact as f64);
+        let share = log(distance) / log(self.farthest);
         // A distance at the start of a range belongs to the range, also if its logarithm is rounded down.
         let place = share * (each - exact) as f64 + 1e-6;
         (exact + place as usize).min(each - 1)

@@ -35,7 +35,9 @@ pub fn rotary_at(x: &Var, positions: &Var, base: f32) -> Var {
 /// `base^(-2 i / width)` for pair i, as `[1, width / 2]`.
 pub fn rotary_rates(tape: &Tape, width: usize, base: f32) -> Var {
     let place = tape.apply(Iota { dims: vec![1, width / 2], axis: 1 }, &[]).to_f32();
-    (place * (-2.0 * base.ln() / width as f32)).exp()
+    // Rounded from f64: the standard library's `ln` may differ between platforms.
+    let log = libm::log(f64::from(base)) as f32;
+    (place * (-2.0 * log / width as f32)).exp()
 }
 
 /// Rotates queries or keys as [`rotary_at`] does, by angles of your own: pair i turns by `rates[i]` from one
