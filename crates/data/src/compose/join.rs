@@ -139,7 +139,7 @@ fn same_classes(setting: &'static str, sources: &[Arc<dyn Source>]) -> Result<()
                 let (other, own) = (&other[class], &own[class]);
                 let what = format!(
                     "the field '{}' numbers its classes otherwise: {class} is {own:?} in source {at} and {other:?} in \
-                     source {first} (ImageFolder::like, Csv::like and Columnar::like number them alike)",
+                     source {first} (`like` of ImageFolder, WavFolder, Csv and Columnar numbers them alike)",
                     spec.name
                 );
                 return Err(DataError::Setting { setting, what });
@@ -150,6 +150,12 @@ fn same_classes(setting: &'static str, sources: &[Arc<dyn Source>]) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Returns whether samples of joined sources share values: within a source, or because it is joined twice.
+fn share_samples(sources: &[Arc<dyn Source>]) -> bool {
+    let comes_before = |at: usize| sources[..at].iter().any(|other| Arc::ptr_eq(other, &sources[at]));
+    (0..sources.len()).any(|at| sources[at].overlaps() || comes_before(at))
 }
 
 macro_rules! joined_source {
@@ -183,6 +189,10 @@ macro_rules! joined_source {
 
             fn notes(&self) -> Vec<String> {
                 self.sources.iter().flat_map(|source| source.notes()).collect()
+            }
+
+            fn overlaps(&self) -> bool {
+                share_samples(&self.sources)
             }
 
             fn fingerprint(&self) -> u64 {
@@ -242,6 +252,19 @@ mod tests {
         let other = Arc::new(Memory::labelled([0.0; 4], [2], [0, 0]).unwrap());
         let error = Concat::new([counting(0, 1), other]).unwrap_err().to_string();
         assert!(error.starts_with("concat: source 1 has fields"), "{error}");
+    }
+
+    #[test]
+    fn what_shares_values_in_one_source_does_so_in_all() {
+        let all = counting(0, 4);
+        let twice = Arc::new(crate::Subset::new(Arc::clone(&all), [0, 0, 1]).unwrap());
+        let overlap = |sources: [Arc<dyn Source>; 2]| {
+            let joined = Interleave::new(sources.clone().map(|source| (source, 1))).unwrap();
+            [Concat::new(sources).unwrap().overlaps(), joined.overlaps()]
+        };
+        assert_eq!(overlap([Arc::clone(&all), counting(9, 4)]), [false; 2]);
+        assert_eq!(overlap([Arc::clone(&all), twice]), [true; 2]);
+        assert_eq!(overlap([Arc::clone(&all), all]), [true; 2]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub(crate) mod budget;
 pub(crate) mod columnar;
 #[cfg(feature = "csv")]
 pub(crate) mod csv;
+mod directories;
 pub(crate) mod episodes;
 pub(crate) mod files;
 mod gzip;

@@ -185,6 +185,17 @@ fn what_is_missing_is_named_filled_or_left_out() {
     let few = table(&few).open().unwrap();
     let strange = table(&path).like(few.schema()).open().unwrap().fetch(1).unwrap_err().to_string();
     assert!(strange.ends_with("row 1: column \"city\": \"Bern\" is not known"), "{strange}");
+    // Labels that are texts in one table and numbers in the other are not those of the other.
+    let by = |label: &str| Columnar::new([&path]).numbers(["speed"]).missing(Missing::Mean).label(label);
+    let [texts, wholes] = ["class", "row"].map(|label| by(label).open().unwrap());
+    assert_eq!((texts.schema().whole_labels, wholes.schema().whole_labels), (false, true));
+    for (label, other, problem) in [
+        ("row", &texts, "\"row\" are whole numbers, and those of the other table (like) texts"),
+        ("class", &wholes, "\"class\" are texts, and those of the other table (like) whole numbers"),
+    ] {
+        let error = by(label).like(other.schema()).open().map(drop).unwrap_err().to_string();
+        assert!(error.ends_with(problem), "{error}");
+    }
 }
 
 /// A cell spoils its row, not the rows that are decoded with it.
@@ -408,6 +419,11 @@ fn numbers_that_f32_does_not_hold_are_named() {
     let category = table().category("time").open().unwrap();
     assert_eq!(category.fetch(1).unwrap().field("time").unwrap().values.as_i32(), Some(&[1][..]));
     assert_eq!(category.field_classes("time").map(|names| names[1].as_str()), Some("1700000001"));
+    let by_none = table().numbers(["time"]).scaled("time", 0.0, 0.0).open().map(drop).unwrap_err();
+    assert!(
+        by_none.to_string().ends_with("column \"time\": nothing can be divided by the scale 0"),
+        "{by_none}"
+    );
     let other = table().numbers(["real"]).scaled("time", 0.0, 1.0).open();
     assert!(
         other.is_err_and(|error| error.to_string().contains("\"time\" is scaled and not read as numbers"))

@@ -312,6 +312,9 @@ fn a_label_that_is_no_whole_number_among_others_is_an_error() {
     }
     let error = labels("y,a\n2,1\n10,1\nx,1\n").like(&schema).read().unwrap_err().to_string();
     assert!(error.contains("\"x\" is not a 32-bit integer"), "{error}");
+    let error = labels("y,a\nten,1\nzero,1\n").like(&schema).read().unwrap_err().to_string();
+    let expected = "\"ten\" is not a 32-bit integer, but those of the other table (like) are";
+    assert!(error.contains(expected), "{error}");
     let names = labels("y,a\n2,1\n10,1\nx,1\n").read().unwrap();
     assert_eq!(ids(&names, "y"), [1, 0, 2]);
 }
@@ -360,11 +363,15 @@ fn numbers_that_f32_does_not_hold_are_named() {
     let category = Csv::new(&path).numbers(["price"]).category("id").label("sold").read().unwrap();
     assert_eq!(category.array("id").unwrap().as_i32(), Some(&[0, 1, 2, 3][..]));
     assert!(files.error(text, |csv| csv.scaled("ids", 0.0, 1.0).label("sold")).contains("no column named"));
-    for set in [
-        |csv: Csv| csv.scaled("sold", 0.0, 1.0).label("sold"),
-        |csv: Csv| csv.numbers(["price"]).scaled("id", 0.0, 1.0),
-    ] {
-        assert!(files.error(text, set).ends_with("is scaled and not read as numbers"));
+    let (read_as, by_inf) = ("is scaled and not read as numbers", "nothing can be divided by the scale inf");
+    let errors: [(fn(Csv) -> Csv, &str); 4] = [
+        (|csv| csv.scaled("sold", 0.0, 1.0).label("sold"), read_as),
+        (|csv| csv.numbers(["price"]).scaled("id", 0.0, 1.0), read_as),
+        (|csv| csv.scaled("id", 0.0, f64::INFINITY).label("sold"), by_inf),
+        (|csv| csv.numbers(["id"]).scaled("id", 0.0, f64::INFINITY), by_inf),
+    ];
+    for (set, problem) in errors {
+        assert!(files.error(text, set).ends_with(problem));
     }
     assert!(files.error("id,sold\n3000000000,1\n", |csv| csv.whole("id").label("sold")).contains("32 bits"));
     // Targets and weights are numbers too.

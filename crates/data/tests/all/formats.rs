@@ -352,6 +352,13 @@ fn numbers_of_arrays_that_f32_does_not_hold_are_named() {
             assert_eq!(whole, Values::I32(vec![1_700_000_001, 1_700_000_002]), "{of}");
         }
     }
+    let path = written(&dir, "labels.npy", npy("<u4", "(2,)", &[7, u32::MAX].map(u32::to_le_bytes).concat()));
+    let error = message(Array::npy(&path).unwrap().row(1));
+    assert_eq!(error, "labels.npy: row 1: 4294967295 does not fit an i32");
+    for (offset, scale) in [(0.0, 0.0), (0.0, f64::NAN), (0.0, f64::INFINITY), (f64::INFINITY, 1.0)] {
+        let error = Array::npy(&path).unwrap().scaled(offset, scale).row(0).unwrap_err().to_string();
+        assert!(error.starts_with("Array::scaled: "), "{error}");
+    }
     // f64 that only lose digits are rounded; those out of the range of f32 are not.
     let row = |values: [f64; 2]| {
         let bytes = values.map(f64::to_le_bytes).concat();

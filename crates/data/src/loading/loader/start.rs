@@ -36,6 +36,9 @@ impl Loader {
                 Arc::make_mut(buckets).set_batch(batch);
                 // Dropping batches that are not full leaves out the rests of the buckets, which come last.
                 len = if self.drop_last { buckets.full() } else { len };
+                if len == 0 {
+                    return wrong("drop_last", format!("no bucket has the {batch} samples of a batch"));
+                }
                 in_buckets = Some(buckets.clone());
             }
             _ => {}

@@ -12,6 +12,7 @@ use super::source::{ColumnarSource, Kept};
 use super::{Columnar, Columns, Floats};
 use crate::sources::budget::Budget;
 use crate::sources::csv::number::no_numbers;
+use crate::sources::files::check_scale;
 use crate::{DataError, FieldSpec, Fingerprint, Missing, TableSchema};
 
 /// Opens the files of a table.
@@ -86,7 +87,8 @@ fn check_settings(table: &Columnar) -> Result<(), DataError> {
     if let Some(text) = texts.iter().find(|text| text.longest == 0) {
         return Err(setting(&format!("texts of {:?} are cut to no ids", text.column)));
     }
-    for name in table.floats.scaled.keys() {
+    for (name, scale) in &table.floats.scaled {
+        check_scale(*scale).map_err(|problem| setting(&format!("column {name:?}: {problem}")))?;
         if !numbers.iter().chain(targets).chain(weight).any(|own| own == name) {
             return Err(setting(&format!("column {name:?} is scaled and not read as numbers")));
         }
@@ -261,6 +263,8 @@ impl Scan {
                 schema.categories.insert(name.clone(), texts);
             }
         }
+        let are_texts = |name| self.texts.contains_key(name) || !schema.classes.is_empty();
+        schema.whole_labels = label.is_some_and(|name| !are_texts(name));
         for name in &table.columns.numbers {
             let known = schema.fills.get(name).copied();
             let numbers = self.numbers.get(name);
@@ -347,7 +351,17 @@ fn makes(
         all.push((text.column.clone(), vec![text.longest], Make::Text(text.clone())));
     }
     if let Some(name) = label {
-        let make = if type_of(name).is_ok_and(|of| cells::is_text(&of)) {
+        let are_texts = type_of(name).is_ok_and(|of| cells::is_text(&of));
+        let (here, there) = if are_texts { ("texts", "whole numbers") } else { ("whole numbers", "texts") };
+        let other = table.like.as_ref().is_some_and(|like| match are_texts {
+            true => like.whole_labels,
+            false => !like.classes.is_empty(),
+        });
+        if other {
+            let what = format!("the labels {name:?} are {here}, and those of the other table (like) {there}");
+            return Err(DataError::format(files[0].path(), what));
+        }
+        let make = if are_texts {
             Make::Ids { column: name.clone(), ids: ids(&schema.classes), empty: false }
         } else {
             Make::Whole(name.clone())

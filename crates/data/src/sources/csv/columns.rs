@@ -246,12 +246,8 @@ impl ChosenTable {
             );
         }
         let weight = chosen.weight.as_ref().map(number).transpose()?;
-        for (column, (_, scale)) in &csv.scaled {
-            if *scale == 0.0 || !scale.is_finite() {
-                let what =
-                    format!("the column {:?} cannot be divided by the scale {scale}", names[at(column)?]);
-                return Err(csv.table_error(what));
-            }
+        for (column, scale) in &csv.scaled {
+            csv.check_scale(column, *scale)?;
             let place = at(column)?;
             if !numbers.iter().chain(&targets).chain(&weight).any(|number| number.at == place) {
                 return Err(csv.not_numbers(&names[place]));
@@ -392,10 +388,11 @@ impl ChosenTable {
             add(&column.name, Vec::new(), Values::I32(column.values))?;
         }
         if let Some(label) = self.label {
-            let known = chosen.like.as_ref().map(|like| like.classes.clone());
-            let (values, classes) = label.labels(known).map_err(|problem| csv.table_error(problem))?;
-            add("y", Vec::new(), Values::I32(values))?;
+            let labels = label.labels(chosen.like.as_ref());
+            let (values, classes) = labels.map_err(|problem| csv.table_error(problem))?;
+            schema.whole_labels = classes.is_empty() && !values.is_empty();
             schema.classes = classes;
+            add("y", Vec::new(), Values::I32(values))?;
         } else if !self.targets.is_empty() {
             add("y", vec![self.targets.len()], interleaved(&self.targets, self.rows))?;
         }

@@ -15,6 +15,7 @@ use self::columns::{Chosen, ChosenTable};
 use self::number::{Reading, whole};
 use crate::sample::regular::open_regular;
 use crate::sources::budget::{Budget, DECODED_BYTES, reserve};
+use crate::sources::files::check_scale;
 use crate::sources::gzip::{is_gzipped, unpacked};
 use crate::{DataError, Memory, Values};
 
@@ -157,6 +158,11 @@ impl Csv {
         let is_it = |column: &Column| self.index_of(column, width, names).is_ok_and(|own| own == at);
         let scale = self.scaled.iter().rev().find(|(column, _)| is_it(column)).map(|(_, scale)| *scale);
         Reading { scale, rounds: self.rounds }
+    }
+
+    /// Refuses an offset or a scale with which no numbers can be read.
+    fn check_scale(&self, column: &Column, scale: (f64, f64)) -> Result<(), DataError> {
+        check_scale(scale).map_err(|problem| self.table_error(format!("the column {column:?}: {problem}")))
     }
 
     /// Sets the shape of a sample's features. Default: `[columns]`.
@@ -377,7 +383,8 @@ impl Table {
         {
             return Err(csv.table_error(what));
         }
-        for (column, _) in &csv.scaled {
+        for (column, scale) in &csv.scaled {
+            csv.check_scale(column, *scale)?;
             let place = csv.index_of(column, width, names)?;
             if matches!(csv.answer, Answer::Label(_)) && answer_at == Some(place) {
                 return Err(csv.not_numbers(names.get(place).map_or("the label", String::as_str)));

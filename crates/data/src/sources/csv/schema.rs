@@ -13,6 +13,10 @@ pub struct TableSchema {
     pub categories: BTreeMap<String, Vec<String>>,
     /// The names of the classes in the order of the labels, where labels are texts.
     pub classes: Vec<String>,
+    /// Whether labels are whole numbers, which have no names. False in a schema that was saved before it had
+    /// this.
+    #[serde(default)]
+    pub whole_labels: bool,
     /// For each column of numbers, what takes the place of those that are missing.
     pub fills: BTreeMap<String, f32>,
     /// The names of the columns of numbers, in the order of "x". Empty in a schema that was saved before it

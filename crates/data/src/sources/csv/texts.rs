@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::number::whole;
+use super::schema::TableSchema;
 
 /// A column of texts. Ids are given in the order in which texts come, and sorted at the end.
 pub(super) struct Texts {
@@ -44,13 +45,21 @@ impl Texts {
     }
 
     /// Returns labels: the numbers themselves where all texts are whole numbers, "1.0" included, else ids as
-    /// [`Texts::sorted`] gives them, with the classes' names. `known` are the classes of another table.
+    /// [`Texts::sorted`] gives them, with the classes' names. `like` is what another table was read with.
     ///
     /// # Errors
     /// Some labels are whole numbers, and another is a number that is none, or not one of 32 bits; or the
-    /// other table has whole numbers and this one, which has some, has a text. The error is the message.
-    pub fn labels(self, known: Option<Vec<String>>) -> Result<(Vec<i32>, Vec<String>), String> {
+    /// other table has whole numbers, and a label here is none. The error is the message.
+    pub fn labels(self, like: Option<&TableSchema>) -> Result<(Vec<i32>, Vec<String>), String> {
         let is_whole = |text: &str| whole(text).is_some();
+        if let Some(odd) = self.ids.keys().find(|text| !is_whole(text))
+            && like.is_some_and(|like| like.whole_labels)
+        {
+            return Err(format!(
+                "the label {odd:?} is not a 32-bit integer, but those of the other table (like) are"
+            ));
+        }
+        let known = like.map(|like| like.classes.clone());
         let are_numbers = known.as_ref().is_some_and(Vec::is_empty);
         let is_odd = |text: &str| !is_whole(text) && (are_numbers || text.parse::<f64>().is_ok());
         if let Some(odd) = self.ids.keys().find(|text| is_odd(text))

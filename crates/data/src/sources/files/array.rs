@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::element::Floats;
+use super::element::{Floats, check_scale};
 #[cfg(feature = "zip")]
 use super::npz;
 use super::{Bytes, Element, idx, npy, safetensors};
@@ -135,7 +135,8 @@ impl Array {
     }
 
     /// Reads the elements as (element - offset) / scale, computed in f64 and rounded to f32 once. Times and
-    /// other numbers that are large and close to each other keep their differences so.
+    /// other numbers that are large and close to each other keep their differences so. Reading a row is an
+    /// error if the offset or the scale is not finite, or the scale is 0.
     pub fn scaled(mut self, offset: f64, scale: f64) -> Self {
         (self.dtype, self.floats.scale) = (FieldDType::F32, Some((offset, scale)));
         self
@@ -176,6 +177,10 @@ impl Array {
         if index >= count {
             return Err(DataError::Index { index, len: count });
         }
+        if let Some(scale) = self.floats.scale {
+            let wrong = |what| DataError::Setting { setting: "Array::scaled", what };
+            check_scale(scale).map_err(wrong)?;
+        }
         // The shape was checked against the file's length.
         let elements = elements(row).unwrap_or(0) as u64;
         let size = elements * self.element.bytes() as u64;
@@ -183,8 +188,7 @@ impl Array {
         budget.check(self.bytes.path(), "a row", row_bytes(elements, self.element.bytes() as u64))?;
         let bytes = self.bytes.to_vec(index * size, size)?;
         let values = self.element.decode(&bytes, self.big_endian, self.dtype, self.floats);
-        let in_row = |error| DataError::format(self.bytes.path(), format!("row {index}: {error}"));
-        if self.dtype == FieldDType::F32 { values.map_err(in_row) } else { values }
+        values.map_err(|error| DataError::format(self.bytes.path(), format!("row {index}: {error}")))
     }
 
     /// Adds the bytes of rows to a hash, and how they are read.

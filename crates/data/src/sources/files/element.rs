@@ -136,6 +136,17 @@ pub(crate) struct Floats {
     pub rounds: bool,
 }
 
+/// Checks an offset and a scale. The error is the message.
+pub(crate) fn check_scale((offset, scale): (f64, f64)) -> Result<(), String> {
+    match () {
+        () if !offset.is_finite() => Err(format!("the offset {offset} is not finite")),
+        () if scale == 0.0 || !scale.is_finite() => {
+            Err(format!("nothing can be divided by the scale {scale}"))
+        }
+        () => Ok(()),
+    }
+}
+
 impl Floats {
     fn of(self, value: f64) -> Option<f32> {
         let scaled = self.scale.map_or(value, |(offset, scale)| (value - offset) / scale);

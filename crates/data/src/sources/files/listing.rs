@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::DataError;
+use crate::sources::directories::is_of_the_system;
 
 /// The pictures of a folder with one directory a class, before they are decoded.
 #[derive(Clone, Debug, Default)]
@@ -19,19 +20,6 @@ pub(super) struct Listing {
     deeper: (u64, PathBuf),
 }
 
-/// Directories that systems and programs make for themselves. Those whose names start with a dot are passed
-/// over as well.
-const OF_THE_SYSTEM: [&str; 9] = [
-    "__MACOSX",
-    "__pycache__",
-    "@eaDir",
-    "@Recycle",
-    "#recycle",
-    "$RECYCLE.BIN",
-    "System Volume Information",
-    "lost+found",
-    "found.000",
-];
 /// The usual names of the parts of a data set.
 const PARTS: [&str; 8] = ["train", "training", "val", "valid", "validation", "dev", "test", "testing"];
 /// How many directories may lie within each other. More are taken for a mistake.
@@ -227,10 +215,6 @@ pub(super) fn portable(path: &Path) -> Vec<u8> {
 
 fn is_hidden(name: &Path) -> bool {
     name.as_os_str().as_encoded_bytes().starts_with(b".")
-}
-
-fn is_of_the_system(name: &Path) -> bool {
-    OF_THE_SYSTEM.iter().any(|own| name.as_os_str().eq_ignore_ascii_case(own))
 }
 
 fn is_file_of_the_system(name: &Path) -> bool {

@@ -30,5 +30,6 @@ pub use folder::ImageFolder;
 pub use tokens::{Tokens, Width};
 
 pub(crate) use bytes::Bytes;
+pub(crate) use element::check_scale;
 #[cfg(feature = "pictures")]
 pub(crate) use picture::decode;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::sources::budget::{Budget, DECODED_BYTES};
+use crate::sources::directories::is_of_the_system;
 use crate::sources::files::Bytes;
 use crate::{ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source};
 
@@ -53,7 +54,7 @@ impl WavFolder {
         let (mut files, mut classes, mut passed_over) = (Vec::new(), Vec::new(), 0);
         for class in names(root)? {
             let directory = root.join(&class);
-            if !directory.is_dir() {
+            if !directory.is_dir() || is_of_the_system(class.as_ref()) {
                 passed_over += 1;
                 continue;
             }
@@ -77,6 +78,24 @@ impl WavFolder {
         let mut folder = Self { root, files, classes, passed_over, rate: 0, length, most, specs };
         folder.rate = folder.wave(0)?.rate;
         Ok(folder)
+    }
+
+    /// Numbers the classes as in another folder. Use it for validation data: a class without files here keeps
+    /// its number from the training data.
+    ///
+    /// # Errors
+    /// There are files of a class that the other folder does not have.
+    pub fn like(mut self, other: &Self) -> Result<Self, DataError> {
+        for (names, class) in &mut self.files {
+            let number = other.classes.iter().position(|own| *own == names[0]);
+            let number = number.and_then(|number| i32::try_from(number).ok()).ok_or_else(|| {
+                let what = format!("the class {:?} is none of {:?}", names[0], other.classes);
+                DataError::format(&self.root, what)
+            })?;
+            *class = number;
+        }
+        self.classes.clone_from(&other.classes);
+        Ok(self)
     }
 
     /// Cuts waveforms off at a length, or pads them with 0 at their end. Without it they keep their own
@@ -184,7 +203,7 @@ impl Source for WavFolder {
             0 => vec![],
             count => {
                 vec![format!(
-                    "{root}: skipped files that are not WAV files, in the directories of classes: {count}"
+                    "{root}: skipped files that are not WAV files, and directories that are no classes: {count}"
                 )]
             }
         }

@@ -72,10 +72,11 @@ fn folders_are_classes() {
     write("yes/notes.txt", b"");
     write("readme.wav", b"");
     write("yes/.hidden.wav", b"");
+    write("__MACOSX/yes/b.wav", b"");
     let folder = WavFolder::open(dir.path()).unwrap().length(40);
     assert_eq!((folder.rate(), folder.class_names().concat()), (100, "noyes".to_owned()));
     assert_eq!(folder.field_classes("y").unwrap(), ["no", "yes"]);
-    assert!(folder.notes()[0].ends_with("in the directories of classes: 2"), "{:?}", folder.notes());
+    assert!(folder.notes()[0].ends_with("directories that are no classes: 3"), "{:?}", folder.notes());
     let found: Vec<Sample> = (0..3).map(|index| folder.fetch(index).unwrap()).collect();
     assert_eq!(found[2].field("y"), Some(&Field::i32([], [1])));
     let x = |sample: &Sample| sample.field("x").unwrap().values.as_f32().unwrap().to_vec();
@@ -100,4 +101,24 @@ fn folders_are_classes() {
     assert!(again.most_bytes(10).fetch(0).unwrap_err().to_string().contains("WavFolder::most_bytes"));
     let empty = tempfile::tempdir().unwrap();
     assert!(WavFolder::open(empty.path()).unwrap_err().to_string().contains("no WAV files"));
+}
+
+#[test]
+fn another_folder_has_the_same_class_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str| {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, wav(1, 8, 1, 100, &[0; 30])).unwrap();
+    };
+    for file in ["train/no/a.wav", "train/up/b.wav", "train/yes/c.wav", "held_out/up/d.wav"] {
+        write(file);
+    }
+    let open = |part: &str| WavFolder::open(dir.path().join(part)).unwrap();
+    let class = |folder: &WavFolder| folder.fetch(0).unwrap().field("y").cloned();
+    assert_eq!(class(&open("held_out")), Some(Field::i32([], [0])));
+    let alike = open("held_out").like(&open("train")).unwrap();
+    assert_eq!((class(&alike), alike.class_names().len()), (Some(Field::i32([], [1])), 3));
+    let error = open("train").like(&open("held_out")).unwrap_err().to_string();
+    assert!(error.contains("the class \"no\" is none of [\"up\"]"), "{error}");
 }
