@@ -1,6 +1,6 @@
-//! Tells in minutes what there is to know about training on this machine's GPU: whether it computes correctly,
-//! which other hardware gives the same bits, how fast it is, and what goes wrong. Each part runs in a process of its own with a
-//! time limit, and its result is on disk before the next part begins.
+//! Tells in minutes what there is to know about training on this machine's GPU: whether it computes
+//! correctly, which other hardware gives the same bits, how fast it is, and what goes wrong. Each part runs
+//! in a process of its own with a time limit, and its result is on disk before the next part begins.
 //!
 //!     cargo run --release -p unisono-examples --bin gpu_report -- --out report
 //!

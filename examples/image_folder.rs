@@ -1,4 +1,4 @@
-//! Pictures in one folder for each class; one class is rare. Shows convolutions, augmentation and class weights.
+//! Pictures in one folder for each class, and one class is rare: convolutions, augmentation, class weights.
 //!
 //!     cargo run --release -p unisono-examples --bin image_folder -- --replicas 2
 

@@ -39,7 +39,7 @@ fn watch(dashboard: &mut Dashboard) {
 #[test]
 fn it_shows_progress_curves_replicas_and_messages() {
     let mut dashboard = Dashboard::on(std::io::sink(), || [100, 40]);
-    monitor(&mut dashboard);
+    watch(&mut dashboard);
     let text = dashboard.text(100, 29).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 29);
@@ -98,7 +98,7 @@ impl std::io::Write for Shared {
 fn pictures_replace_each_other_and_the_terminal_keeps_its_mode() {
     let out = Shared::default();
     let mut dashboard = Dashboard::on(out.clone(), || [80, 20]);
-    monitor(&mut dashboard);
+    watch(&mut dashboard);
     dashboard.ended();
     let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
     assert!(!text.starts_with("\x1b[19A"), "nothing is above the first picture");
@@ -110,6 +110,6 @@ fn pictures_replace_each_other_and_the_terminal_keeps_its_mode() {
     assert!(text.ends_with("\x1b[0m\x1b[K\n"));
     // A terminal that has become very small is left alone.
     let out = Shared::default();
-    monitor(&mut Dashboard::on(out.clone(), || [30, 5]));
+    watch(&mut Dashboard::on(out.clone(), || [30, 5]));
     assert!(out.0.lock().unwrap().is_empty());
 }
