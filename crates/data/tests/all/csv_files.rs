@@ -313,8 +313,7 @@ fn a_label_that_is_no_whole_number_among_others_is_an_error() {
     let error = labels("y,a\n2,1\n10,1\nx,1\n").like(&schema).read().unwrap_err().to_string();
     assert!(error.contains("\"x\" is not a 32-bit integer"), "{error}");
     let error = labels("y,a\nten,1\nzero,1\n").like(&schema).read().unwrap_err().to_string();
-    let expected = "\"ten\" is not a 32-bit integer, but those of the other table (like) are";
-    assert!(error.contains(expected), "{error}");
+    assert!(error.contains("\"ten\" is not a 32-bit integer, but those of the other table"), "{error}");
     let names = labels("y,a\n2,1\n10,1\nx,1\n").read().unwrap();
     assert_eq!(ids(&names, "y"), [1, 0, 2]);
 }
