@@ -8,8 +8,8 @@ use unisono_graph::{GraphError, Program, Tape, Type};
 use crate::batch::feed::Feed;
 use crate::batch::outputs::Outputs;
 
-/// The number of the program in a run. No program of the caller gets it: theirs are counted from 0.
-pub(crate) const NUMBER: usize = u32::MAX as usize;
+/// The number of this program in every run. The caller's programs are numbered from 0.
+pub(crate) const PROGRAM_NUMBER: usize = u32::MAX as usize;
 
 /// The numbers of a sample.
 const WIDTH: usize = 48;

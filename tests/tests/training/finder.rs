@@ -31,7 +31,7 @@ fn a_rate_is_found_and_the_finder_ends_the_run() {
     assert!((1e-3..5.0).contains(&rate), "{rate}");
 }
 
-/// The phases' losses are different quantities, and each phase has a rate.
+/// The losses of phases are not comparable, and each phase has its own rate.
 #[test]
 fn a_run_with_phases_is_refused() {
     let phase = |name: &str| Phase::new(name).optimizer(Sgd::new(0.5));

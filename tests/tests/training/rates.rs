@@ -72,7 +72,7 @@ fn wishes_for_phases_that_are_not_there_are_errors() {
     assert!(error.contains("no phase \"critic\": there is none"), "{error}");
 }
 
-/// Before the first step, and not at the end of the epoch in which the rate falls.
+/// The error comes before the first step, not when the rate should fall.
 #[test]
 fn a_plateau_that_can_lower_no_rate_is_an_error_before_the_first_step() {
     let plateau = || ReduceOnPlateau::new(Plateau::lowest("loss"));

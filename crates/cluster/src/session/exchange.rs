@@ -88,7 +88,10 @@ impl Session {
         let ranks = self.present.clone();
         let place = ranks.iter().position(|&rank| rank == self.me).unwrap_or_default();
         let wrong = || ClusterError::Link(format!("bucket {}: blocks of another size", sum.bucket));
-        let count = if sum.runs.len() == ranks.len() { sum.blocks(place) } else { return Err(wrong()) };
+        if sum.runs.len() != ranks.len() {
+            return Err(wrong());
+        }
+        let count = sum.blocks(place);
         if blocks.len() != count * sum.len {
             return Err(wrong());
         }

@@ -10,10 +10,11 @@ const ALIGNMENT: usize = 64;
 /// pages are, which are 8 MB of the usual ones, and looks the others up in memory.
 #[cfg(any(test, all(target_os = "linux", not(miri))))]
 const HUGE: usize = 2 << 20;
-/// The number of bytes from which the pages of a buffer are asked for when it is made. Otherwise the system
-/// provides each page when a thread first uses it, and once more if that thread only read it.
+/// Buffers of at least this many bytes get their pages when they are created. Otherwise each page faults at
+/// its first use, and again at its first write if that use was a read. Zeros of larger buffers, which are
+/// huge pages, take long enough to be shared among threads.
 #[cfg(all(target_os = "linux", not(miri)))]
-const POPULATED: usize = 64 << 10;
+const LEAST_POPULATED: usize = 64 << 10;
 /// The alignment that the system's memory has by itself. It makes fresh pages of zeros for no more than that.
 const NATURAL: usize = 16;
 
@@ -169,15 +170,15 @@ fn lines(bytes: usize) -> Option<(NonNull<u8>, Origin)> {
     Some((start, Origin::Heap { base, layout }))
 }
 
-/// Has the system provide the pages of a buffer, if there are many. Linux does since version 5.14.
+/// Asks Linux (5.14 or later) to provide the pages of a large buffer now. Errors are ignored.
 #[cfg(all(target_os = "linux", not(miri)))]
 #[expect(unsafe_code, reason = "the system provides pages of an allocation")]
 fn populate(start: NonNull<u8>, bytes: usize) {
-    if bytes >= POPULATED {
+    if bytes >= LEAST_POPULATED {
         let page = rustix::param::page_size();
         let before = start.as_ptr().align_offset(page).min(bytes);
         let pages = (bytes - before) / page * page;
-        // SAFETY: the pages are of the allocation, and keep what is in them.
+        // SAFETY: the pages belong to this allocation, and populating them does not change their content.
         let _ = unsafe {
             let first = start.as_ptr().add(before).cast();
             rustix::mm::madvise(first, pages, rustix::mm::Advice::LinuxPopulateWrite)
@@ -185,7 +186,7 @@ fn populate(start: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// Does nothing: Linux alone is asked for pages.
+/// Does nothing: pages are populated on Linux only.
 #[cfg(not(all(target_os = "linux", not(miri))))]
 fn populate(_start: NonNull<u8>, _bytes: usize) {}
 

@@ -41,8 +41,8 @@ impl Concat {
 /// In each group of as many samples as the sum of the weights, each source has as many samples as its weight,
 /// spread evenly and in its own order.
 ///
-/// The source of each sample follows from the weights. No sample comes twice: the joined source ends when the
-/// first of its sources is used up, so samples of the other sources may be left out.
+/// The source of each sample follows from the weights. No source begins again: the joined source ends when
+/// the first of its sources is used up, so samples of the other sources may be left out.
 #[derive(Clone)]
 pub struct Interleave {
     sources: Vec<Arc<dyn Source>>,
@@ -138,8 +138,8 @@ fn same_classes(setting: &'static str, sources: &[Arc<dyn Source>]) -> Result<()
             if let Some(class) = other.iter().zip(own).position(|(other, own)| other != own) {
                 let (other, own) = (&other[class], &own[class]);
                 let what = format!(
-                    "the field '{}' numbers its classes otherwise: {class} is {own:?} in source {at} and {other:?} in \
-                     source {first} (`like` of ImageFolder, WavFolder, Csv and Columnar numbers them alike)",
+                    "the field '{}' has other class numbers: {class} is {own:?} in source {at} and {other:?} in source \
+                     {first}; use `like` of ImageFolder, WavFolder, Csv or Columnar",
                     spec.name
                 );
                 return Err(DataError::Setting { setting, what });
@@ -152,8 +152,9 @@ fn same_classes(setting: &'static str, sources: &[Arc<dyn Source>]) -> Result<()
     Ok(())
 }
 
-/// Returns whether samples of joined sources share values: within a source, or because it is joined twice.
-fn share_samples(sources: &[Arc<dyn Source>]) -> bool {
+/// Returns whether samples share values: because some source overlaps itself, or because one is joined twice.
+/// Different subsets of one source are not recognized.
+fn any_overlap(sources: &[Arc<dyn Source>]) -> bool {
     let comes_before = |at: usize| sources[..at].iter().any(|other| Arc::ptr_eq(other, &sources[at]));
     (0..sources.len()).any(|at| sources[at].overlaps() || comes_before(at))
 }
@@ -192,7 +193,7 @@ macro_rules! joined_source {
             }
 
             fn overlaps(&self) -> bool {
-                share_samples(&self.sources)
+                any_overlap(&self.sources)
             }
 
             fn fingerprint(&self) -> u64 {
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shares_values_in_one_source_does_so_in_all() {
+    fn joined_sources_overlap_if_one_does_or_comes_twice() {
         let all = counting(0, 4);
         let twice = Arc::new(crate::Subset::new(Arc::clone(&all), [0, 0, 1]).unwrap());
         let overlap = |sources: [Arc<dyn Source>; 2]| {

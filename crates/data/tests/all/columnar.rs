@@ -185,13 +185,13 @@ fn what_is_missing_is_named_filled_or_left_out() {
     let few = table(&few).open().unwrap();
     let strange = table(&path).like(few.schema()).open().unwrap().fetch(1).unwrap_err().to_string();
     assert!(strange.ends_with("row 1: column \"city\": \"Bern\" is not known"), "{strange}");
-    // Labels that are texts in one table and numbers in the other are not those of the other.
+    // Labels must be of the same kind in both tables: texts or whole numbers.
     let by = |label: &str| Columnar::new([&path]).numbers(["speed"]).missing(Missing::Mean).label(label);
     let [texts, wholes] = ["class", "row"].map(|label| by(label).open().unwrap());
     assert_eq!((texts.schema().whole_labels, wholes.schema().whole_labels), (false, true));
     for (label, other, problem) in [
-        ("row", &texts, "\"row\" are whole numbers, and those of the other table (like) texts"),
-        ("class", &wholes, "\"class\" are texts, and those of the other table (like) whole numbers"),
+        ("row", &texts, "\"row\" are whole numbers, but those of the other table (like) are texts"),
+        ("class", &wholes, "\"class\" are texts, but those of the other table (like) are whole numbers"),
     ] {
         let error = by(label).like(other.schema()).open().map(drop).unwrap_err().to_string();
         assert!(error.ends_with(problem), "{error}");
@@ -421,7 +421,7 @@ fn numbers_that_f32_does_not_hold_are_named() {
     assert_eq!(category.field_classes("time").map(|names| names[1].as_str()), Some("1700000001"));
     let by_none = table().numbers(["time"]).scaled("time", 0.0, 0.0).open().map(drop).unwrap_err();
     assert!(
-        by_none.to_string().ends_with("column \"time\": nothing can be divided by the scale 0"),
+        by_none.to_string().ends_with("column \"time\": the scale is 0, but must be finite and not 0"),
         "{by_none}"
     );
     let other = table().numbers(["real"]).scaled("time", 0.0, 1.0).open();

@@ -173,6 +173,7 @@ fn tokens_in_windows() {
     assert_eq!((held.fetch(2).unwrap(), held.fingerprint()), (sample.clone(), source.fingerprint()));
     let every = source.clone().stride(1);
     assert_eq!((every.len(), every.fetch(6).unwrap().field("y")), (7, sample.field("y")));
+    assert!(every.overlaps() && !source.overlaps());
     assert_eq!(
         source.clone().vocabulary(2000).fetch(2).unwrap_err().to_string(),
         "token 2100 in a vocabulary of 2000"

@@ -120,7 +120,7 @@ fn buckets_cut_batches_to_their_length() {
     assert!(full.iter().all(|batch| batch.len() == 8));
     assert_eq!(full.len() as u64, loader.clone().drop_last(true).batches_per_epoch());
     let none = loader.batch(1000).drop_last(true).epoch(0).unwrap_err().to_string();
-    assert_eq!(none, "drop_last: no bucket has the 1000 samples of a batch");
+    assert_eq!(none, "drop_last: no bucket has enough samples for a batch of 1000");
 
     let message = |result: Result<Buckets, DataError>| result.unwrap_err().to_string();
     assert_eq!(message(Buckets::new(&[3], [2], &[])), "buckets: sample 0 of length 3 is beyond [2]");

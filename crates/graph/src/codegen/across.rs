@@ -15,14 +15,14 @@ use crate::trace::{Graph, Lowering, NodeId, Reduction};
 use crate::values::DType;
 use crate::values::tree::SUM_CHUNK;
 
-/// The most fours of columns that an invocation adds.
+/// The largest number of groups of four columns that one invocation adds.
 const COLUMNS: usize = 4;
 
-/// The most fours of rows that an invocation adds. They take more registers.
+/// The largest number of groups of four rows that one invocation adds. Rows take more registers.
 const ROWS: usize = 2;
 
-/// If this many maps compute an element, an invocation adds one four of rows: the CPU has enough to do while
-/// an addition waits for the one before it, and there is less code to compile.
+/// With at least this many maps for each element, an invocation adds one group of four rows: the maps keep
+/// the CPU busy between additions, and there is less code to compile.
 const MANY_MAPS: usize = 3;
 
 /// Returns the kernel of a reduction that computes fours of results at a time, for results in one chunk or in
@@ -98,7 +98,7 @@ fn windows_kernel(
 /// of a row of each sample: four elements of each row are loaded as one, and turned into four vectors with an
 /// element of each row. So an addition waits for the one before it once for four rows.
 ///
-/// If many maps compute an element, a loop loads one long row after the other, for less code to compile.
+/// If many maps compute an element and rows are long, a loop loads the four rows, which shortens the code.
 fn rows_kernel(
     mut writer: Writer<'_>,
     (unit, reduction): (&Unit, &Reduction),
@@ -114,7 +114,7 @@ fn rows_kernel(
     if !are_rows || !inner.is_multiple_of(4) {
         return None;
     }
-    let is_loop = has_many_maps && inner > MOST_UNROLLED;
+    let is_loop = has_many_maps && fours == 1 && inner > MOST_UNROLLED;
     writer.snippets.insert(snippets::SUM);
     writer.indent = if is_loop { "            " } else { "        " }.into();
     let mut rows = Vec::new();

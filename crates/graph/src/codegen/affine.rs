@@ -101,7 +101,8 @@ impl Affine {
         self.below().is_some_and(|below| below <= bound)
     }
 
-    /// Returns `self / d`, rounded down. Of no elements, where `d` is 0, there is no index.
+    /// Returns `self / d`, rounded down. `d` is 0 only if there are no elements, and then
+    /// nothing uses the index.
     pub(super) fn divided(&self, d: usize) -> Self {
         if d <= 1 {
             return self.clone();

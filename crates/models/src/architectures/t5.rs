@@ -128,7 +128,9 @@ impl EncoderDecoder for T5 {
         let read = lookup(cx, &words, ids, None);
         let other = Source { x: &encoded, mask: source.mask };
         let decoded = cx.within("decoder", "decoder", |cx| self.decode(cx, read, other, reader, cross));
-        let decoded = if self.scaled { decoded * (self.width as f32).powf(-0.5) } else { decoded };
+        // Rounded once from f64: `powf` differs between platforms.
+        let scale = (1.0 / (self.width as f64).sqrt()) as f32;
+        let decoded = if self.scaled { decoded * scale } else { decoded };
         if self.tied {
             return decoded.matmul_t(&words);
         }

@@ -120,7 +120,7 @@ impl Replicas {
                 }
                 (_, all) => format!(
                     "{names} and {name}, the witness, each repeat their own result, and the two differ; {}",
-                    passed(0, all)
+                    test_summary(0, all)
                 ),
             };
             Finding { wrong: BTreeSet::new(), why, lasting: true }
@@ -170,7 +170,7 @@ impl Replicas {
         if !changed.is_empty() && changed.len() < opinions.len() {
             return Finding::new(changed, "asked again, only the others repeat their result");
         }
-        let why = format!("alone, each computes another result; {passed}");
+        let why = format!("alone, all compute different results; {passed}");
         Finding { wrong: BTreeSet::new(), why, lasting: true }
     }
 
@@ -188,19 +188,20 @@ impl Replicas {
         }
     }
 
-    /// Finds the replicas that do not pass the known-answer test, if others do. The error says who passed.
+    /// Finds the replicas that do not pass the known-answer test, if others do. Otherwise returns a sentence
+    /// with the results of the test.
     fn known_wrong(&mut self) -> Result<Finding, &'static str> {
         let (wrong, all) = self.known_wrong_ones();
         if wrong.is_empty() || wrong.len() == all {
-            return Err(passed(wrong.len(), all));
+            return Err(test_summary(wrong.len(), all));
         }
         Ok(Finding::new(wrong, "the others pass the known-answer test"))
     }
 
     /// Returns the replicas that do not pass the known-answer test, and how many took it.
     pub(super) fn known_wrong_ones(&mut self) -> (Vec<usize>, usize) {
-        let index = known_answer::NUMBER;
-        // Few runs ever need it, so it is not compiled before.
+        let index = known_answer::PROGRAM_NUMBER;
+        // Compiled on first use, because few runs need it.
         let Ok(program) = self.known_answer_program() else { return (Vec::new(), 0) };
         let feed = Arc::new(known_answer::feed(self.options.global_batch));
         let rows = feed.rows;
@@ -216,11 +217,11 @@ impl Replicas {
 
     /// Returns the program of the known-answer test. Compiles it the first time, for all replicas.
     fn known_answer_program(&mut self) -> Result<Arc<Program>, GraphError> {
-        if let Some(ready) = self.programs.get(&known_answer::NUMBER) {
+        if let Some(ready) = self.programs.get(&known_answer::PROGRAM_NUMBER) {
             return Ok(Arc::clone(&ready.program));
         }
         let program = known_answer::program()?;
-        self.number_programs(known_answer::NUMBER, vec![Arc::clone(&program)]);
+        self.insert_programs(known_answer::PROGRAM_NUMBER, vec![Arc::clone(&program)]);
         Ok(program)
     }
 
@@ -313,8 +314,8 @@ impl Replicas {
     }
 }
 
-/// Says who passed the known-answer test, if none failed or all did.
-fn passed(failed: usize, all: usize) -> &'static str {
+/// Describes the results of the known-answer test if nobody failed it, or everybody did.
+fn test_summary(failed: usize, all: usize) -> &'static str {
     match (failed, all) {
         (_, 0) => "none can take the known-answer test",
         (0, _) => "all pass the known-answer test",

@@ -203,7 +203,7 @@ impl Replicas {
             _ => self.cluster.gather_once("the outputs of a step", &record)?,
         };
         let (mut all, mut times) = (Vec::new(), Vec::new());
-        // Of machines that were lost since the step began, outputs may be here or missing.
+        // The outputs of a machine that was lost during this step may be missing.
         let mut everyone = records.len() == self.exchanged.runs.len();
         for (rank, record) in &records {
             let wrong = || ClusterError::Link(format!("rank {rank} sent outputs that are none"));

@@ -51,7 +51,7 @@ pub struct Replicas {
     /// The scheduler's clock: deadlines and paces do not count time in which the process was stopped.
     pub(crate) watch: Stopwatch,
     pub(crate) context: Context,
-    /// The programs of the caller by their numbers, and that of the known-answer test once replicas took it.
+    /// The caller's programs by number, and that of the known-answer test once it was first needed.
     pub(crate) programs: BTreeMap<usize, Ready>,
     /// The number of the next program. Numbers are not given out again.
     pub(crate) next_program: usize,
@@ -131,14 +131,14 @@ impl Replicas {
 
     /// Opens devices as [`Replicas::start`] does, as one of several machines that run the same steps. All
     /// ranks call the same functions with the same arguments in the same order, and each brings the whole
-    /// batch, of which it computes its share. `weights` has the number of replicas of each rank: one if the
-    /// list is too short.
+    /// batch, of which it computes its share. `weights` has the number of replicas of each rank. Missing
+    /// entries count as 1.
     ///
     /// # Errors
     /// As [`Replicas::start`].
     pub fn start_in(
         cluster: Cluster,
-        weights: Vec<usize>,
+        mut weights: Vec<usize>,
         adapters: &[Adapter],
         programs: Vec<Arc<Program>>,
         options: Options,
@@ -153,7 +153,6 @@ impl Replicas {
             return Err(ReplicaError::Shards(options.shards));
         }
         check_states(&programs)?;
-        let mut weights = weights;
         if cluster.size() > 1 {
             weights.resize(cluster.size().max(weights.len()), 1);
         }
@@ -223,12 +222,12 @@ impl Replicas {
         check_states(&[vec![first], programs.clone()].concat())?;
         let index = self.next_program;
         self.next_program += programs.len();
-        self.number_programs(index, programs);
+        self.insert_programs(index, programs);
         Ok(index)
     }
 
     /// Makes programs known to all replicas by their numbers, which begin with `first`.
-    pub(crate) fn number_programs(&mut self, first: usize, programs: Vec<Arc<Program>>) {
+    pub(crate) fn insert_programs(&mut self, first: usize, programs: Vec<Arc<Program>>) {
         self.threads.add_programs(first, &programs);
         self.programs.extend((first..).zip(programs.into_iter().map(Ready::new)));
     }
@@ -302,13 +301,13 @@ impl Replicas {
     }
 
     pub(crate) fn ready(&self, program: usize) -> Result<&Ready, ReplicaError> {
-        let own = self.programs.get(&program).filter(|_| program != known_answer::NUMBER);
+        let own = self.programs.get(&program).filter(|_| program != known_answer::PROGRAM_NUMBER);
         own.ok_or_else(|| self.no_program(program))
     }
 
     /// Returns the programs of the caller.
     pub(crate) fn own_programs(&self) -> impl Iterator<Item = &Arc<Program>> {
-        let own = self.programs.iter().filter(|(number, _)| **number != known_answer::NUMBER);
+        let own = self.programs.iter().filter(|(number, _)| **number != known_answer::PROGRAM_NUMBER);
         own.map(|(_, ready)| &ready.program)
     }
 

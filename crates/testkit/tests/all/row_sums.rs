@@ -1,5 +1,5 @@
-//! Sums of rows whose elements maps compute. Their kernels differ with the length of a row and the number of
-//! maps, and between GPUs and the CPU; their bits do not.
+//! Sums over rows of computed elements. The length of a row, the number of maps and the device choose the
+//! kernel, not the bits.
 
 use unisono_gpu::{Adapter, Device};
 use unisono_graph::{Graph, Program, Run, StateKind, Tape, Target, Type};

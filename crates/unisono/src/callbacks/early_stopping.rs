@@ -1,14 +1,14 @@
 //! Ends a run that gets no better.
 
-use crate::objective::history::comparable;
 use crate::{Better, Callback, Control, Epoch, Error, Influence};
 
 /// Ends a run that does not improve (Keras's and Lightning's `EarlyStopping`): after `patience` epochs in a
 /// row in which the monitored value was not better than the best so far.
 ///
 /// The value is the loss or a metric, from the validation data if there are any, otherwise from the training
-/// data. Epochs in which it is NaN are ignored. The decision depends on the run's history only, which every
-/// checkpoint contains. A resumed run therefore stops where the original run would have stopped.
+/// data. Once an epoch has validation values, epochs without them no longer count. Epochs in which the value
+/// is NaN are ignored. The decision depends on the run's history only, which every checkpoint contains. A
+/// resumed run therefore stops where the original run would have stopped.
 ///
 /// ```
 /// use unisono::{Accuracy, Dense, EarlyStopping, Trainer};
@@ -82,17 +82,15 @@ impl EarlyStopping {
         Self { restore_best: true, ..self }
     }
 
-    /// Judges a history. If the first epochs have no validation samples and later ones do, the later ones are
-    /// judged among themselves. Epochs that were no better count from `from` steps on.
+    /// Judges a history. If some epochs have validation values, only those count. Epochs that were no better
+    /// count from `from` steps on.
     fn judge(&self, history: &[Epoch], from: u64) -> Result<Judgement, String> {
         let (mut best, mut judgement) = (None, Judgement::default());
-        for (epoch, begins) in comparable(history) {
-            if begins {
-                (best, judgement) = (None, Judgement::default());
-            }
-            if epoch.epoch < self.start_from_epoch {
-                continue;
-            }
+        let is_validated = history.iter().any(|epoch| epoch.validation.is_some());
+        let counts = |epoch: &&Epoch| {
+            epoch.epoch >= self.start_from_epoch && epoch.validation.is_some() == is_validated
+        };
+        for epoch in history.iter().filter(counts) {
             let value = self.value(epoch)?;
             if value.is_nan() {
                 continue;

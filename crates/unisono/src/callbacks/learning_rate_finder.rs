@@ -28,6 +28,9 @@ use crate::{Callback, Control, Error, Influence, Step};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// A run with [`Phase`](crate::Phase)s is refused, because each phase has a loss and a learning rate of its
+/// own.
 #[derive(Debug)]
 pub struct LearningRateFinder {
     lowest: f64,

@@ -72,7 +72,7 @@ impl Callback for ReduceOnPlateau {
     }
 
     fn fit_begins(&mut self, run: &mut Control<'_>) -> Result<(), Error> {
-        run.check_rate_changes(self.phase.as_deref())
+        run.check_rates_can_change(self.phase.as_deref())
     }
 
     fn epoch_ended(&mut self, epoch: &Epoch, run: &mut Control<'_>) -> Result<(), Error> {

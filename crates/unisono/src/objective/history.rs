@@ -104,18 +104,5 @@ pub(crate) fn names_of_numbers(metrics: &[Arc<dyn Metric>]) -> Vec<String> {
     are_numbers.map(|metric| metric.name().to_owned()).collect()
 }
 
-/// Returns the epochs whose watched values can be compared, and of each whether comparing begins with it.
-/// Values of training and of validation samples are different quantities: once there are validation samples,
-/// comparing begins again, and later epochs without them do not count.
-pub(crate) fn comparable(history: &[Epoch]) -> impl Iterator<Item = (&Epoch, bool)> {
-    let mut is_validated = false;
-    history.iter().filter_map(move |epoch| {
-        let has_validation = epoch.validation.is_some();
-        let begins = has_validation && !is_validated;
-        is_validated |= has_validation;
-        (has_validation || !is_validated).then_some((epoch, begins))
-    })
-}
-
 /// All epochs of a run. After a resume it has those before it too.
 pub type History = Vec<Epoch>;

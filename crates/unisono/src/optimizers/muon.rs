@@ -36,8 +36,8 @@ const OTHERS: &str = "others/";
 /// let groups = Groups::new(muon).group(|name| name.starts_with("head."), AdamW::new(3e-4));
 /// ```
 ///
-/// Callbacks that change the learning rate, such as [`ReduceOnPlateau`](crate::ReduceOnPlateau), change that
-/// of matrices alone.
+/// Callbacks such as [`ReduceOnPlateau`](crate::ReduceOnPlateau) change only the learning rate of the
+/// matrices.
 ///
 /// States of a matrix: `momentum_buffer` (m), with its shape. Scalars: `lr`, `kept` (1 - lr decay), and
 /// those of the other optimizer, whose names start with `others/`.

@@ -2,7 +2,6 @@
 
 use super::settings::not_negative;
 use crate::objective::Epoch;
-use crate::objective::history::comparable;
 use crate::objective::metrics::Better;
 
 /// When a schedule lowers the learning rate: after epochs in which a monitored value did not improve
@@ -10,8 +9,9 @@ use crate::objective::metrics::Better;
 /// threshold is [`Plateau::absolute_threshold`].
 ///
 /// The value is the loss or a metric, from the validation data if there are any, otherwise from the training
-/// data. Epochs in which it is NaN are ignored. The reductions depend on the run's history only, which every
-/// checkpoint contains. A resumed run therefore continues as the original would have.
+/// data. Once an epoch has validation values, epochs without them no longer count. Epochs in which the value
+/// is NaN are ignored. The reductions depend on the run's history only, which every checkpoint contains. A
+/// resumed run therefore continues as the original would have.
 ///
 /// ```
 /// use unisono::{Plateau, Schedule, Sgd};
@@ -103,9 +103,14 @@ impl Plateau {
             not_negative(&format!("a plateau's {setting}"), value)?;
         }
         let (mut best, mut bad, mut cooling, mut reductions) = (None, 0, 0, 0);
-        for (epoch, begins) in comparable(history) {
-            if begins {
-                (best, bad) = (None, 0);
+        let mut is_validated = false;
+        for epoch in history {
+            let has_validation = epoch.validation.is_some();
+            if is_validated && !has_validation {
+                continue;
+            }
+            if has_validation && !is_validated {
+                (best, bad, is_validated) = (None, 0, true);
             }
             let value = self.value(epoch)?;
             if value.is_nan() {

@@ -138,22 +138,22 @@ impl Control<'_> {
         names.iter().try_for_each(|name| call(self, Some(name)))
     }
 
-    /// Checks that callbacks can change the learning rate of a phase, or of all phases, or of a run without
-    /// phases.
+    /// Checks that the learning rate of this phase, or of all phases, can be changed.
     ///
     /// # Errors
     /// The run has no such phase; an optimizer has no schedule that can be changed.
-    pub(crate) fn check_rate_changes(&mut self, phase: Option<&str>) -> Result<(), Error> {
+    pub(crate) fn check_rates_can_change(&mut self, phase: Option<&str>) -> Result<(), Error> {
         match phase {
             Some(name) => {
                 self.has_phase(name)?;
-                self.check_rate_change(phase)
+                self.try_rate_change(phase)
             }
-            None => self.each_phase(Self::check_rate_change),
+            None => self.each_phase(Self::try_rate_change),
         }
     }
 
-    fn check_rate_change(&mut self, phase: Option<&str>) -> Result<(), Error> {
+    /// Applies a change that never takes effect, and takes it back.
+    fn try_rate_change(&mut self, phase: Option<&str>) -> Result<(), Error> {
         let never = [RateChange { from: u64::MAX, rate: None, factor: 1.0 }];
         let control = &self.trainer.state.control;
         let parts = &mut self.trainer.plan.parts;
@@ -173,8 +173,8 @@ impl Control<'_> {
             let problem = format!("{value} by the callback {:?} is not finite, or negative", self.name);
             return Err(Error::setting("learning rate", problem));
         }
-        // A change that cannot be applied must not become a part of the run.
-        self.check_rate_change(phase)?;
+        // Checked first, so that a change that cannot be applied is not recorded.
+        self.try_rate_change(phase)?;
         let phases = &self.trainer.plan.parts.phases;
         let next = self.trainer.optimizer_step(phases.iter().position(|own| Some(&*own.name) == phase));
         let change = RateChange { from: next + self.ahead, rate, factor };

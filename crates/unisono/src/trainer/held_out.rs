@@ -76,7 +76,7 @@ fn compare_classes(train: &Classes, other: &Classes, what: &str) -> Result<(), E
             Some(there) => format!("and class {there:?} in the training data"),
             None => format!("and the training data have only {} classes", known.len()),
         };
-        let advice = "give both the same class numbers with `like` of ImageFolder, WavFolder, Csv or Columnar, or with one \
+        let advice = "give both the same class numbers: use `like` of ImageFolder, WavFolder, Csv or Columnar, or one \
              Vocabulary";
         let problem =
             format!("field '{field}': {class} is class {name:?} in the {what} data, {there}; {advice}");

@@ -34,7 +34,9 @@ impl Trainer {
     }
 
     /// Replaces a tensor of [`Trainer::tensor`] on every replica, for example with values from another
-    /// program, and its moving average if averages are in use. The values become part of the run's identity.
+    /// program, and its moving average with
+    /// [`Builder::use_average_weights`](crate::Builder::use_average_weights). The values become part of the
+    /// run's identity.
     ///
     /// # Errors
     /// No such tensor, another number of values, or one that is NaN or infinite; the host has no memory for a

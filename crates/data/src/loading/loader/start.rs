@@ -37,7 +37,10 @@ impl Loader {
                 // Dropping batches that are not full leaves out the rests of the buckets, which come last.
                 len = if self.drop_last { buckets.full() } else { len };
                 if len == 0 {
-                    return wrong("drop_last", format!("no bucket has the {batch} samples of a batch"));
+                    return wrong(
+                        "drop_last",
+                        format!("no bucket has enough samples for a batch of {batch}"),
+                    );
                 }
                 in_buckets = Some(buckets.clone());
             }

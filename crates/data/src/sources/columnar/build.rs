@@ -12,7 +12,7 @@ use super::source::{ColumnarSource, Kept};
 use super::{Columnar, Columns, Floats};
 use crate::sources::budget::Budget;
 use crate::sources::csv::number::no_numbers;
-use crate::sources::files::check_scale;
+use crate::sources::files::element::check_scale;
 use crate::{DataError, FieldSpec, Fingerprint, Missing, TableSchema};
 
 /// Opens the files of a table.
@@ -264,7 +264,9 @@ impl Scan {
             }
         }
         let are_texts = |name| self.texts.contains_key(name) || !schema.classes.is_empty();
-        schema.whole_labels = label.is_some_and(|name| !are_texts(name));
+        if let Some(name) = label {
+            schema.whole_labels = !are_texts(name);
+        }
         for name in &table.columns.numbers {
             let known = schema.fills.get(name).copied();
             let numbers = self.numbers.get(name);
@@ -353,12 +355,13 @@ fn makes(
     if let Some(name) = label {
         let are_texts = type_of(name).is_ok_and(|of| cells::is_text(&of));
         let (here, there) = if are_texts { ("texts", "whole numbers") } else { ("whole numbers", "texts") };
-        let other = table.like.as_ref().is_some_and(|like| match are_texts {
+        let is_other_kind = table.like.as_ref().is_some_and(|like| match are_texts {
             true => like.whole_labels,
             false => !like.classes.is_empty(),
         });
-        if other {
-            let what = format!("the labels {name:?} are {here}, and those of the other table (like) {there}");
+        if is_other_kind {
+            let what =
+                format!("the labels {name:?} are {here}, but those of the other table (like) are {there}");
             return Err(DataError::format(files[0].path(), what));
         }
         let make = if are_texts {

@@ -247,8 +247,8 @@ impl ChosenTable {
         }
         let weight = chosen.weight.as_ref().map(number).transpose()?;
         for (column, scale) in &csv.scaled {
-            csv.check_scale(column, *scale)?;
             let place = at(column)?;
+            csv.check_scale(place, names, *scale)?;
             if !numbers.iter().chain(&targets).chain(&weight).any(|number| number.at == place) {
                 return Err(csv.not_numbers(&names[place]));
             }

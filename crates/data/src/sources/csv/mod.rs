@@ -15,7 +15,7 @@ use self::columns::{Chosen, ChosenTable};
 use self::number::{Reading, whole};
 use crate::sample::regular::open_regular;
 use crate::sources::budget::{Budget, DECODED_BYTES, reserve};
-use crate::sources::files::check_scale;
+use crate::sources::files::element::check_scale;
 use crate::sources::gzip::{is_gzipped, unpacked};
 use crate::{DataError, Memory, Values};
 
@@ -160,9 +160,10 @@ impl Csv {
         Reading { scale, rounds: self.rounds }
     }
 
-    /// Refuses an offset or a scale with which no numbers can be read.
-    fn check_scale(&self, column: &Column, scale: (f64, f64)) -> Result<(), DataError> {
-        check_scale(scale).map_err(|problem| self.table_error(format!("the column {column:?}: {problem}")))
+    /// Refuses an offset or a scale with which the numbers of a column cannot be read.
+    fn check_scale(&self, at: usize, names: &[String], scale: (f64, f64)) -> Result<(), DataError> {
+        let column = names.get(at).map_or_else(|| format!("{}", at + 1), |name| format!("{name:?}"));
+        check_scale(scale).map_err(|problem| self.table_error(format!("column {column}: {problem}")))
     }
 
     /// Sets the shape of a sample's features. Default: `[columns]`.
@@ -384,8 +385,8 @@ impl Table {
             return Err(csv.table_error(what));
         }
         for (column, scale) in &csv.scaled {
-            csv.check_scale(column, *scale)?;
             let place = csv.index_of(column, width, names)?;
+            csv.check_scale(place, names, *scale)?;
             if matches!(csv.answer, Answer::Label(_)) && answer_at == Some(place) {
                 return Err(csv.not_numbers(names.get(place).map_or("the label", String::as_str)));
             }

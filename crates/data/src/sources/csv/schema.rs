@@ -13,8 +13,7 @@ pub struct TableSchema {
     pub categories: BTreeMap<String, Vec<String>>,
     /// The names of the classes in the order of the labels, where labels are texts.
     pub classes: Vec<String>,
-    /// Whether labels are whole numbers, which have no names. False in a schema that was saved before it had
-    /// this.
+    /// Whether the labels are whole numbers, without class names. False in schemas from older versions.
     #[serde(default)]
     pub whole_labels: bool,
     /// For each column of numbers, what takes the place of those that are missing.
@@ -53,6 +52,19 @@ impl TableSchema {
 mod tests {
     use super::*;
     use crate::Csv;
+
+    #[test]
+    fn labels_of_another_kind_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("table.csv");
+        let table = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Csv::new(&path).numbers(["a"]).label("y")
+        };
+        let (_, schema) = table("y,a\n0,1\n2,1\n").read_with_schema().unwrap();
+        let error = table("y,a\nten,1\nzero,1\n").like(&schema).read().unwrap_err().to_string();
+        assert!(error.contains("\"ten\" is not a 32-bit integer, but those of the other table"), "{error}");
+    }
 
     #[test]
     fn columns_in_another_order_are_refused() {

@@ -45,11 +45,14 @@ impl Texts {
     }
 
     /// Returns labels: the numbers themselves where all texts are whole numbers, "1.0" included, else ids as
-    /// [`Texts::sorted`] gives them, with the classes' names. `like` is what another table was read with.
+    /// [`Texts::sorted`] gives them, with the classes' names. `like` is the schema of another
+    /// table, if this one must match it.
     ///
     /// # Errors
-    /// Some labels are whole numbers, and another is a number that is none, or not one of 32 bits; or the
-    /// other table has whole numbers, and a label here is none. The error is the message.
+    /// A label is a number but not a 32-bit integer, and others are; or the other table has whole numbers,
+    /// and a label here is not one. A schema from an older version does not say that its labels are whole
+    /// numbers: then a text is an error only if other labels here are whole numbers. The error is the
+    /// message.
     pub fn labels(self, like: Option<&TableSchema>) -> Result<(Vec<i32>, Vec<String>), String> {
         let is_whole = |text: &str| whole(text).is_some();
         if let Some(odd) = self.ids.keys().find(|text| !is_whole(text))

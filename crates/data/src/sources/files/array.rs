@@ -171,7 +171,8 @@ impl Array {
     /// # Errors
     /// [`DataError::Index`] beyond the last row; the file cannot be read; the row takes more than
     /// [`most_row_bytes`](Self::most_row_bytes); a whole number does not fit an i32, or f32 does not hold a
-    /// number, unless the array is [`rounded`](Self::rounded).
+    /// number, unless the array is [`rounded`](Self::rounded); an offset or a scale cannot be used
+    /// ([`scaled`](Self::scaled)).
     pub fn row(&self, index: u64) -> Result<Values, DataError> {
         let (count, row) = self.shape.split_first().map_or((0, &[][..]), |(&count, row)| (count as u64, row));
         if index >= count {

@@ -136,15 +136,15 @@ pub(crate) struct Floats {
     pub rounds: bool,
 }
 
-/// Checks an offset and a scale. The error is the message.
+/// Checks that an offset is finite, and that a scale is finite and not 0. The error is the message.
 pub(crate) fn check_scale((offset, scale): (f64, f64)) -> Result<(), String> {
-    match () {
-        () if !offset.is_finite() => Err(format!("the offset {offset} is not finite")),
-        () if scale == 0.0 || !scale.is_finite() => {
-            Err(format!("nothing can be divided by the scale {scale}"))
-        }
-        () => Ok(()),
+    if !offset.is_finite() {
+        return Err(format!("the offset is {offset}, but must be finite"));
     }
+    if scale == 0.0 || !scale.is_finite() {
+        return Err(format!("the scale is {scale}, but must be finite and not 0"));
+    }
+    Ok(())
 }
 
 impl Floats {

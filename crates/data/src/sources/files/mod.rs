@@ -4,7 +4,7 @@
 mod array;
 mod bytes;
 mod cifar;
-mod element;
+pub(crate) mod element;
 #[cfg(feature = "pictures")]
 mod folder;
 mod idx;
@@ -30,6 +30,5 @@ pub use folder::ImageFolder;
 pub use tokens::{Tokens, Width};
 
 pub(crate) use bytes::Bytes;
-pub(crate) use element::check_scale;
 #[cfg(feature = "pictures")]
 pub(crate) use picture::decode;

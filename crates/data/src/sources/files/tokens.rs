@@ -134,6 +134,11 @@ impl Source for Tokens {
         &self.specs
     }
 
+    /// Windows overlap if their starts are closer than their length.
+    fn overlaps(&self) -> bool {
+        self.stride < self.context
+    }
+
     fn fetch(&self, index: u64) -> Result<Sample, DataError> {
         if index >= self.len() {
             return Err(DataError::Index { index, len: self.len() });

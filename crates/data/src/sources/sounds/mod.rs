@@ -89,7 +89,7 @@ impl WavFolder {
         for (names, class) in &mut self.files {
             let number = other.classes.iter().position(|own| *own == names[0]);
             let number = number.and_then(|number| i32::try_from(number).ok()).ok_or_else(|| {
-                let what = format!("the class {:?} is none of {:?}", names[0], other.classes);
+                let what = format!("the class {:?} is not one of {:?}", names[0], other.classes);
                 DataError::format(&self.root, what)
             })?;
             *class = number;
@@ -198,15 +198,19 @@ impl Source for WavFolder {
     }
 
     fn notes(&self) -> Vec<String> {
-        let root = self.root.display();
-        match self.passed_over {
-            0 => vec![],
-            count => {
-                vec![format!(
-                    "{root}: skipped files that are not WAV files, and directories that are no classes: {count}"
-                )]
-            }
+        let (root, skipped, mut notes) = (self.root.display(), self.passed_over, Vec::new());
+        if skipped > 0 {
+            notes.push(format!(
+                "{root}: skipped what is not a WAV file in the directory of a class: {skipped}"
+            ));
         }
+        let has_files = |class: usize| self.files.iter().any(|(_, own)| usize::try_from(*own) == Ok(class));
+        let empty = (0..self.classes.len()).filter(|class| !has_files(*class));
+        let empty: Vec<&str> = empty.map(|class| self.classes[class].as_str()).collect();
+        if !empty.is_empty() {
+            notes.push(format!("{root}: no WAV files of the classes {}", empty.join(", ")));
+        }
+        notes
     }
 
     /// Covers the files' names and sizes, not their contents.

@@ -76,7 +76,7 @@ fn folders_are_classes() {
     let folder = WavFolder::open(dir.path()).unwrap().length(40);
     assert_eq!((folder.rate(), folder.class_names().concat()), (100, "noyes".to_owned()));
     assert_eq!(folder.field_classes("y").unwrap(), ["no", "yes"]);
-    assert!(folder.notes()[0].ends_with("directories that are no classes: 3"), "{:?}", folder.notes());
+    assert!(folder.notes()[0].ends_with("in the directory of a class: 3"), "{:?}", folder.notes());
     let found: Vec<Sample> = (0..3).map(|index| folder.fetch(index).unwrap()).collect();
     assert_eq!(found[2].field("y"), Some(&Field::i32([], [1])));
     let x = |sample: &Sample| sample.field("x").unwrap().values.as_f32().unwrap().to_vec();
@@ -119,6 +119,7 @@ fn another_folder_has_the_same_class_numbers() {
     assert_eq!(class(&open("held_out")), Some(Field::i32([], [0])));
     let alike = open("held_out").like(&open("train")).unwrap();
     assert_eq!((class(&alike), alike.class_names().len()), (Some(Field::i32([], [1])), 3));
+    assert!(alike.notes()[0].ends_with("no WAV files of the classes no, yes"), "{:?}", alike.notes());
     let error = open("train").like(&open("held_out")).unwrap_err().to_string();
-    assert!(error.contains("the class \"no\" is none of [\"up\"]"), "{error}");
+    assert!(error.contains("the class \"no\" is not one of [\"up\"]"), "{error}");
 }
