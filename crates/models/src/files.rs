@@ -16,8 +16,15 @@ pub(crate) const GENERATION: &str = "generation_config.json";
 #[cfg(feature = "tokenizers")]
 const TOKENIZER: &str = "tokenizer.json";
 /// The files beside weights and config that belong to a model which was trained further, too.
-pub(crate) const BESIDE: [&str; 7] = [
+pub(crate) const BESIDE: [&str; 14] = [
     GENERATION,
+    "preprocessor_config.json",
+    "processor_config.json",
+    "normalizer.json",
+    "chat_template.jinja",
+    "added_tokens.json",
+    "tokenizer.model",
+    "spiece.model",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use unisono::checkpoint::{Pattern, Plan, Tensor, Tensors, read_tensors, write_model_of_format, write_whole};
 use unisono::{Context, Initializer, Model, OUTPUT, Outputs, Trainer, Var};
 
@@ -117,7 +117,8 @@ impl<M: Architecture> Pretrained<M> {
             let name = in_file.strip_prefix(PREFIX).filter(|name| is_own(name));
             let name = name.ok_or_else(|| wrong(format!("{in_file} is not a matrix of plain LoRA")))?;
             let name = self.architecture().name(name).unwrap_or_else(|| name.to_owned());
-            matrices.insert(name, tensor);
+            let values = tensor.floats().map(|values| Tensor::f32(tensor.shape(), &values)).transpose()?;
+            matrices.insert(name, values.unwrap_or(tensor));
         }
         let layers: BTreeSet<&str> =
             matrices.keys().filter_map(|name| name.strip_suffix(".lora_A.weight")).collect();
@@ -142,7 +143,7 @@ impl<M: Architecture> Adapted<M> {
             let layers = Arc::clone(&layers);
             cx.reparametrize(move |cx, name, weight| {
                 let layer = name.strip_suffix(".weight").filter(|layer| layers.contains(*layer));
-                if layer.is_some() { adapted::<M>(cx, weight, rank, factor) } else { weight.clone() }
+                layer.map_or_else(|| weight.clone(), |layer| adapted::<M>(cx, layer, weight, (rank, factor)))
             });
             let logits = architecture.forward(cx, x);
             Outputs::new().with(OUTPUT, &logits)
@@ -181,26 +182,33 @@ impl<M: Architecture> Adapted<M> {
     }
 
     /// Returns the weights of the plain model that computes the same, except for rounding: each weight with
-    /// its matrices added (peft's `merge_and_unload`). `weights` are those of a trainer. The weights in the
-    /// base's directory stay unchanged.
+    /// its matrices added (peft's `merge_and_unload`), all in f32. `weights` are those of a trainer, which
+    /// may have moved statistics, or the matrices alone. The weights in the base's directory stay unchanged.
     ///
     /// # Errors
     /// A matrix is missing or has another shape.
     pub fn merged(&self, weights: &Tensors) -> Result<Tensors, Error> {
         self.check()?;
         self.check_matrices(weights).map_err(|problem| Error::setting("merged", problem))?;
-        let mut all = self.base.weights().clone();
-        for layer in &*self.layers {
-            let name = format!("{layer}.weight");
-            let (Some(base), [Some(a), Some(b)]) =
-                (all.get(&name), names(layer).map(|name| weights.get(&name)))
-            else {
+        let mut all = Tensors::new();
+        for (name, base) in self.base.weights() {
+            let layer = name.strip_suffix(".weight").filter(|layer| self.layers.contains(*layer));
+            let (plain, matrices) = match layer {
+                Some(layer) => (base, names(layer).map(|name| weights.get(&name))),
+                None => (weights.get(name).unwrap_or(base), [None, None]),
+            };
+            let Some(values) = plain.floats() else {
+                all.insert(name.clone(), plain.clone());
                 continue;
             };
-            let shape = base.shape().to_vec();
-            let values = [base, a, b].map(|tensor| tensor.to_f32().unwrap_or_default());
-            let values = self.sum(&shape, values);
-            all.insert(name, Tensor::f32(&shape, &values)?);
+            let values = match matrices {
+                [Some(a), Some(b)] => {
+                    let [a, b] = [a, b].map(|matrix| matrix.floats().unwrap_or_default());
+                    self.sum(base.shape(), [values, a, b])
+                }
+                _ => values,
+            };
+            all.insert(name.clone(), Tensor::f32(base.shape(), &values)?);
         }
         Ok(all)
     }
@@ -266,7 +274,7 @@ impl<M: Architecture> Adapted<M> {
         for (name, shape) in &wanted {
             match weights.get(name) {
                 None => return Err(format!("{name} is missing")),
-                Some(tensor) if tensor.shape() != shape || tensor.to_f32().is_none() => {
+                Some(tensor) if tensor.shape() != shape || tensor.floats().is_none() => {
                     let (found, dtype) = (tensor.shape(), tensor.dtype());
                     return Err(format!("{name} is {found:?} {dtype}, and must be {shape:?} of floats"));
                 }
@@ -285,12 +293,21 @@ fn names(layer: &str) -> [String; 2] {
     ["A", "B"].map(|which| format!("{layer}.lora_{which}.weight"))
 }
 
-/// Declares the matrices of a layer, and returns its weight with their product added.
-fn adapted<M: Architecture>(cx: &mut Context, weight: &Var, rank: usize, factor: f32) -> Var {
+/// Declares the matrices of a layer, and returns its weight with their product added. `layer` is the layer's
+/// full name; its weight may be declared outside of the layer, such as that of a head.
+fn adapted<M: Architecture>(
+    cx: &mut Context,
+    layer: &str,
+    weight: &Var,
+    (rank, factor): (usize, f32),
+) -> Var {
     let &[rows, columns] = weight.dims() else { return weight.clone() };
     let [outputs, inputs] = if M::IN_OUT { [columns, rows] } else { [rows, columns] };
-    let a = cx.parameter("lora_A.weight", &[rank, inputs], Initializer::FanInUniform);
-    let b = cx.parameter("lora_B.weight", &[outputs, rank], Initializer::Zeros);
+    let path = cx.path();
+    let inside = layer.strip_prefix(&*path).unwrap_or(layer);
+    let [a, b] = names(inside).map(|name| name.trim_start_matches('.').to_owned());
+    let a = cx.parameter(&a, &[rank, inputs], Initializer::FanInUniform);
+    let b = cx.parameter(&b, &[outputs, rank], Initializer::Zeros);
     let product = if M::IN_OUT { a.transpose(0, 1).matmul_t(&b) } else { b.matmul(&a) };
     weight.detach() + product * factor
 }
@@ -311,6 +328,16 @@ fn settings(config: &Config) -> Result<Lora, String> {
     ])?;
     if config.get("modules_to_save").is_some() {
         return Err("modules_to_save is set, and only matrices are read".into());
+    }
+    // Some initial values are parts of the base's weight, which peft then replaces by the rest.
+    let start = config.get("init_lora_weights").and_then(Value::as_str).unwrap_or("gaussian");
+    if !["gaussian", "eva", "orthogonal"].contains(&start) {
+        return Err(format!(
+            "init_lora_weights is {start:?}: such an adapter changes the base; convert it to plain LoRA with peft first"
+        ));
+    }
+    if config.get("alora_invocation_tokens").is_some() {
+        return Err("alora_invocation_tokens is set, and matrices apply to all tokens here".into());
     }
     let rank = config.size("r")?;
     Ok(Lora::rank(rank).scale(config.number_or("lora_alpha", rank as f32)?))

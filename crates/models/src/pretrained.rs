@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use unisono::checkpoint::{Info, Plan, Tensor, TensorDType, Tensors, write_model_of_format, write_whole};
 use unisono::data::FieldSpec;
 use unisono::{Context, Inputs, Mode, Model, OUTPUT, Outputs, Predictor, PredictorBuilder, Tape, Trainer};
@@ -131,7 +132,7 @@ impl<M: Architecture> Pretrained<M> {
         let wrong = |problem: String| Error::broken(&path, problem);
         let config = Config::parse(&text).map_err(wrong)?;
         let Some(value) = config.get(name) else { return Ok(Vec::new()) };
-        let id = |value: &serde_json::Value| {
+        let id = |value: &Value| {
             let id = value.as_i64().and_then(|id| i32::try_from(id).ok());
             id.ok_or_else(|| wrong(format!("{name} is {value}, and no id")))
         };
@@ -181,8 +182,8 @@ impl<M: Architecture> Pretrained<M> {
 
     /// Writes the model as transformers does (`save_pretrained`): `model.safetensors`, with the tensor names
     /// of the directory that was opened, and `config.json`. The files of that directory that say how texts
-    /// become tokens, and how to generate, are copied. The directory is created if it does not exist. Weights
-    /// keep their type, which is f32 after training.
+    /// or images become inputs, and how to generate, are copied. The directory is created if it does not
+    /// exist. Weights keep their type, which is f32 after training; `dtype` in `config.json` follows it.
     ///
     /// # Errors
     /// A file cannot be read or written.
@@ -203,7 +204,7 @@ impl<M: Architecture> Pretrained<M> {
             }
         }
         match &self.config {
-            Some(config) => Ok(write_whole(dir.join(CONFIG), &[config])?),
+            Some(config) => Ok(write_whole(dir.join(CONFIG), &[&with_type(config, &all)])?),
             None => Ok(()),
         }
     }
@@ -287,6 +288,27 @@ fn undescribed<M: Architecture>(found: &Tensors) -> String {
         "there is no config.json, and the tensors have none of the names of {kind}: {}, ..",
         some.join(", ")
     )
+}
+
+/// Returns the text of a config, in which `dtype` is the type of the saved weights if all have the same one.
+fn with_type(config: &[u8], tensors: &Tensors) -> Vec<u8> {
+    let mut types = tensors.values().map(Tensor::dtype).filter(|dtype| is_float(*dtype));
+    let first = types.next();
+    let name = match first.filter(|first| types.all(|other| other == *first)) {
+        Some(TensorDType::F16) => "float16",
+        Some(TensorDType::Bf16) => "bfloat16",
+        Some(TensorDType::F32) => "float32",
+        Some(TensorDType::F64) => "float64",
+        _ => return config.to_vec(),
+    };
+    let Ok(mut settings) = serde_json::from_slice::<Value>(config) else { return config.to_vec() };
+    let mut is_changed = false;
+    for key in ["dtype", "torch_dtype"] {
+        if let Some(own) = settings.get_mut(key).filter(|own| own.is_string() && **own != *name) {
+            (*own, is_changed) = (name.into(), true);
+        }
+    }
+    if is_changed { format!("{settings:#}\n").into_bytes() } else { config.to_vec() }
 }
 
 fn is_float(dtype: TensorDType) -> bool {

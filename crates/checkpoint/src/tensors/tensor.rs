@@ -90,6 +90,12 @@ impl Tensor {
         self.words(TensorDType::F32, f32::from_le_bytes)
     }
 
+    /// Returns the elements as f32 values if they are floats of any size, or `None`. The values are exact,
+    /// except that f64 is rounded to nearest.
+    pub fn floats(&self) -> Option<Vec<f32>> {
+        super::float::to_f32(self.dtype(), self.bytes())
+    }
+
     /// Returns the elements as i32 values, or `None` if they are of another type.
     pub fn to_i32(&self) -> Option<Vec<i32>> {
         self.words(TensorDType::I32, i32::from_le_bytes)

@@ -51,10 +51,15 @@ impl Architecture for ResNet {
         })
     }
 
-    fn foreign(_: &Config, tensors: &Tensors) -> Result<Option<(Self, Plan)>, String> {
+    fn foreign(config: &Config, tensors: &Tensors) -> Result<Option<(Self, Plan)>, String> {
         let shapes = Shapes(tensors);
         if !shapes.has("conv1.weight") || !shapes.has("layer1.0.conv1.weight") {
             return Ok(None);
+        }
+        // Their tensors have the same names and shapes, but they blur where others stride.
+        let name = config.text_or("architecture", "")?;
+        if ["resnetaa", "resnetblur"].iter().any(|blurred| name.starts_with(blurred)) {
+            return Err(format!("architecture is {name:?}, and the plain ResNets are read"));
         }
         let [stem, channels, ..] = shapes.of::<4>("conv1.weight")?;
         let bottleneck = shapes.has("layer1.0.conv3.weight");

@@ -2,6 +2,7 @@
 //! compared with what PyTorch computes in float64.
 
 mod files;
+mod heads;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use unisono::checkpoint::{TensorFile, Tensors};
+use unisono::checkpoint::{Tensor, TensorDType, TensorFile, Tensors};
 use unisono::data::{Loader, Memory, Values};
 use unisono::{AdamW, Optimizer, Perplexity, Predictor, Trainer};
 use unisono_models::{Adapted, Architecture, Generate, Gpt2, Llama, Lora, Pretrained};
@@ -165,4 +165,64 @@ fn new_matrices_change_nothing_and_wrong_ones_are_named() {
     let other = Pretrained::<Llama>::open(case("llama")).unwrap();
     let error = other.with_adapter(case("gpt2_lora")).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("matches no linear layer"), "{error}");
+}
+
+/// A head's weight is declared outside of any layer, and its matrices still have its name. The base is of
+/// bf16, as published files are.
+#[test]
+fn a_head_and_a_base_of_halves_are_adapted() {
+    let (loader, dir) = (loader("llama"), tempfile::tempdir().unwrap());
+    let whole = Pretrained::<Llama>::open(case("llama")).unwrap();
+    // bf16 is the upper half of an f32.
+    let halved = |tensor: &Tensor| {
+        let bytes = tensor.bytes().chunks_exact(4).flat_map(|word| [word[2], word[3]]).collect();
+        Tensor::new(TensorDType::Bf16, tensor.shape().to_vec(), bytes).unwrap()
+    };
+    let halves = whole.weights().iter().map(|(name, tensor)| (name.clone(), halved(tensor))).collect();
+    let base = whole.with_weights(halves).unwrap();
+    base.save_pretrained(dir.path().join("base")).unwrap();
+    let config = |name: &str| json::<serde_json::Value>(dir.path().join(name).join("config.json"));
+    assert_eq!(config("base")["dtype"], "bfloat16");
+    let base = Pretrained::<Llama>::open(dir.path().join("base")).unwrap();
+
+    let adapted = base.clone().with(Lora::rank(2).scale(16.0).on("lm_head").on("*.q_proj"));
+    let mut trainer = trainer(&adapted, &loader, 1);
+    let batch = loader.clone().epoch(0).unwrap().next().unwrap().unwrap();
+    (0..5).for_each(|_| drop(trainer.step(&batch).unwrap()));
+    let weights = trainer.weights().unwrap();
+    assert!(weights["lm_head.lora_B.weight"].to_f32().unwrap().iter().all(|x| *x != 0.0));
+    let unmerged: Vec<f64> = trainer.predict(&loader).unwrap().iter().map(|&x| f64::from(x)).collect();
+    let merged = adapted.merged(&weights).unwrap();
+    let merged_off = off(&logits(&base, &loader, &merged), &unmerged);
+    assert!(merged_off < 1e-5, "off by {merged_off}");
+    base.with_weights(merged.clone()).unwrap().save_pretrained(dir.path().join("merged")).unwrap();
+    assert_eq!(config("merged")["dtype"], "float32");
+
+    // Matrices may be of halves as well.
+    let own = weights.iter().filter(|(name, _)| name.contains(".lora_"));
+    let own: Tensors = own.map(|(name, tensor)| (name.clone(), halved(tensor))).collect();
+    adapted.save_adapter(dir.path().join("adapter"), &own).unwrap();
+    let again = base.clone().with_adapter(dir.path().join("adapter")).unwrap();
+    assert!(again.layers().any(|layer| layer == "lm_head"));
+    assert_eq!(again.merged(again.matrices()).unwrap(), adapted.merged(&own).unwrap());
+}
+
+#[test]
+fn adapters_that_change_their_base_are_refused() {
+    let (base, dir) = (Pretrained::<Gpt2>::open(case("gpt2")).unwrap(), tempfile::tempdir().unwrap());
+    let weights = "adapter_model.safetensors";
+    std::fs::copy(case("gpt2_lora").join(weights), dir.path().join(weights)).unwrap();
+    let opened = |key: &str, value: serde_json::Value| {
+        let mut config: serde_json::Value = json(case("gpt2_lora").join("adapter_config.json"));
+        config[key] = value;
+        std::fs::write(dir.path().join("adapter_config.json"), config.to_string()).unwrap();
+        base.clone().with_adapter(dir.path()).map(drop).map_err(|error| error.to_string())
+    };
+    assert!(opened("init_lora_weights", true.into()).is_ok());
+    assert!(opened("init_lora_weights", "gaussian".into()).is_ok());
+    for other in ["pissa", "pissa_niter_4", "olora", "loftq", "corda"] {
+        let error = opened("init_lora_weights", other.into()).unwrap_err();
+        assert!(error.contains(&format!("init_lora_weights is {other:?}")), "{error}");
+    }
+    assert!(opened("alora_invocation_tokens", serde_json::json!([1, 2])).is_err());
 }

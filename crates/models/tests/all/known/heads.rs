@@ -1,0 +1,82 @@
+//! Files with parts of other heads, and fields that only some models read.
+
+use unisono::checkpoint::{Tensor, Tensors, read_tensors, write_model};
+use unisono::data::{Loader, Memory, Values};
+use unisono::{Predictor, PredictorBuilder};
+use unisono_models::{Bert, Pretrained, ResNet};
+
+use super::{case, in_file};
+
+fn builder() -> PredictorBuilder {
+    Predictor::builder().replicas(1)
+}
+
+/// Tokens of the second segment get the second row of the table.
+#[test]
+fn bert_reads_the_segments_of_its_tokens() {
+    let base = Pretrained::<Bert>::open(case("bert")).unwrap();
+    let name = "bert.embeddings.token_type_embeddings.weight";
+    let mut swapped = base.weights().clone();
+    let rows = swapped[name].to_f32().unwrap();
+    let (first, second) = rows.split_at(rows.len() / 2);
+    swapped
+        .insert(name.into(), Tensor::f32(base.weights()[name].shape(), &[second, first].concat()).unwrap());
+    let swapped = base.with_weights(swapped).unwrap();
+    let predict = |base: &Pretrained<Bert>, segments: Option<[i32; 4]>| {
+        let data = Memory::new("x", [4], Values::I32(vec![3, 9, 4, 7])).unwrap();
+        let data = match segments {
+            Some(ids) => data.with("token_type_ids", [4], Values::I32(ids.to_vec())).unwrap(),
+            None => data,
+        };
+        let loader = Loader::new(data);
+        let mut predictor = base.predictor(builder(), &loader.fields().unwrap()).unwrap();
+        predictor.predict(&loader).unwrap().get("output").unwrap().values.clone()
+    };
+    assert_eq!(predict(&base, None), predict(&base, Some([0; 4])));
+    assert_eq!(predict(&base, Some([1; 4])), predict(&swapped, None));
+    assert_eq!(predict(&base, Some([0, 0, 1, 1])), predict(&swapped, Some([1, 1, 0, 0])));
+    assert_ne!(predict(&base, Some([0, 0, 1, 1])), predict(&base, None));
+}
+
+/// bert-base-uncased has a pooler and a head for the next sentence beside its head for words.
+#[test]
+fn parts_of_other_heads_are_kept_and_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let copy = |more: &[(&str, &str)]| {
+        let mut all: Tensors = read_tensors(case("bert_masked").join("model.safetensors")).unwrap();
+        let values = Tensor::f32(&[2, 2], &[1.0, 2.0, 3.0, 4.0]).unwrap();
+        for name in ["bert.pooler.dense.weight", "cls.seq_relationship.weight"] {
+            all.insert(name.into(), values.clone());
+        }
+        write_model(dir.path().join("model.safetensors"), &all).unwrap();
+        let config = std::fs::read_to_string(case("bert_masked").join("config.json")).unwrap();
+        let config = more.iter().fold(config, |config, (old, new)| config.replace(old, new));
+        std::fs::write(dir.path().join("config.json"), config).unwrap();
+        all
+    };
+    let all = copy(&[]);
+    let base = Pretrained::<Bert>::open(dir.path()).unwrap();
+    assert_eq!(base.weights(), Pretrained::<Bert>::open(case("bert_masked")).unwrap().weights());
+    let saved = tempfile::tempdir().unwrap();
+    base.save_pretrained(saved.path()).unwrap();
+    assert_eq!(in_file(saved.path()), all);
+    copy(&[("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false")]);
+    let error = Pretrained::<Bert>::open(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("tie_word_embeddings is false"), "{error}");
+}
+
+/// Their files have the same names and shapes as those of a plain ResNet.
+#[test]
+fn resnets_that_blur_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = in_file(&case("resnet_torchvision"));
+    write_model(dir.path().join("model.safetensors"), &all).unwrap();
+    let open = |architecture: &str| {
+        let config = format!("{{\"architecture\": {architecture:?}}}");
+        std::fs::write(dir.path().join("config.json"), config).unwrap();
+        Pretrained::<ResNet>::open(dir.path()).map(drop).map_err(|error| error.to_string())
+    };
+    assert!(open("resnet18").is_ok(), "{:?}", open("resnet18"));
+    let error = open("resnetaa50").unwrap_err();
+    assert!(error.contains("architecture is \"resnetaa50\", and the plain ResNets are read"), "{error}");
+}
