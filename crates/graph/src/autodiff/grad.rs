@@ -196,7 +196,9 @@ impl Tape {
                 arrived.entry(copy).or_default().add_up(dy);
                 continue;
             }
-            totals.insert(first_time.get(&id).copied().unwrap_or(id), dy.clone());
+            // A value that is read inside of a region and behind it has parts of its gradient from both.
+            let total = totals.entry(first_time.get(&id).copied().unwrap_or(id));
+            total.and_modify(|total| *total = &*total + &dy).or_insert_with(|| dy.clone());
             let inputs: Vec<Var> = node.inputs.iter().map(|&i| self.var(i)).collect();
             if !inputs.iter().any(|v| on_the_way[v.id()]) {
                 continue;

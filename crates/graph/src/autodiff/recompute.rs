@@ -76,6 +76,33 @@ mod tests {
         tape.finish().unwrap()
     }
 
+    /// A value of a region that is also read behind it has a gradient of both.
+    #[test]
+    fn a_value_inside_of_a_region_has_its_whole_gradient() {
+        let graph = |recomputes: bool| {
+            let tape = Tape::new();
+            let x = tape.input("x", Type::sample(&[4]));
+            let region = || {
+                let inner = x.tanh();
+                (inner.clone(), &inner * &inner)
+            };
+            let (inner, square) = if recomputes { tape.recompute(region) } else { region() };
+            let loss = (square + inner.sin()).sum_all().sum_shards();
+            let gradients = tape.gradients(&loss, &[inner, x]);
+            tape.output("inner", &gradients[0]);
+            tape.output("x", &gradients[1]);
+            tape.finish().unwrap()
+        };
+        let x = Array::new(&[2, 4], (0..8).map(|n| f64::from(n) / 8.0 - 0.5).collect());
+        let feed = Feed { frame: Frame { shards: vec![1, 1] }, inputs: vec![x], states: vec![] };
+        let [kept, again] = [false, true].map(|recomputes| interpret(&graph(recomputes), &feed).outputs);
+        for (name, kept) in kept {
+            let far =
+                kept.data.iter().zip(&again[&name].data).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(far < 1e-12, "{name}: {far}");
+        }
+    }
+
     #[test]
     fn gradients_are_the_same_and_memory_is_less() {
         let feed = |graph: &Graph| Feed {

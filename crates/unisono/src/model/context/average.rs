@@ -66,7 +66,8 @@ impl Context {
         let statistic = self.declare(&own, weight.dims(), StateKind::Statistic, start);
         let var = statistic.var.clone();
         self.statistics.push(statistic);
-        if self.is_training() && !self.keeps(&average) {
+        // A second trace of the step, from other weights, is given the statistics.
+        if self.is_training() && !self.keeps(&average) && !self.is_given(&var) {
             let new = (weight - &var) * (1.0 - decay) + &var;
             self.tape.update(&var, &new);
             self.replaced.insert(var.id(), new);

@@ -73,8 +73,8 @@ impl MixtureOfExperts {
     }
 
     /// Adds the loss `balance` with this weight (Fedus et al. 2021): the number of experts times the sum over
-    /// experts of the share of the batch's places that chose it, times its mean probability. It is least
-    /// where all experts are used alike. Default: 0, no such loss.
+    /// experts of its share of all choices, of which each place makes k, times its mean probability. It is
+    /// least where all experts are used alike. Default: 0, no such loss.
     #[doc(alias = "load_balance")]
     pub fn balance(self, weight: f32) -> Self {
         Self { balance: weight, ..self }

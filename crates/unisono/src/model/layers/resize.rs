@@ -72,7 +72,7 @@ impl Resize2d {
     fn size(&self, from: [usize; 2]) -> [usize; 2] {
         match self.to {
             To::Size(size) => size,
-            To::Factor(factor) => [0, 1].map(|axis| (from[axis] as f64 * f64::from(factor[axis])) as usize),
+            To::Factor(factor) => [0, 1].map(|axis| (from[axis] as f64 * decimal(factor[axis])) as usize),
         }
     }
 
@@ -84,6 +84,12 @@ impl Resize2d {
             _ => None,
         }
     }
+}
+
+/// Returns the decimal number that a factor is written as. The f32 nearest to 0.7 is below it, and ten times
+/// it would be rounded down to 6.
+fn decimal(factor: f32) -> f64 {
+    factor.to_string().parse().unwrap_or(f64::from(factor))
 }
 
 impl Forward for Resize2d {

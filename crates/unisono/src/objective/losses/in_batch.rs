@@ -1,9 +1,11 @@
 //! Losses that compare each sample with all others of the global batch, on whatever replica they are.
 
+use unisono_data::Field;
 use unisono_graph::ops::{Contract, Iota};
 use unisono_graph::{DType, Lead, Type, Var};
 
 use super::Loss;
+use super::binary::within;
 use super::embeddings::{APART, several, two};
 use super::hinge::positive;
 
@@ -247,6 +249,10 @@ impl Loss for TripletHard {
         let expected = self.target(output)?;
         let fits = target.dtype == DType::I32 && matches!(target.dims[..], [] | [1]);
         if fits { Ok(()) } else { Err(super::other_target(output, &expected, target)) }
+    }
+
+    fn check(&self, _: &Type, targets: &Field) -> Result<(), (usize, String)> {
+        within(&Type::sample(&[]), targets, "below 2^24", |label| label.abs() < 16_777_216.0)
     }
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {

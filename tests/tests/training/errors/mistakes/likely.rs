@@ -86,6 +86,11 @@ pub fn all() -> Vec<Mistake> {
             &["the loss of the first step is 0", "gradient"],
         ),
         (
+            "labels that f32 cannot tell apart",
+            run(classes().loss(TripletHard::new(1.0, 8)), &labelled(|i| 16_777_216 + i), None, 1),
+            &["16777216 is not below 2^24"],
+        ),
+        (
             "a plan that transposes nothing",
             planned("", &Plan::new().transpose("1.weight")),
             &["would transpose 1.weight", "no such tensor"],

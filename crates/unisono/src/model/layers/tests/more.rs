@@ -63,6 +63,11 @@ fn images_are_resized_as_pytorch_does() {
     let line: Vec<f64> = (0..5).map(f64::from).collect();
     near(&resized(Resize2d::new([1, 3]), [1, 5], &line), &[0.0, 1.0, 3.0]);
     near(&resized(Resize2d::by([1.0, 1.7]), [1, 5], &line), &[0.0, 0.0, 1.0, 1.0, 2.0, 3.0, 3.0, 4.0]);
+    // PyTorch: floor(10 * 0.7), floor(10 * 1.3) and floor(50 * 2.1).
+    for (from, factor, to) in [(10, 0.7, 7), (10, 1.3, 13), (50, 2.1, 105), (3, 0.5, 1)] {
+        let row = vec![1.0; from];
+        assert_eq!(resized(Resize2d::by([1.0, factor]), [1, from], &row).len(), to, "{from} by {factor}");
+    }
     near(&resized(Resize2d::new([1, 3]).bilinear(), [1, 5], &line), &[0.33333, 2.0, 3.66667]);
     near(&resized(Resize2d::new([1, 1]).bilinear().align_corners(), [1, 5], &line), &[0.0]);
     for how in [Resize2d::new([3, 5]), Resize2d::new([3, 5]).bilinear(), Resize2d::new([3, 5]).bicubic()] {

@@ -78,6 +78,15 @@ fn weights_of_inner_layers_are_normalized_and_no_others() {
     }
 }
 
+#[test]
+fn weights_of_parts_are_normalized_by_their_names() {
+    let attention = MultiHeadAttention::new(2);
+    let traced = trace(&SpectralNorm::new(attention), Type::sample(&[3, 4]), Mode::Train);
+    let normalized: Vec<&str> = traced.names.iter().filter_map(|name| name.strip_suffix(" [12]")).collect();
+    assert!(normalized.contains(&"in_proj_weight_u"), "{:?}", traced.names);
+    assert!(traced.names.iter().any(|name| name == "out_proj.weight_u [4]"), "{:?}", traced.names);
+}
+
 /// With enough iterations the largest singular value of what is used is 1.
 #[test]
 fn a_spectral_norm_is_that_of_the_largest_singular_value() {
