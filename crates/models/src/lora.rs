@@ -182,8 +182,9 @@ impl<M: Architecture> Adapted<M> {
     }
 
     /// Returns the weights of the plain model that computes the same, except for rounding: each weight with
-    /// its matrices added (peft's `merge_and_unload`), all in f32. `weights` are those of a trainer, which
-    /// may have moved statistics, or the matrices alone. The weights in the base's directory stay unchanged.
+    /// its matrices added (peft's `merge_and_unload`), all in f32. `weights`: all tensors of a trainer
+    /// (including updated statistics), or the matrices alone. The weights in the base's directory stay
+    /// unchanged.
     ///
     /// # Errors
     /// A matrix is missing or has another shape.
@@ -294,7 +295,7 @@ fn names(layer: &str) -> [String; 2] {
 }
 
 /// Declares the matrices of a layer, and returns its weight with their product added. `layer` is the layer's
-/// full name; its weight may be declared outside of the layer, such as that of a head.
+/// full name. The weight may be declared in an outer scope, as a head's is.
 fn adapted<M: Architecture>(
     cx: &mut Context,
     layer: &str,
@@ -329,7 +330,7 @@ fn settings(config: &Config) -> Result<Lora, String> {
     if config.get("modules_to_save").is_some() {
         return Err("modules_to_save is set, and only matrices are read".into());
     }
-    // Some initial values are parts of the base's weight, which peft then replaces by the rest.
+    // PiSSA, OLoRA, CorDA and LoftQ also change the base's weights when they initialize the matrices.
     let start = config.get("init_lora_weights").and_then(Value::as_str).unwrap_or("gaussian");
     if !["gaussian", "eva", "orthogonal"].contains(&start) {
         return Err(format!(
@@ -337,7 +338,9 @@ fn settings(config: &Config) -> Result<Lora, String> {
         ));
     }
     if config.get("alora_invocation_tokens").is_some() {
-        return Err("alora_invocation_tokens is set, and matrices apply to all tokens here".into());
+        return Err(
+            "alora_invocation_tokens is set, but adapters for only some tokens are not supported".into()
+        );
     }
     let rank = config.size("r")?;
     Ok(Lora::rank(rank).scale(config.number_or("lora_alpha", rank as f32)?))

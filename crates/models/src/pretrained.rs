@@ -181,9 +181,10 @@ impl<M: Architecture> Pretrained<M> {
     }
 
     /// Writes the model as transformers does (`save_pretrained`): `model.safetensors`, with the tensor names
-    /// of the directory that was opened, and `config.json`. The files of that directory that say how texts
-    /// or images become inputs, and how to generate, are copied. The directory is created if it does not
-    /// exist. Weights keep their type, which is f32 after training; `dtype` in `config.json` follows it.
+    /// of the directory that was opened, and `config.json`. The files of that directory that say how texts or
+    /// images become inputs, and how to generate, are copied. The directory is created if it does not exist.
+    /// Weights keep their type, which is f32 after training; a `dtype` in `config.json` follows it if all
+    /// weights have the same one.
     ///
     /// # Errors
     /// A file cannot be read or written.
@@ -204,7 +205,7 @@ impl<M: Architecture> Pretrained<M> {
             }
         }
         match &self.config {
-            Some(config) => Ok(write_whole(dir.join(CONFIG), &[&with_type(config, &all)])?),
+            Some(config) => Ok(write_whole(dir.join(CONFIG), &[&with_type(config, &self.weights)])?),
             None => Ok(()),
         }
     }
@@ -228,7 +229,8 @@ impl<M: Architecture> Pretrained<M> {
     fn renewed_copies(&self, weights: &Tensors) -> Tensors {
         let renewed = |(copy, old): (&String, &Tensor)| {
             let mut known = self.weights.iter();
-            let original = known.find(|(_, tensor)| old.dtype() != TensorDType::I64 && *tensor == old);
+            let may_be_one = old.dtype() != TensorDType::I64 && self.architecture.is_copy(copy);
+            let original = known.find(|(_, tensor)| may_be_one && *tensor == old);
             let new = original.and_then(|(name, _)| weights.get(name)).unwrap_or(old);
             (copy.clone(), new.clone())
         };
@@ -290,7 +292,8 @@ fn undescribed<M: Architecture>(found: &Tensors) -> String {
     )
 }
 
-/// Returns the text of a config, in which `dtype` is the type of the saved weights if all have the same one.
+/// Returns the text of a config. Its `dtype`, if it has one, becomes the type of the weights, if they are all
+/// of one type.
 fn with_type(config: &[u8], tensors: &Tensors) -> Vec<u8> {
     let mut types = tensors.values().map(Tensor::dtype).filter(|dtype| is_float(*dtype));
     let first = types.next();

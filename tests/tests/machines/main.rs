@@ -152,7 +152,10 @@ fn what_is_measured_while_a_rank_is_lost_is_of_all_samples() {
         let script = Script { seed: 0, faults: vec![Fault::Lost { rank: 2, after }] };
         let ended = on_ranks(3, script, measure);
         if ended[2].is_ok() {
-            assert!(after > 30 && measured > after, "{measured} of {after} messages");
+            assert!(
+                after > 30 && measured > after,
+                "{measured} ranks succeeded; rank 2 was lost after up to {after} messages"
+            );
             break;
         }
         // Ranks that have not met yet end with an error.

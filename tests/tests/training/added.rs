@@ -333,7 +333,7 @@ fn averages_of_weights_follow_them() {
         });
         Trainer::builder(model)
     }
-    // A step of sharpness-aware minimization computes gradients at other weights, which no average follows.
+    // SAM computes gradients at shifted weights; the averages must not follow those.
     let mut sharp = built(builder().optimizer(Sgd::new(0.1).sharpness_aware(0.5)), 1).unwrap();
     let values = |trainer: &mut Trainer, name: &str| trainer.tensor(name).unwrap().unwrap();
     let own = values(&mut sharp, "net.0.weight");

@@ -10,9 +10,9 @@ const ALIGNMENT: usize = 64;
 /// pages are, which are 8 MB of the usual ones, and looks the others up in memory.
 #[cfg(any(test, all(target_os = "linux", not(miri))))]
 const HUGE: usize = 2 << 20;
-/// Buffers of at least this many bytes get their pages when they are created. Otherwise each page faults at
-/// its first use, and again at its first write if that use was a read. Zeros of larger buffers, which are
-/// huge pages, take long enough to be shared among threads.
+/// Heap buffers from this size on get their pages when they are created. Otherwise each page faults at its
+/// first use, and again at its first write if that use was a read. Pages of [`HUGE`] buffers are zeroed at
+/// first use, by all threads in parallel.
 #[cfg(all(target_os = "linux", not(miri)))]
 const LEAST_POPULATED: usize = 64 << 10;
 /// The alignment that the system's memory has by itself. It makes fresh pages of zeros for no more than that.

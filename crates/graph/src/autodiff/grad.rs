@@ -196,7 +196,7 @@ impl Tape {
                 arrived.entry(copy).or_default().add_up(dy);
                 continue;
             }
-            // A value that is read inside of a region and behind it has parts of its gradient from both.
+            // A value used inside its region and after it is visited twice: its gradient is the sum.
             let total = totals.entry(first_time.get(&id).copied().unwrap_or(id));
             total.and_modify(|total| *total = &*total + &dy).or_insert_with(|| dy.clone());
             let inputs: Vec<Var> = node.inputs.iter().map(|&i| self.var(i)).collect();

@@ -76,7 +76,7 @@ mod tests {
         tape.finish().unwrap()
     }
 
-    /// A value of a region that is also read behind it has a gradient of both.
+    /// A value used inside its region and after it gets the gradients of both uses.
     #[test]
     fn a_value_inside_of_a_region_has_its_whole_gradient() {
         let graph = |recomputes: bool| {

@@ -8,8 +8,8 @@ use super::{Activation, Architecture, MASK, attention, dense, divides, ids, look
 use crate::config::Config;
 
 /// BERT with a head for sequences, tokens or masked words: ids `[B, T]` to logits `[B, classes]`, `[B, T,
-/// classes]` or `[B, T, vocabulary]`. The field `token_type_ids`, i32 `[T]`, has the segment of each token.
-/// Without it all are of the first one.
+/// classes]` or `[B, T, vocabulary]`. The optional field `token_type_ids`, i32 `[T]`, has the segment of
+/// each token. Default: segment 0.
 #[derive(Clone, Debug)]
 pub struct Bert {
     vocabulary: usize,
@@ -73,11 +73,11 @@ impl Architecture for Bert {
     }
 
     fn forward(&self, cx: &mut Context, x: &Inputs) -> Var {
-        let (x, mask, x_kinds) = (&x[INPUT], x.get(MASK), x.get(KINDS));
+        let (x, mask, segments) = (&x[INPUT], x.get(MASK), x.get(SEGMENTS));
         let words =
             cx.kernel("bert.embeddings.word_embeddings.weight", &[self.vocabulary, self.width], 0, INIT);
         let found = lookup(cx, &words, x, self.padding);
-        let h = self.encode(cx, &found, (x_kinds, mask));
+        let h = self.encode(cx, &found, (segments, mask));
         match self.head {
             Head::Sequence(classes) => {
                 let first = h.slice(1, 0..1).reshape(&[self.width]);
@@ -98,30 +98,39 @@ impl Architecture for Bert {
     fn name(&self, in_file: &str) -> Option<String> {
         let is_copy = in_file.ends_with("position_ids") || in_file.starts_with("cls.predictions.decoder.");
         let name = prefixed(in_file, "bert.", &["cls.", "classifier."]);
-        // Files often have parts of other heads, which transformers leaves out as well.
-        let is_other = name.starts_with("cls.seq_relationship.")
-            || name.starts_with("bert.pooler.") && !matches!(self.head, Head::Sequence(_));
+        let is_other = self.is_of_other_head(&name);
         // Files that came from TensorFlow call a norm's weight and bias so.
         let name =
             name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias");
         (!is_copy && !is_other).then_some(name)
     }
+
+    fn is_copy(&self, in_file: &str) -> bool {
+        !self.is_of_other_head(&prefixed(in_file, "bert.", &["cls.", "classifier."]))
+    }
 }
 
 /// The field with the segment of each token, as transformers calls it.
-const KINDS: &str = "token_type_ids";
+const SEGMENTS: &str = "token_type_ids";
 
 const INIT: Initializer = Initializer::Normal(0.02);
 
 impl Bert {
+    /// Returns whether a tensor belongs to a head that this model does not have. Files often contain such
+    /// parts, and transformers does not read them either.
+    fn is_of_other_head(&self, name: &str) -> bool {
+        let has_pooler = matches!(self.head, Head::Sequence(_));
+        name.starts_with("cls.seq_relationship.") || name.starts_with("bert.pooler.") && !has_pooler
+    }
+
     /// Computes the encoder for the vectors of words.
-    fn encode(&self, cx: &mut Context, words: &Var, (kinds, mask): (Option<&Var>, Option<&Var>)) -> Var {
+    fn encode(&self, cx: &mut Context, words: &Var, (segments, mask): (Option<&Var>, Option<&Var>)) -> Var {
         let steps = words.dims().first().copied().unwrap_or(1);
         let table = |cx: &mut Context, name: &str, rows| cx.kernel(name, &[rows, self.width], 0, INIT);
         let positions = table(cx, "bert.embeddings.position_embeddings.weight", self.context);
-        let of_kinds = table(cx, "bert.embeddings.token_type_embeddings.weight", self.kinds);
-        let of_kinds = kinds.map_or_else(|| of_kinds.slice(0, 0..1), |ids| of_kinds.embed(ids));
-        let sum = words + positions.slice(0, 0..steps) + of_kinds;
+        let kinds = table(cx, "bert.embeddings.token_type_embeddings.weight", self.kinds);
+        let kinds = segments.map_or_else(|| kinds.slice(0, 0..1), |ids| kinds.embed(ids));
+        let sum = words + positions.slice(0, 0..steps) + kinds;
         let mut h = self.norm(cx, "bert.embeddings.LayerNorm", &sum);
         for block in 0..self.blocks {
             h = cx.within(&format!("bert.encoder.layer.{block}"), "block", |cx| {

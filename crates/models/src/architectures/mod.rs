@@ -67,8 +67,14 @@ pub trait Architecture: Clone + Send + Sync + Sized + 'static {
     fn forward(&self, cx: &mut Context, x: &Inputs) -> Var;
 
     /// Returns the name that this model gives to a tensor of a file with transformers' names, or `None` if
-    /// the tensor is no weight but a constant, a counter, or a copy of another one.
+    /// the tensor is no weight but a constant, a counter, a copy of another one, or a part of another head.
     fn name(&self, in_file: &str) -> Option<String>;
+
+    /// Returns whether a tensor without a name in this model may be a copy of a weight. Copies are saved with
+    /// the weight's new values, and others as they were. Default: yes.
+    fn is_copy(&self, _in_file: &str) -> bool {
+        true
+    }
 }
 
 /// Returns the type of ids `[B, length]`.

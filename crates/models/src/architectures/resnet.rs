@@ -56,10 +56,10 @@ impl Architecture for ResNet {
         if !shapes.has("conv1.weight") || !shapes.has("layer1.0.conv1.weight") {
             return Ok(None);
         }
-        // Their tensors have the same names and shapes, but they blur where others stride.
+        // These variants have a plain ResNet's tensor names and shapes, but blur where it uses strides.
         let name = config.text_or("architecture", "")?;
         if ["resnetaa", "resnetblur"].iter().any(|blurred| name.starts_with(blurred)) {
-            return Err(format!("architecture is {name:?}, and the plain ResNets are read"));
+            return Err(format!("architecture is {name:?}, but only plain ResNets are supported"));
         }
         let [stem, channels, ..] = shapes.of::<4>("conv1.weight")?;
         let bottleneck = shapes.has("layer1.0.conv3.weight");

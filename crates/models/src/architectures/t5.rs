@@ -128,7 +128,7 @@ impl EncoderDecoder for T5 {
         let read = lookup(cx, &words, ids, None);
         let other = Source { x: &encoded, mask: source.mask };
         let decoded = cx.within("decoder", "decoder", |cx| self.decode(cx, read, other, reader, cross));
-        // Rounded once from f64: `powf` differs between platforms.
+        // Computed in f64 and rounded once, because `powf` differs between platforms.
         let scale = (1.0 / (self.width as f64).sqrt()) as f32;
         let decoded = if self.scaled { decoded * scale } else { decoded };
         if self.tied {

@@ -167,8 +167,8 @@ fn new_matrices_change_nothing_and_wrong_ones_are_named() {
     assert!(error.contains("matches no linear layer"), "{error}");
 }
 
-/// A head's weight is declared outside of any layer, and its matrices still have its name. The base is of
-/// bf16, as published files are.
+/// A head's weight is declared outside of any layer, and its matrices still have its name. The base is bf16,
+/// like many published files.
 #[test]
 fn a_head_and_a_base_of_halves_are_adapted() {
     let (loader, dir) = (loader("llama"), tempfile::tempdir().unwrap());

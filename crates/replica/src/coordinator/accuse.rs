@@ -170,7 +170,7 @@ impl Replicas {
         if !changed.is_empty() && changed.len() < opinions.len() {
             return Finding::new(changed, "asked again, only the others repeat their result");
         }
-        let why = format!("alone, all compute different results; {passed}");
+        let why = format!("alone, no majority of the replicas agrees; {passed}");
         Finding { wrong: BTreeSet::new(), why, lasting: true }
     }
 
@@ -188,8 +188,8 @@ impl Replicas {
         }
     }
 
-    /// Finds the replicas that do not pass the known-answer test, if others do. Otherwise returns a sentence
-    /// with the results of the test.
+    /// Finds the replicas that do not pass the known-answer test, if others do. The error says that
+    /// all passed, all failed, or none could take the test.
     fn known_wrong(&mut self) -> Result<Finding, &'static str> {
         let (wrong, all) = self.known_wrong_ones();
         if wrong.is_empty() || wrong.len() == all {

@@ -6,9 +6,9 @@ use crate::{Better, Callback, Control, Epoch, Error, Influence};
 /// row in which the monitored value was not better than the best so far.
 ///
 /// The value is the loss or a metric, from the validation data if there are any, otherwise from the training
-/// data. Once an epoch has validation values, epochs without them no longer count. Epochs in which the value
-/// is NaN are ignored. The decision depends on the run's history only, which every checkpoint contains. A
-/// resumed run therefore stops where the original run would have stopped.
+/// data. From the first epoch with validation values on, epochs without them are ignored. Epochs in which the
+/// value is NaN are ignored. The decision depends on the run's history only, which every checkpoint contains.
+/// A resumed run therefore stops where the original run would have stopped.
 ///
 /// ```
 /// use unisono::{Accuracy, Dense, EarlyStopping, Trainer};
@@ -82,8 +82,8 @@ impl EarlyStopping {
         Self { restore_best: true, ..self }
     }
 
-    /// Judges a history. If some epochs have validation values, only those count. Epochs that were no better
-    /// count from `from` steps on.
+    /// Judges a history. If any epoch has validation values, epochs without them are ignored. Only
+    /// epochs that end after step `from` count as no better.
     fn judge(&self, history: &[Epoch], from: u64) -> Result<Judgement, String> {
         let (mut best, mut judgement) = (None, Judgement::default());
         let is_validated = history.iter().any(|epoch| epoch.validation.is_some());

@@ -9,9 +9,9 @@ use crate::objective::metrics::Better;
 /// threshold is [`Plateau::absolute_threshold`].
 ///
 /// The value is the loss or a metric, from the validation data if there are any, otherwise from the training
-/// data. Once an epoch has validation values, epochs without them no longer count. Epochs in which the value
-/// is NaN are ignored. The reductions depend on the run's history only, which every checkpoint contains. A
-/// resumed run therefore continues as the original would have.
+/// data. From the first epoch with validation values on, epochs without them are ignored. Epochs in which the
+/// value is NaN are ignored. The reductions depend on the run's history only, which every checkpoint
+/// contains. A resumed run therefore continues as the original would have.
 ///
 /// ```
 /// use unisono::{Plateau, Schedule, Sgd};

@@ -1,6 +1,6 @@
-//! Checkpoints of a run on several machines, without a file system that they share: the first two ranks write
-//! each to a directory of its own, and a resume takes the newest complete checkpoint that any rank has and
-//! hands it round.
+//! Checkpoints of a run on several machines, without a file system that they share: the first two remaining
+//! ranks write each to a directory of its own, and a resume takes the newest complete checkpoint that any
+//! rank has and hands it round.
 
 use std::ffi::OsString;
 use std::fs;

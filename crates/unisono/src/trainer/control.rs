@@ -152,7 +152,7 @@ impl Control<'_> {
         }
     }
 
-    /// Applies a change that never takes effect, and takes it back.
+    /// Tries a rate change at a step that never comes, then restores the actual changes.
     fn try_rate_change(&mut self, phase: Option<&str>) -> Result<(), Error> {
         let never = [RateChange { from: u64::MAX, rate: None, factor: 1.0 }];
         let control = &self.trainer.state.control;

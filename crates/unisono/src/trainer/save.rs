@@ -16,8 +16,8 @@ use crate::{Error, Trainer};
 
 impl Trainer {
     /// Saves the run to `dir` every `every` steps of a fit, and at its end. If `every` is 0, only at the end.
-    /// The directory is checked at once. On several machines the first two ranks save, each to the directory
-    /// that [`dir_of_rank`](crate::dir_of_rank) names.
+    /// The directory is checked at once. On several machines the first two remaining ranks save, each to the
+    /// directory that [`dir_of_rank`](crate::dir_of_rank) names.
     ///
     /// # Errors
     /// As [`Trainer::save_to`].
@@ -117,7 +117,7 @@ impl Trainer {
 
     /// Writes the final model into the checkpoint directory, as [`Trainer::export`] does:
     /// `model.safetensors`, and `model.json` unless the model has layers of your own. Returns the path of the
-    /// weights. On several machines all ranks call this, and the first two write.
+    /// weights. On several machines all ranks call this, and the first two remaining ones write.
     ///
     /// # Errors
     /// A file cannot be written, on any rank. The replicas fail.

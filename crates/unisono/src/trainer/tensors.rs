@@ -34,8 +34,7 @@ impl Trainer {
     }
 
     /// Replaces a tensor of [`Trainer::tensor`] on every replica, for example with values from another
-    /// program, and its moving average with
-    /// [`Builder::use_average_weights`](crate::Builder::use_average_weights). The values become part of the
+    /// program. With `use_average_weights`, its moving average is replaced too. The values become part of the
     /// run's identity.
     ///
     /// # Errors

@@ -208,7 +208,7 @@ impl Source for WavFolder {
         let empty = (0..self.classes.len()).filter(|class| !has_files(*class));
         let empty: Vec<&str> = empty.map(|class| self.classes[class].as_str()).collect();
         if !empty.is_empty() {
-            notes.push(format!("{root}: no WAV files of the classes {}", empty.join(", ")));
+            notes.push(format!("{root}: these classes have no WAV files: {empty:?}"));
         }
         notes
     }

@@ -66,7 +66,7 @@ impl Context {
         let statistic = self.declare(&own, weight.dims(), StateKind::Statistic, start);
         let var = statistic.var.clone();
         self.statistics.push(statistic);
-        // A second trace of the step, from other weights, is given the statistics.
+        // SAM traces a step twice. The second trace is given the statistics and must not update them.
         if self.is_training() && !self.keeps(&average) && !self.is_given(&var) {
             let new = (weight - &var) * (1.0 - decay) + &var;
             self.tape.update(&var, &new);

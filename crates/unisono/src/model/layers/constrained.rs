@@ -11,9 +11,9 @@ use crate::model::{Context, Description, Forward, Initializer, Layer};
 /// `parametrizations.weight_norm`): each weight w is g v / |v|, with a length g for each of its first axis's
 /// entries and the norm of each entry of v.
 ///
-/// Weights are parameters with two axes or more whose names contain `weight` or are `kernel`. Shapes: those
-/// of the inner layer. Parameters: those of the inner layer, whose `weight` is v, and `weight_g` `[out]`
-/// (Default: ones, so that rows start with length 1). PyTorch starts with the lengths of v.
+/// Weights are parameters with two axes or more whose names contain `weight`. Shapes: those of the inner
+/// layer. Parameters: those of the inner layer, where each weight NAME is v, and NAME`_g` `[out]` (default:
+/// ones, so that rows start with length 1). PyTorch starts with the lengths of v.
 ///
 /// ```
 /// use unisono::{Dense, Relu, Sequential, WeightNorm};
@@ -42,8 +42,8 @@ pub struct WeightNormDescription {
 /// vector of the step before, which is the statistic `weight_u`. Evaluation uses that vector as it is.
 /// PyTorch keeps the right singular vector as well, instead of computing it from `weight_u`.
 ///
-/// Weights are parameters with two axes or more whose names contain `weight` or are `kernel`. Shapes: those
-/// of the inner layer. Parameters: those of the inner layer. Statistics: `weight_u` `[out]` for each weight.
+/// Weights are those of [`WeightNorm`]. Shapes and parameters: those of the inner layer. Statistics: NAME`_u`
+/// `[out]` for each weight NAME, such as `weight_u`.
 ///
 /// Errors: no iterations, or more than 100.
 ///
@@ -160,11 +160,11 @@ fn with_weights(
     cx.reparametrize(move |cx, full, value| {
         // What is around this layer comes first.
         let value = outer.as_ref().map_or_else(|| value.clone(), |outer| outer(cx, full, value));
-        // A layer may declare the weight of a part of its own, such as "out_proj.weight".
+        // The name relative to this layer, which may own nested weights such as "out_proj.weight".
         let path = cx.path();
         let own = full.strip_prefix(&*path).map_or(full, |own| own.trim_start_matches('.'));
         let last = own.rsplit('.').next().unwrap_or(own);
-        let is_weight = value.dims().len() >= 2 && (last.contains("weight") || last == "kernel");
+        let is_weight = value.dims().len() >= 2 && last.contains("weight");
         if is_weight { with(cx, own, &value) } else { value }
     });
     let y = inner.forward(cx, x);

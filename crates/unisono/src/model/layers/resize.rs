@@ -86,8 +86,8 @@ impl Resize2d {
     }
 }
 
-/// Returns the decimal number that a factor is written as. The f32 nearest to 0.7 is below it, and ten times
-/// it would be rounded down to 6.
+/// Returns the shortest decimal number that reads back as this factor. 0.7 as an f32 is less than 0.7, so 10
+/// pixels would otherwise become 6.
 fn decimal(factor: f32) -> f64 {
     factor.to_string().parse().unwrap_or(f64::from(factor))
 }

@@ -252,7 +252,7 @@ impl Loss for TripletHard {
     }
 
     fn check(&self, _: &Type, targets: &Field) -> Result<(), (usize, String)> {
-        within(&Type::sample(&[]), targets, "below 2^24", |label| label.abs() < 16_777_216.0)
+        within(&Type::sample(&[]), targets, "between -2^24 and 2^24", |label| label.abs() < 16_777_216.0)
     }
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {

@@ -88,7 +88,7 @@ pub fn all() -> Vec<Mistake> {
         (
             "labels that f32 cannot tell apart",
             run(classes().loss(TripletHard::new(1.0, 8)), &labelled(|i| 16_777_216 + i), None, 1),
-            &["16777216 is not below 2^24"],
+            &["16777216 is not between -2^24 and 2^24"],
         ),
         (
             "a plan that transposes nothing",

@@ -35,7 +35,7 @@ pub fn rotary_at(x: &Var, positions: &Var, base: f32) -> Var {
 /// `base^(-2 i / width)` for pair i, as `[1, width / 2]`.
 pub fn rotary_rates(tape: &Tape, width: usize, base: f32) -> Var {
     let place = tape.apply(Iota { dims: vec![1, width / 2], axis: 1 }, &[]).to_f32();
-    // By libm in f64, because the standard library's `ln` may differ between platforms.
+    // Computed by libm in f64, because the standard library's `ln` may differ between platforms.
     let log = libm::log(f64::from(base)) as f32;
     (place * (-2.0 * log / width as f32)).exp()
 }
