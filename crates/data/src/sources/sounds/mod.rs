@@ -2,6 +2,7 @@
 
 mod wav;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -204,9 +205,10 @@ impl Source for WavFolder {
                 "{root}: skipped what is not a WAV file in the directory of a class: {skipped}"
             ));
         }
-        let has_files = |class: usize| self.files.iter().any(|(_, own)| usize::try_from(*own) == Ok(class));
-        let empty = (0..self.classes.len()).filter(|class| !has_files(*class));
-        let empty: Vec<&str> = empty.map(|class| self.classes[class].as_str()).collect();
+        let used: BTreeSet<i32> = self.files.iter().map(|(_, class)| *class).collect();
+        let numbered = (0..).zip(&self.classes);
+        let empty: Vec<&String> =
+            numbered.filter(|(class, _)| !used.contains(class)).map(|(_, name)| name).collect();
         if !empty.is_empty() {
             notes.push(format!("{root}: these classes have no WAV files: {empty:?}"));
         }

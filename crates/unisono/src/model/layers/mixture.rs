@@ -72,9 +72,9 @@ impl MixtureOfExperts {
         Self { all: true, ..self }
     }
 
-    /// Adds the loss `balance` with this weight (Fedus et al. 2021): the number of experts times the sum over
-    /// experts of its share of all choices, of which each place makes k, times its mean probability. It is
-    /// least where all experts are used alike. Default: 0, no such loss.
+    /// Adds the loss `balance` with this weight (Fedus et al. 2021): the sum of `f p` over all experts, times
+    /// the number of experts. Here f is the expert's share of all choices, and p is its mean probability. Each
+    /// place makes k choices. The loss is smallest if all experts are used equally. Default: 0, no such loss.
     #[doc(alias = "load_balance")]
     pub fn balance(self, weight: f32) -> Self {
         Self { balance: weight, ..self }
