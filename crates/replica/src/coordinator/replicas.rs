@@ -130,9 +130,9 @@ impl Replicas {
     }
 
     /// Opens devices as [`Replicas::start`] does, as one of several machines that run the same steps. All
-    /// ranks call the same functions with the same arguments in the same order. Each passes the whole batch and
-    /// computes its share of it. `weights` is the number of replicas of each rank. A rank without an entry
-    /// counts as one replica.
+    /// ranks call the same functions with the same arguments in the same order. Each passes the whole batch
+    /// and computes its share of it. `weights` is the number of replicas of each rank. A rank without an
+    /// entry counts as one replica.
     ///
     /// # Errors
     /// As [`Replicas::start`].

@@ -73,8 +73,9 @@ impl MixtureOfExperts {
     }
 
     /// Adds the loss `balance` with this weight (Fedus et al. 2021): the sum of `f p` over all experts, times
-    /// the number of experts. Here f is the expert's share of all choices, and p is its mean probability. Each
-    /// place makes k choices. The loss is smallest if all experts are used equally. Default: 0, no such loss.
+    /// the number of experts. Here f is the expert's share of all choices, and p is its mean probability.
+    /// Each place makes k choices. The loss is smallest if all experts are used equally. Default: 0, no such
+    /// loss.
     #[doc(alias = "load_balance")]
     pub fn balance(self, weight: f32) -> Self {
         Self { balance: weight, ..self }
