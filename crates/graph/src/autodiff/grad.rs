@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::ops::{Checkpoint, Concat, Contract, EmbedGradient, Mul, Saved};
+use super::recompute::SecondTime;
+use crate::ops::{Concat, Contract, EmbedGradient, Mul, Saved};
 use crate::trace::{Io, Lowering, NodeId, Tape, Var};
 use crate::values::Lead;
 
@@ -16,8 +17,9 @@ struct Arrived {
     /// The gradients of slices along one axis that do not overlap, by where they start and end. They are put
     /// side by side instead of being added.
     slices: BTreeMap<(usize, usize), Boxed>,
-    /// The factors of products over samples in each unrolled loop. They become one product.
-    steps: BTreeMap<usize, Vec<[Var; 2]>>,
+    /// The factors of products over samples in each unrolled loop, by the loop and whether they stay in f32.
+    /// They become one product.
+    steps: BTreeMap<(usize, bool), Vec<[Var; 2]>>,
     /// The gradients of lookups in a table, which have few rows that are not 0. Each is summed over the
     /// shards on its own, so that no shard has a table of its own in memory.
     lookups: Vec<Var>,
@@ -74,7 +76,8 @@ impl Arrived {
     /// Adds the gradient that a user of the node sent, which may be in an unrolled loop.
     fn add(&mut self, dy: Var, unrolled: Option<usize>) {
         if let (Some(unrolled), Some(factors)) = (unrolled, one_row(&dy)) {
-            self.steps.entry(unrolled).or_default().push(factors);
+            let is_in_f32 = dy.tape().is_in_f32(&dy.tape().node(dy.id()));
+            self.steps.entry((unrolled, is_in_f32)).or_default().push(factors);
             return;
         }
         if dy.ty().lead == Lead::Shard && dy.tape().node(dy.id()).op.is::<EmbedGradient>() {
@@ -95,7 +98,8 @@ impl Arrived {
     /// Returns the sum of all of them as the gradient of a value with lead `lead`.
     fn total(mut self, lead: Lead) -> Option<Var> {
         let slices = side_by_side(std::mem::take(&mut self.slices).into_values().collect());
-        let steps = std::mem::take(&mut self.steps).into_values().filter_map(|steps| one_product(&steps));
+        let steps = std::mem::take(&mut self.steps).into_iter();
+        let steps = steps.filter_map(|((_, is_in_f32), steps)| one_product(&steps, is_in_f32));
         slices.into_iter().chain(steps).for_each(|all| self.add_up(all));
         let over_shards = |all: Var| if lead == Lead::Global { all.sum_shards() } else { all };
         let shards = self.shard.into_iter().chain(self.lookups).map(over_shards);
@@ -130,14 +134,15 @@ fn side_by_side(mut slices: Vec<Boxed>) -> Option<Var> {
 
 /// Returns the sum of a loop's products as one product over (sample, step), with the steps in the order of
 /// the loop: their gradients arrived the other way round.
-fn one_product(steps: &[[Var; 2]]) -> Option<Var> {
+fn one_product(steps: &[[Var; 2]], is_in_f32: bool) -> Option<Var> {
     let tape = steps.first()?[0].tape();
     let factor = |i: usize| {
         let row = |step: &[Var; 2]| step[i].reshape(&[1, step[i].dims()[0]]);
         let rows: Vec<Var> = steps.iter().rev().map(row).collect();
         tape.apply(Concat { axis: 0 }, &rows.iter().collect::<Vec<_>>())
     };
-    Some(tape.apply(Contract, &[&factor(0), &factor(1)]))
+    let product = || tape.apply(Contract, &[&factor(0), &factor(1)]);
+    Some(if is_in_f32 { tape.in_f32(product) } else { product() })
 }
 
 impl Tape {
@@ -167,40 +172,23 @@ impl Tape {
         if !self.owns("gradients", &std::iter::once(y).chain(x).collect::<Vec<_>>()) {
             return vec![None; x.len()];
         }
-        let mut on_the_way = self.depends(x, y.id());
+        let on_the_way = self.depends(x, y.id());
         let mut arrived: BTreeMap<NodeId, Arrived> = BTreeMap::new();
         arrived.entry(y.id()).or_default().add_up(self.constant(1.0));
         let mut totals: BTreeMap<NodeId, Var> = BTreeMap::new();
-        // For each node that was recorded a second time the first one, and the other way round.
-        let mut first_time: BTreeMap<NodeId, NodeId> = BTreeMap::new();
-        let mut again: BTreeMap<NodeId, NodeId> = BTreeMap::new();
+        let mut again = SecondTime::default();
         while let Some((id, parts)) = arrived.pop_last() {
             let node = self.node(id);
-            let y = self.var(id);
-            let total = self.in_scope_of(&node.scope, || parts.total(node.ty.lead));
-            let Some(dy) = total else { continue };
-            if let (Some(region), false) = (self.region(id), again.contains_key(&id)) {
-                let new = self.record_checkpointed(region, &dy);
-                on_the_way.resize(self.len(), false);
-                for (&old, &copy) in &new {
-                    on_the_way[copy] = on_the_way[old];
-                    self.node(copy)
-                        .inputs
-                        .iter()
-                        .for_each(|&i| on_the_way[i] |= self.is_checkpoint(i, &on_the_way));
-                }
-                first_time.extend(new.iter().map(|(&old, &copy)| (copy, old)));
-                again.extend(new);
+            let Some(dy) = self.in_scope_of(&node.scope, || parts.total(node.ty.lead)) else { continue };
+            if let Some(region) = self.region(id) {
+                self.record_checkpointed(region, &dy, &mut again);
             }
-            if let Some(&copy) = again.get(&id) {
-                arrived.entry(copy).or_default().add_up(dy);
-                continue;
-            }
-            // A value used inside its region and after it is visited twice: its gradient is the sum.
-            let total = totals.entry(first_time.get(&id).copied().unwrap_or(id));
-            total.and_modify(|total| *total = &*total + &dy).or_insert_with(|| dy.clone());
+            totals.insert(id, dy.clone());
+            let y = self.var(again.copy_of(id));
+            let node = self.node(y.id());
             let inputs: Vec<Var> = node.inputs.iter().map(|&i| self.var(i)).collect();
-            if !inputs.iter().any(|v| on_the_way[v.id()]) {
+            let sources: Vec<NodeId> = node.inputs.iter().map(|&i| again.original_of(i)).collect();
+            if !sources.iter().any(|&source| on_the_way[source]) {
                 continue;
             }
             let (x, y): (Vec<Var>, Var) = (inputs.iter().map(|v| self.saved(v)).collect(), self.saved(&y));
@@ -209,10 +197,10 @@ impl Tape {
                 if self.is_in_f32(&node) { self.in_f32(gradients) } else { gradients() }
             });
             self.in_scope_of(&node.scope, || self.check_gradients(node.op.name(), &inputs, &gradients));
-            let unrolled = self.unrolled_at(first_time.get(&id).copied().unwrap_or(id));
-            for (input, gradient) in inputs.iter().zip(gradients) {
-                if let (true, Some(gradient)) = (on_the_way[input.id()], gradient) {
-                    arrived.entry(input.id()).or_default().add(gradient, unrolled);
+            let unrolled = self.unrolled_at(id);
+            for (source, gradient) in sources.into_iter().zip(gradients) {
+                if let (true, Some(gradient)) = (on_the_way[source], gradient) {
+                    arrived.entry(source).or_default().add(gradient, unrolled);
                 }
             }
         }
@@ -243,12 +231,6 @@ impl Tape {
                 self.fail_here(op, format!("operand {at} is {operand}, and its gradient {own}"));
             }
         }
-    }
-
-    /// Returns whether a node is the [`Checkpoint`] of a value on the way.
-    fn is_checkpoint(&self, id: NodeId, on_the_way: &[bool]) -> bool {
-        let node = self.node(id);
-        node.op.is::<Checkpoint>() && on_the_way[node.inputs[0]]
     }
 
     /// Returns for each node up to `last` whether it depends on one of `x`.
@@ -368,17 +350,20 @@ mod tests {
 
     #[test]
     fn a_product_in_f32_has_gradients_in_f32() {
-        let rounds = |in_f32: bool| {
+        let rounds = |in_f32: bool, is_loop: bool| {
             let tape = Tape::with_precision(crate::Precision::Mixed);
-            let x = tape.input("x", Type::sample(&[4]));
-            let w = tape.state("w", &[3, 4], StateKind::Parameter);
-            let product = || x.matmul_t(&w).exp();
+            let x = tape.input("x", Type::sample(&[3]));
+            let w = tape.state("w", &[3, 3], StateKind::Parameter);
+            let steps = || (0..2).fold(x.clone(), |x, _| x.matmul_t(&w).exp());
+            let product = || if is_loop { tape.unrolled(steps) } else { steps() };
             let y = if in_f32 { tape.in_f32(product) } else { product() };
             tape.output("dw", &tape.gradients(&y.sum_all().sum_shards(), std::slice::from_ref(&w))[0]);
             count(&simplify(&tape.finish().unwrap()), "round_half")
         };
-        assert!(rounds(false) > 2);
-        assert_eq!(rounds(true), 0);
+        for is_loop in [false, true] {
+            assert!(rounds(false, is_loop) > 2);
+            assert_eq!(rounds(true, is_loop), 0);
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::values::{Array, Frame, Lead, Type};
 
 /// y is x repeated over a larger shape. Axes align at the last one; an axis of length 1, a missing axis and a
 /// missing lead are repeated (NumPy's broadcasting; PyTorch's `expand`). A global value then has one entry
-/// for each sample.
+/// for each sample. A value of samples has all axes of the result, so that none of them meets the batch.
 #[derive(Debug, Clone, Serialize)]
 pub struct Broadcast {
     /// The lead of the result.
@@ -18,6 +18,7 @@ pub struct Broadcast {
 impl Broadcast {
     fn fits(&self, x: &Type) -> bool {
         let skip = self.dims.len().checked_sub(x.dims.len());
+        let skip = skip.filter(|&skip| skip == 0 || x.lead == Lead::Global);
         let axes_fit =
             skip.is_some_and(|s| x.dims.iter().zip(&self.dims[s..]).all(|(a, b)| a == b || *a == 1));
         axes_fit && (x.lead == self.lead || x.lead == Lead::Global)
@@ -54,19 +55,11 @@ impl Op for Broadcast {
 
     fn reference(&self, inputs: &[&Array], output: &Type, frame: &Frame) -> Array {
         let (x, dims) = (inputs[0], frame.dims(output));
-        // Axes align at the end, the lead included where the operand has it.
-        let own_lead = x.dims.len() > self.dims.len() || x.dims.len() == dims.len();
-        let lead = dims.len() - self.dims.len();
-        let x_axes = x.dims.len() - usize::from(own_lead && lead == 1);
+        // Axes align at the end, and so does a lead: a value with one has all axes.
+        let skip = dims.len() - x.dims.len();
         Array::generate(&dims, |at| {
-            let mut from = Vec::with_capacity(x.dims.len());
-            if x.dims.len() > x_axes {
-                from.push(at[0]);
-            }
-            let tail = &at[dims.len() - x_axes..];
-            let axes = &x.dims[x.dims.len() - x_axes..];
-            from.extend(tail.iter().zip(axes).map(|(&i, &d)| if d == 1 { 0 } else { i }));
-            x.at(&from)
+            let own = at[skip..].iter().zip(&x.dims);
+            x.at(&own.map(|(&i, &d)| if d == 1 { 0 } else { i }).collect::<Vec<_>>())
         })
     }
 
@@ -77,12 +70,18 @@ impl Op for Broadcast {
 
 impl Var {
     /// Returns the value repeated over a larger shape. A value that has this shape already is returned as it
-    /// is.
+    /// is. Axes that a value of samples gains are before its own ones and behind the batch.
     pub fn expand(&self, lead: Lead, dims: &[usize]) -> Var {
         if self.ty().lead == lead && self.dims() == dims {
             return self.clone();
         }
-        self.apply(Broadcast { lead, dims: dims.to_vec() })
+        let missing = dims.len().saturating_sub(self.dims().len());
+        let own = if self.ty().lead == Lead::Global {
+            self.clone()
+        } else {
+            self.with_axes(&[&vec![1; missing], self.dims()].concat())
+        };
+        own.apply(Broadcast { lead, dims: dims.to_vec() })
     }
 
     /// Applies a pointwise op of several operands after broadcasting them to one shape.
@@ -139,4 +138,29 @@ fn cases() -> Vec<Case> {
         case(Type::sample(&[2, 1]), Lead::Sample, &[2, 5]),
         case(Type::sample(&[1, 4]), Lead::Sample, &[3, 4]),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::reference::interpret;
+    use crate::{Array, Feed, Frame, Lead, Tape, Type};
+
+    /// New axes of samples are behind the batch, also where the batch is as long as one of them.
+    #[test]
+    fn samples_gain_axes_behind_the_batch() {
+        let tape = Tape::new();
+        let x = tape.input("x", Type::sample(&[3]));
+        tape.output("y", &x.expand(Lead::Sample, &[2, 3]));
+        let graph = tape.finish().unwrap();
+        for samples in [1, 2, 5] {
+            let x: Vec<f64> = (0..3 * samples).map(|i| i as f64).collect();
+            let y: Vec<f64> = x.chunks(3).flat_map(|row| [row, row].concat()).collect();
+            let feed = Feed {
+                frame: Frame { shards: vec![samples] },
+                inputs: vec![Array::new(&[samples, 3], x)],
+                states: vec![],
+            };
+            assert_eq!(interpret(&graph, &feed).outputs["y"], Array::new(&[samples, 2, 3], y));
+        }
+    }
 }
