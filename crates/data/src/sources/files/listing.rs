@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::DataError;
-use crate::sources::directories::is_of_the_system;
+use crate::sources::directories::{empty_classes, is_hidden, is_of_the_system, names};
 
 /// The pictures of a folder with one directory a class, before they are decoded.
 #[derive(Clone, Debug, Default)]
@@ -170,22 +170,10 @@ impl Listing {
                 self.passed_over.iter().map(|(what, count)| format!("{what}: {count}")).collect();
             notes.push(format!("{root}: passed over {}", all.join(", ")));
         }
-        let mut counts = vec![0_u64; self.classes.len()];
-        for (_, class) in &self.files {
-            if let Some(count) = usize::try_from(*class).ok().and_then(|class| counts.get_mut(class)) {
-                *count += 1;
-            }
-        }
-        let empty: Vec<&str> = self
-            .classes
-            .iter()
-            .zip(&counts)
-            .filter(|(_, count)| **count == 0)
-            .map(|(name, _)| &**name)
-            .collect();
-        if !empty.is_empty() {
-            notes.push(format!("{root}: no pictures of the classes {}", empty.join(", ")));
-        }
+        let classes = self.files.iter().map(|(_, class)| *class);
+        notes.extend(
+            empty_classes(&self.classes, classes).map(|empty| format!("{root}: no pictures of {empty}")),
+        );
         if let (count @ 1.., first) = &self.deeper {
             let first = first.display();
             notes.push(format!(
@@ -196,25 +184,10 @@ impl Listing {
     }
 }
 
-/// Returns the names in a directory in the order of their bytes.
-fn names(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
-    let io = |cause| DataError::Io { path: directory.into(), cause };
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(directory).map_err(io)? {
-        names.push(PathBuf::from(entry.map_err(io)?.file_name()));
-    }
-    names.sort_by(|a, b| a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes()));
-    Ok(names)
-}
-
 /// Returns the bytes of a path with `/` between names, as on Unix, whatever stands there on this system.
 pub(super) fn portable(path: &Path) -> Vec<u8> {
     let names: Vec<&[u8]> = path.iter().map(OsStr::as_encoded_bytes).collect();
     names.join(&b'/')
-}
-
-fn is_hidden(name: &Path) -> bool {
-    name.as_os_str().as_encoded_bytes().starts_with(b".")
 }
 
 fn is_file_of_the_system(name: &Path) -> bool {

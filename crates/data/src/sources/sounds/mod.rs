@@ -2,12 +2,11 @@
 
 mod wav;
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::sources::budget::{Budget, DECODED_BYTES};
-use crate::sources::directories::is_of_the_system;
+use crate::sources::directories::{empty_classes, is_hidden, is_of_the_system, names};
 use crate::sources::files::Bytes;
 use crate::{ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source};
 
@@ -53,14 +52,14 @@ impl WavFolder {
     pub fn open(root: impl AsRef<Path>) -> Result<Self, DataError> {
         let root = root.as_ref();
         let (mut files, mut classes, mut passed_over) = (Vec::new(), Vec::new(), 0);
-        for class in names(root)? {
+        for class in shown_names(root)? {
             let directory = root.join(&class);
             if !directory.is_dir() || is_of_the_system(class.as_ref()) {
                 passed_over += 1;
                 continue;
             }
             let number = i32::try_from(classes.len()).map_err(DataError::other)?;
-            for name in names(&directory)? {
+            for name in shown_names(&directory)? {
                 let is_wav = [".wav", ".wave"].iter().any(|end| name.to_lowercase().ends_with(end));
                 if is_wav && directory.join(&name).is_file() {
                     files.push(([class.clone(), name], number));
@@ -141,20 +140,12 @@ impl WavFolder {
 }
 
 /// Returns the names in a directory that do not start with a dot, in order.
-fn names(directory: &Path) -> Result<Vec<String>, DataError> {
-    let io = |cause| DataError::Io { path: directory.into(), cause };
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(directory).map_err(io)? {
-        let name = entry.map_err(io)?.file_name();
-        let name = name
-            .into_string()
-            .map_err(|name| DataError::format(&directory.join(name), "the name is not UTF-8"))?;
-        if !name.starts_with('.') {
-            names.push(name);
-        }
-    }
-    names.sort_unstable();
-    Ok(names)
+fn shown_names(directory: &Path) -> Result<Vec<String>, DataError> {
+    let text = |name: PathBuf| match name.to_str() {
+        Some(text) => Ok(text.to_owned()),
+        None => Err(DataError::format(&directory.join(name), "the name is not UTF-8")),
+    };
+    names(directory)?.into_iter().filter(|name| !is_hidden(name)).map(text).collect()
 }
 
 impl Source for WavFolder {
@@ -205,13 +196,10 @@ impl Source for WavFolder {
                 "{root}: skipped what is not a WAV file in the directory of a class: {skipped}"
             ));
         }
-        let used: BTreeSet<i32> = self.files.iter().map(|(_, class)| *class).collect();
-        let numbered = (0..).zip(&self.classes);
-        let empty: Vec<&String> =
-            numbered.filter(|(class, _)| !used.contains(class)).map(|(_, name)| name).collect();
-        if !empty.is_empty() {
-            notes.push(format!("{root}: these classes have no WAV files: {empty:?}"));
-        }
+        let classes = self.files.iter().map(|(_, class)| *class);
+        notes.extend(
+            empty_classes(&self.classes, classes).map(|empty| format!("{root}: no WAV files of {empty}")),
+        );
         notes
     }
 
