@@ -392,6 +392,11 @@ impl Planner {
                 if own.iter().any(|other| (other.0, other.1) != (code, flushes)) {
                     return None;
                 }
+                // One instruction divides by one number.
+                let divides = matches!(code, Code::Quotient | Code::Rest);
+                if divides && own.iter().any(|other| other.2[1] != own[0].2[1]) {
+                    return None;
+                }
                 let operands: [Value; 3] =
                     std::array::from_fn(|at| self.four(graph, std::array::from_fn(|lane| own[lane].2[at])));
                 Some(self.step(Action::Op(code, flushes), &operands, Width::Launch))

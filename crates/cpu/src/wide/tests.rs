@@ -86,6 +86,9 @@ const BODIES: &[&str] = &[
      let p = vec4<f32>(b0[j], b0[j + 1u], b0[j + 2u], b0[j + 4u]) + q;
      b2[i] = vec4<f32>(exp_(p.x), exp_(p.y), exp_(p.z), exp_(p.w));",
     "let q = vec4<f32>(b0[5], b0[6], b0[7], b0[8]) + b1[i]; b2[i] = vec4<f32>(exp_(q.x), q.y, q.z, q.w);",
+    // Places that are divided by numbers of their own.
+    "b2[i] = vec4<f32>(exp_(b0[i / 5u]), exp_(b0[i / 7u]), exp_(b0[i / 7u]), exp_(b0[i / 5u]));",
+    "b2[i] = vec4<f32>(exp_(b0[i % 5u]), exp_(b0[i % 7u + 1u]), exp_(b0[i % 9u]), exp_(b0[i % 5u + 2u]));",
     // The same numbers for all invocations, in parts of rows.
     "let j = i / 32u * 40u + i % 32u; b2[j] = vec4<f32>(1.0, 2.0, 3.0, 4.0); b3[j] = 5.0; b3[i + 4000u] = exp_(b0[j]);",
     // Invocations that end here and there.

@@ -73,7 +73,7 @@ impl Loader {
             stages: Vec::new(),
             batch_stages: Vec::new(),
             seed: 0,
-            order: Order { shuffled: false, kind: Kind::Plain },
+            order: Order::plain(),
             skip: 0,
             rows: None,
         };
@@ -103,6 +103,9 @@ impl Loader {
     /// The sample at a position is `unisono_random::permute(seed, epoch, position, len)`.
     pub fn shuffle(mut self, seed: u64) -> Self {
         self.pipeline.order.shuffled = true;
+        if let Kind::Window(_) = self.pipeline.order.kind {
+            self.pipeline.order.kind = Kind::Plain;
+        }
         self.seed(seed)
     }
 
@@ -111,7 +114,8 @@ impl Loader {
     ///
     /// The borders between windows are drawn in each epoch, so over several epochs samples cross any border.
     pub fn shuffle_window(mut self, seed: u64, samples: u64) -> Self {
-        self.pipeline.order = Order { shuffled: true, kind: Kind::Window(samples) };
+        self.pipeline.order.shuffled = true;
+        self.pipeline.order.set(Kind::Window(samples));
         self.seed(seed)
     }
 
@@ -122,7 +126,7 @@ impl Loader {
     /// stretch r, one sample for each batch. If B does not divide the number of samples, the first rows have
     /// one sample more, in a smaller last batch.
     pub fn lanes(mut self) -> Self {
-        self.pipeline.order.kind = Kind::Lanes(1);
+        self.pipeline.order.set(Kind::Lanes(1));
         self
     }
 
@@ -139,7 +143,7 @@ impl Loader {
 
     /// Makes batches of sequences of similar length. See [`Buckets`].
     pub fn buckets(mut self, buckets: Buckets) -> Self {
-        self.pipeline.order.kind = Kind::Buckets(Arc::new(buckets));
+        self.pipeline.order.set(Kind::Buckets(Arc::new(buckets)));
         self
     }
 
@@ -290,7 +294,7 @@ impl Loader {
     /// # Errors
     /// A setting cannot work: a batch or a source without samples, a limit of 0 batches,
     /// [`Loader::drop_last`] with fewer samples than a batch, a shuffle together with [`Loader::lanes`],
-    /// buckets for another number of samples, two transforms with one name, or too many threads or prefetched
+    /// two of [`Loader::shuffle_window`], [`Loader::lanes`] and [`Loader::buckets`], buckets for another number of samples, two transforms with one name, or too many threads or prefetched
     /// batches. The errors of [`Loader::fields`]. The threads cannot be started. Bad samples and failing
     /// transforms are errors of the iterator.
     pub fn epoch(&self, epoch: u32) -> Result<Batches, DataError> {

@@ -15,6 +15,8 @@ use crate::{DataError, FieldSpec, Fingerprint};
 pub(crate) struct Order {
     pub shuffled: bool,
     pub kind: Kind,
+    /// The settings of two kinds that were both asked for.
+    pub conflict: Option<[&'static str; 2]>,
 }
 
 #[derive(Clone, Debug)]
@@ -27,9 +29,37 @@ pub(crate) enum Kind {
     Buckets(Arc<Buckets>),
 }
 
+impl Kind {
+    /// Returns the setting of the loader that asks for this order.
+    fn setting(&self) -> Option<&'static str> {
+        match self {
+            Self::Plain => None,
+            Self::Window(_) => Some("shuffle_window"),
+            Self::Lanes(_) => Some("lanes"),
+            Self::Buckets(_) => Some("buckets"),
+        }
+    }
+}
+
 impl Order {
+    /// Returns the order of the source.
+    pub fn plain() -> Self {
+        Self { shuffled: false, kind: Kind::Plain, conflict: None }
+    }
+
+    /// Sets the kind. Another kind that was set before is a conflict.
+    pub fn set(&mut self, kind: Kind) {
+        let both = self.kind.setting().zip(kind.setting());
+        self.conflict = self.conflict.or(both.filter(|(old, new)| old != new).map(|(old, new)| [old, new]));
+        self.kind = kind;
+    }
+
     /// Checks that samples of these fields can come in this order.
     pub fn check_fields(&self, specs: &[FieldSpec]) -> Result<(), DataError> {
+        if let Some([old, setting]) = self.conflict {
+            let what = format!("a loader has one order: leave out `{setting}` or `{old}`");
+            return Err(DataError::Setting { setting, what });
+        }
         match &self.kind {
             Kind::Window(0) => {
                 let what = "a window of 0 samples has none to shuffle".into();
@@ -127,7 +157,7 @@ mod tests {
     use super::*;
 
     fn all(kind: Kind, epoch: u32, len: u64) -> Vec<u64> {
-        let order = Order { shuffled: false, kind };
+        let order = Order { kind, ..Order::plain() };
         let mut order = order.of_epoch(3, epoch, len);
         (0..len).map(|position| order.at(position).unwrap()).collect()
     }
@@ -152,7 +182,7 @@ mod tests {
         assert!(order.iter().enumerate().filter(|&(i, &index)| i as u64 != index).count() > 700);
         assert_ne!(order, all(Kind::Window(10), 2, 1000));
         // A position asked for by itself gives what it gives in sequence.
-        let kind = Order { shuffled: true, kind: Kind::Window(10) };
+        let kind = Order { shuffled: true, kind: Kind::Window(10), conflict: None };
         assert!(
             (0..1000)
                 .rev()
@@ -169,7 +199,7 @@ mod tests {
     fn huge_lengths() {
         for len in [(1 << 32) + 7, 1 << 48] {
             for kind in [Kind::Window(1 << 33), Kind::Lanes(64)] {
-                let order = Order { shuffled: false, kind };
+                let order = Order { kind, ..Order::plain() };
                 let mut order = order.of_epoch(1, 0, len);
                 let some: Vec<u64> =
                     (0..1000).map(|i| order.at(len - 1 - i * (len / 1000)).unwrap()).collect();

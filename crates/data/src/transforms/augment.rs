@@ -233,6 +233,14 @@ fn check_bounds(of: &str, low: f32, high: f32) -> Result<(), BoxError> {
     Err(format!("{of} from {low} to {high}: the lower bound comes first").into())
 }
 
+/// Checks that a draw from -`most` to `most` can be made.
+fn check_most(of: &str, most: f32) -> Result<(), BoxError> {
+    if most >= 0.0 && most.is_finite() {
+        return Ok(());
+    }
+    Err(format!("{of} by {most}: it is drawn from -most to most, and most is at least 0").into())
+}
+
 /// Checks that all fields have their channels last. A field with rows of 2 to 5 numbers, next to a wider
 /// picture, is taken for boxes or keypoints and refused: it would be moved as if it were pixels.
 fn check_pictures(sample: &mut Sample, names: &[String]) -> Result<(), DataError> {

@@ -33,11 +33,15 @@ pub fn pad(field: &str, to: usize, fill: f32) -> impl Transform {
         if length > to {
             return Err(wrong(format!("a sequence of {length} is longer than {to}")).into());
         }
+        let whole = fill as i32;
+        if field.values.as_i32().is_some() && f64::from(whole) != f64::from(fill) {
+            return Err(wrong(format!("{fill} is not a whole number of i32, which the field has")).into());
+        }
         field.shape[0] = to;
         let elements = field.shape.iter().product();
         match &mut field.values {
             Values::F32(values) => values.resize(elements, fill),
-            Values::I32(values) => values.resize(elements, fill as i32),
+            Values::I32(values) => values.resize(elements, whole),
         }
         sample.set(LENGTH, Field::i32([], [length as i32]));
         Ok(())
@@ -84,6 +88,10 @@ mod tests {
         };
         assert!(error(&|s| pad("x", 2, 0.0)(s, &mut draws()), &mut sample).contains("of 3 is longer than 2"));
         assert!(error(&|s| pad("n", 2, 0.0)(s, &mut draws()), &mut sample).contains("no axis"));
+        for fill in [0.5, f32::NAN, 3e9] {
+            let error = error(&|s| pad("x", 5, fill)(s, &mut draws()), &mut sample);
+            assert!(error.contains(&format!("{fill} is not a whole number of i32")), "{error}");
+        }
         assert!(error(&|s| mask("mask", 3)(s, &mut draws()), &mut sample).contains("no such i32 field"));
         pad("x", 5, 9.0)(&mut sample, &mut draws()).unwrap();
         assert!(error(&|s| mask("mask", 2)(s, &mut draws()), &mut sample).contains("0..=2"));

@@ -118,6 +118,14 @@ fn settings_are_checked_at_the_start() {
     assert_eq!(message(Loader::new(numbers(0)).map("a", |_, _| {})), "source: it has no samples");
     let twice = loader().map("crop", |_, _| {}).map("crop", |_, _| {});
     assert_eq!(message(twice), "map: two are called 'crop', so they would draw alike");
+    let unnamed = loader().map("", |_, _| {}).map("", |_, _| {});
+    assert_eq!(message(unnamed), "map: two are called '', so they would draw alike");
+    // Also where the fields of the first one are known.
+    let first = loader().map_batch("mix", |_, _| Ok(()));
+    first.fields().unwrap();
+    let twice = first.map_batch("mix", |_, _| Ok(()));
+    assert_eq!(message(twice), "map: two are called 'mix', so they would draw alike");
+    loader().require_finite().require_finite().epoch(0).unwrap();
     assert_eq!(loader().batch(usize::MAX).epoch(0).unwrap().count(), 1);
 }
 

@@ -83,6 +83,24 @@ fn each_lane_continues() {
     assert_eq!(error.to_string(), "lanes: a shuffle leaves nothing to continue");
 }
 
+/// The last setting of an order does not silently replace another one.
+#[test]
+fn a_loader_has_one_order() {
+    let loader = || Loader::new(Sequences::labelled(vec![vec![1]; 9], vec![0; 9], -1).unwrap());
+    let buckets = || Buckets::new(&[1_u32; 9], [2], &["x"]).unwrap();
+    for (both, expected) in [
+        (loader().lanes().shuffle_window(7, 100), "shuffle_window: a loader has one order: leave out"),
+        (loader().shuffle_window(7, 100).lanes(), "lanes: "),
+        (loader().buckets(buckets()).shuffle_window(7, 4), "shuffle_window: a loader has one order"),
+        (loader().buckets(buckets()).lanes(), "lanes: a loader has one order"),
+    ] {
+        let error = both.epoch(0).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+    let order = |loader: Loader| loader.settings().remove("order");
+    assert_eq!(order(loader().shuffle_window(7, 4).shuffle(7)).as_deref(), Some("shuffled"));
+}
+
 #[test]
 fn buckets_cut_batches_to_their_length() {
     let lengths: Vec<usize> = (0..101).map(|i| 1 + i * i % 37).collect();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Loader;
-use crate::order::Kind;
+use crate::order::{Kind, Order};
 use crate::{DataError, split};
 
 impl Loader {
@@ -101,8 +101,7 @@ impl Loader {
             loader.specs = Arc::default();
             loader
         });
-        validation.pipeline.order.shuffled = false;
-        validation.pipeline.order.kind = Kind::Plain;
+        validation.pipeline.order = Order::plain();
         Ok((train, validation))
     }
 }

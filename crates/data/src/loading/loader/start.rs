@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
 
-use super::Loader;
+use super::{Loader, REQUIRE_FINITE};
 use crate::loading::known::Known;
 use crate::loading::pace::Pace;
 use crate::loading::pipeline::StageSpecs;
@@ -68,22 +68,29 @@ impl Loader {
 
     /// Returns what a first sample shows of the transforms.
     pub(super) fn probed_once(&self) -> Result<&(Arc<StageSpecs>, Effects), DataError> {
+        self.check_names()?;
         if let Some(found) = self.specs.get() {
             return Ok(found);
-        }
-        for stages in [&self.pipeline.stages, &self.pipeline.batch_stages] {
-            let names: Vec<_> = stages.iter().map(|stage| &stage.name).collect();
-            let twice = |(i, name): (usize, &&String)| !name.is_empty() && names[..i].contains(name);
-            if let Some(at) = names.iter().enumerate().position(twice) {
-                let what = format!("two are called '{}', so they would draw alike", names[at]);
-                return Err(DataError::Setting { setting: "map", what });
-            }
         }
         if self.ask_source("is_empty", |source| source.is_empty())? {
             return Err(no_samples(&*self.pipeline.source));
         }
         let (specs, effects) = self.probed()?;
         Ok(self.specs.get_or_init(|| (Arc::new(specs), effects)))
+    }
+
+    /// Checks that no two transforms have one name.
+    fn check_names(&self) -> Result<(), DataError> {
+        for stages in [&self.pipeline.stages, &self.pipeline.batch_stages] {
+            let named = stages.iter().filter(|stage| stage.label != REQUIRE_FINITE);
+            let names: Vec<&String> = named.map(|stage| &stage.name).collect();
+            let twice = |&at: &usize| names[..at].contains(&names[at]);
+            if let Some(at) = (0..names.len()).find(twice) {
+                let what = format!("two are called '{}', so they would draw alike", names[at]);
+                return Err(DataError::Setting { setting: "map", what });
+            }
+        }
+        Ok(())
     }
 
     /// Finds the fields after each stage. If the loader can be stopped, a sample is read on a thread of its

@@ -3,7 +3,7 @@
 use unisono_random::Draws;
 
 use super::resample::mix;
-use super::{Fields, Image, check_bounds, moved_aligned};
+use super::{Fields, Image, check_bounds, check_most, moved_aligned};
 use crate::{BoxError, Transform};
 
 /// The values that lie beyond an image's edge.
@@ -89,13 +89,15 @@ impl Affine {
     fn check(&self) -> Result<(), BoxError> {
         let [low, high] = self.zoom;
         check_bounds("zoom", low, high)?;
-        if let Some(most) = self.shift.iter().find(|most| most.abs() > 1.0) {
+        for (name, most) in [("rotation", self.rotation), ("shear", self.shear)] {
+            check_most(name, most)?;
+        }
+        self.shift.iter().try_for_each(|&most| check_most("shift", most))?;
+        if let Some(most) = self.shift.iter().find(|most| **most > 1.0) {
             let what = "it is a fraction of the height or the width, so at most 1";
             return Err(format!("shift by {most}: {what}").into());
         }
-        let angles = [self.rotation, self.shear, self.shift[0], self.shift[1]];
-        let sound = angles.iter().all(|angle| angle.is_finite()) && self.shear.abs() < 90.0;
-        if !(sound && 0.0 < low) {
+        if !(self.shear < 90.0 && 0.0 < low) {
             return Err(format!("{self:?} is no map of the plane").into());
         }
         Ok(())

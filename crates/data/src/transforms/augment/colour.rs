@@ -1,6 +1,6 @@
 //! Brightness, contrast and saturation. They do not clamp values, whose range is the caller's: see [`clamp`].
 
-use super::{check_bounds, on_image};
+use super::{check_bounds, check_most, on_image};
 use crate::Transform;
 use crate::transforms::standard::check_channels_last;
 
@@ -10,6 +10,7 @@ pub(super) const LUMA: [f32; 3] = [0.299, 0.587, 0.114];
 /// Adds a value from -`most` to `most` to all pixels. It draws one word.
 pub fn brightness(field: &str, most: f32) -> impl Transform {
     on_image(field, move |image, draws| {
+        check_most("brightness", most)?;
         let add = draws.range(-most, most);
         image.pixels.iter_mut().for_each(|value| *value += add);
         Ok(())

@@ -114,14 +114,16 @@ pub(super) fn has_colours(image: &Image) -> Result<(), BoxError> {
     }
 }
 
-/// Checks that an image's values do not lie far beyond white, where all of them would be cut off to it.
+/// Checks that an image's values do not lie far beyond black and white, where all of them would be cut off.
 pub(super) fn has_white(what: &str, image: &Image, most: f32) -> Result<(), BoxError> {
-    let high = image.pixels.iter().copied().fold(0.0, f32::max);
-    if high <= 2.0 * most {
+    let values = || image.pixels.iter().copied();
+    let (low, high) = (values().fold(0.0, f32::min), values().fold(0.0, f32::max));
+    if low >= -most / 2.0 && high <= 2.0 * most {
         return Ok(());
     }
     let advice = "set it with values_to, and change colours before pictures are normalised";
-    Err(format!("{what} of a picture with values up to {high}, and white is {most}: {advice}").into())
+    let range = format!("values from {low} to {high}, black is 0 and white {most}");
+    Err(format!("{what} of a picture with {range}: {advice}").into())
 }
 
 /// Returns the luminance of a pixel.

@@ -324,7 +324,7 @@ fn a_picture_and_its_mask_get_the_same_draws() {
 /// Percents in the place of probabilities, and bounds that are upside down.
 #[test]
 fn numbers_that_cannot_be_meant_are_refused() {
-    let refused: [(Boxed, &str); 9] = [
+    let refused: [(Boxed, &str); 14] = [
         (Box::new(flip_horizontal("x", 50.0)), "flip_horizontal with a probability of 50"),
         (Box::new(flip_vertical("x", f32::NAN)), "flip_vertical with a probability of NaN"),
         (
@@ -336,6 +336,11 @@ fn numbers_that_cannot_be_meant_are_refused() {
         (Box::new(gain("x", 2.0, 0.5)), "gain from 2 to 0.5"),
         (Box::new(zoom("x", 1.2, 0.8)), "zoom from 1.2 to 0.8"),
         (Box::new(shift("x", 0.1, 4.0)), "shift by 4: it is a fraction"),
+        (Box::new(shift("x", -0.1, 0.0)), "shift by -0.1: it is drawn from -most to most"),
+        (Box::new(rotation("x", -15.0)), "rotation by -15: it is drawn from -most to most"),
+        (Box::new(shear("x", f32::NAN)), "shear by NaN: it is drawn from -most to most"),
+        (Box::new(brightness("x", -0.2)), "brightness by -0.2: it is drawn from -most to most"),
+        (Box::new(brightness("x", f32::INFINITY)), "brightness by inf: it is drawn from -most to most"),
         (
             Box::new(resized_crop("x", [4, 4], [8.0, 100.0], [0.75, 1.3])),
             "resized_crop of areas within [8.0, 100.0]",
