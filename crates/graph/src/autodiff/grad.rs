@@ -76,7 +76,7 @@ impl Arrived {
     /// Adds the gradient that a user of the node sent, which may be in an unrolled loop.
     fn add(&mut self, dy: Var, unrolled: Option<usize>) {
         if let (Some(unrolled), Some(factors)) = (unrolled, one_row(&dy)) {
-            let is_in_f32 = dy.tape().is_in_f32(&dy.tape().node(dy.id()));
+            let is_in_f32 = dy.tape().is_in_f32(dy.id());
             self.steps.entry((unrolled, is_in_f32)).or_default().push(factors);
             return;
         }
@@ -194,12 +194,16 @@ impl Tape {
             let (x, y): (Vec<Var>, Var) = (inputs.iter().map(|v| self.saved(v)).collect(), self.saved(&y));
             let gradients = || node.op.gradient(&Io { x: &x, y: &y, dy: &dy });
             let gradients = self.in_scope_of(&node.scope, || {
-                if self.is_in_f32(&node) { self.in_f32(gradients) } else { gradients() }
+                if self.is_in_f32(id) { self.in_f32(gradients) } else { gradients() }
             });
             self.in_scope_of(&node.scope, || self.check_gradients(node.op.name(), &inputs, &gradients));
             let unrolled = self.unrolled_at(id);
             for (source, gradient) in sources.into_iter().zip(gradients) {
-                if let (true, Some(gradient)) = (on_the_way[source], gradient) {
+                if let (true, Some(mut gradient)) = (on_the_way[source], gradient) {
+                    let of_samples = self.node(source).ty.lead == Lead::Global;
+                    if of_samples && gradient.ty().lead == Lead::Sample {
+                        gradient = self.in_scope_of(&node.scope, || gradient.reduce_sum(vec![], true));
+                    }
                     arrived.entry(source).or_default().add(gradient, unrolled);
                 }
             }
@@ -249,6 +253,7 @@ mod tests {
     use super::*;
     use crate::passes::share_memory;
     use crate::reference::interpret;
+    use crate::trace::{Expression, Halves, Op, Product};
     use crate::{Array, Feed, Frame, Graph, StateKind, Type, simplify};
 
     fn count(graph: &Graph, op: &str) -> usize {
@@ -364,6 +369,16 @@ mod tests {
             assert!(rounds(false, is_loop) > 2);
             assert_eq!(rounds(true, is_loop), 0);
         }
+        // Also where the operands are results of products that are rounded.
+        let tape = Tape::with_precision(crate::Precision::Mixed);
+        let x = tape.input("x", Type::sample(&[3, 3]));
+        let w = tape.state("w", &[3, 3], StateKind::Parameter);
+        let (a, b) = (x.matmul(&w), x.matmul_t(&w));
+        let y = tape.in_f32(|| a.matmul_t(&b)).exp();
+        let [da, db] = tape.gradients(&y.sum_all().sum_shards(), &[a, b]).try_into().unwrap();
+        [("da", da), ("db", db)].into_iter().for_each(|(name, d)| tape.output(name, &d));
+        // Those of the two products themselves, and their results.
+        assert_eq!(count(&simplify(&tape.finish().unwrap()), "round_half"), 4);
     }
 
     #[test]
@@ -400,6 +415,61 @@ mod tests {
         fn gradient(&self, Io { dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
             vec![Some((*dy).sum(&[-1])); self.gradients]
         }
+    }
+
+    /// y = x w, whose gradient by w is one for each sample.
+    #[derive(Debug, serde::Serialize)]
+    struct Scale;
+
+    impl Op for Scale {
+        fn name(&self) -> &'static str {
+            "scale"
+        }
+
+        fn infer(&self, inputs: &[&Type]) -> Result<Type, String> {
+            Ok(inputs[0].clone())
+        }
+
+        fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+            vec![Some(*dy * &x[1]), Some(*dy * &x[0])]
+        }
+
+        fn reference(&self, inputs: &[&Array], _: &Type, _: &Frame) -> Array {
+            let (x, w) = (inputs[0], inputs[1]);
+            let data = x.data.iter().enumerate().map(|(i, x)| x * w.data[i % w.data.len()]);
+            Array::new(&x.dims, data.collect())
+        }
+
+        fn lowering(&self) -> Lowering {
+            Lowering::Pointwise(Expression {
+                wgsl: "$0 * $1".into(),
+                snippets: &[],
+                whole: &[],
+                product: Product::Makes,
+                adds: true,
+                halves: Halves::Never,
+                canonical: false,
+            })
+        }
+    }
+
+    #[test]
+    fn gradients_of_samples_are_summed_for_a_global_operand() {
+        let gradient = |scale: &dyn Fn(&Var, &Var) -> Var| {
+            let tape = Tape::new();
+            let x = tape.input("x", Type::sample(&[4]));
+            let w = tape.state("w", &[4], StateKind::Parameter);
+            let y = scale(&x, &w).square() + &w;
+            tape.output("dw", &tape.gradients(&y.sum_all().sum_shards(), std::slice::from_ref(&w))[0]);
+            let feed = Feed {
+                frame: Frame { shards: vec![2, 1] },
+                inputs: vec![Array::new(&[3, 4], (0..12).map(f64::from).collect())],
+                states: vec![Array::new(&[4], vec![0.5, -1.0, 2.0, 0.25])],
+            };
+            interpret(&tape.finish().unwrap(), &feed).outputs["dw"].clone()
+        };
+        let expected = gradient(&|x, w| x * w);
+        assert_eq!(gradient(&|x, w| x.tape().apply(Scale, &[x, w])), expected);
     }
 
     #[test]

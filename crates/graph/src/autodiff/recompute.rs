@@ -189,6 +189,26 @@ mod tests {
             gradients
         });
         assert_ne!(full, mixed);
+        // A region rounds its products' gradients also where an operand was rounded outside of it.
+        let shared = |recomputes: bool| {
+            let tape = Tape::with_precision(Precision::Mixed);
+            let x = tape.input("x", Type::sample(&[4, 64]));
+            let w = tape.state("0", &[64, 64], StateKind::Parameter);
+            let memory = x.matmul_t(&w);
+            let region = |x: &Var| {
+                let region = || x.matmul_t(&memory).softmax().matmul(&memory).tanh();
+                if recomputes { tape.recompute(region) } else { region() }
+            };
+            let loss = (region(&region(&x)) * 9.0).square().sum_all().sum_shards();
+            tape.output("d", &tape.gradients(&loss, std::slice::from_ref(&w))[0]);
+            tape.finish().unwrap()
+        };
+        let [kept, again] = [false, true].map(shared);
+        let inputs = Array::new(&[5, 4, 64], (0..5 * 256).map(|n| f64::from(n % 11) / 7.0).collect());
+        let states = Array::new(&[64, 64], (0..64 * 64).map(|n| f64::from(n % 5) / 40.0 - 0.05).collect());
+        let frame = Frame { shards: vec![3, 2] };
+        let feed = Feed { frame, inputs: vec![inputs], states: vec![states] };
+        assert_eq!(interpret(&kept, &feed).outputs, interpret(&again, &feed).outputs);
         let (kept, again) = (tower(Precision::F32, false), tower(Precision::F32, true));
         let scratch = |graph: &Graph| {
             let run = Run::whole(&[512, 512]);

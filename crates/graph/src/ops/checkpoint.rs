@@ -18,7 +18,7 @@ impl Op for Checkpoint {
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Type, String> {
-        Ok(inputs[0].clone())
+        if inputs.len() == 2 { Ok(inputs[0].clone()) } else { Err("takes a value and one to wait for".into()) }
     }
 
     fn gradient(&self, Io { dy, .. }: &Io<'_>) -> Vec<Option<Var>> {

@@ -21,9 +21,10 @@ impl Op for Embed {
         let fits = table.lead == Lead::Global
             && table.dims.len() == 2
             && table.dims[0] > 0
+            && table.dtype == DType::F32
             && ids.dtype == DType::I32;
         let dims = || ids.dims.iter().copied().chain([table.dims[1]]).collect::<Vec<_>>();
-        let problem = || format!("needs a table of rows and i32 ids, got {table} and {ids}");
+        let problem = || format!("needs an f32 table of rows and i32 ids, got {table} and {ids}");
         fits.then(|| ids.with_dims(&dims()).of(DType::F32)).ok_or_else(problem)
     }
 

@@ -12,6 +12,7 @@ impl Pointwise for Eq {
     const NAME: &str = "eq";
     const ARITY: usize = 2;
     const WGSL: &str = "select(0.0, 1.0, $0 == $1)";
+    const INTEGERS: bool = true;
     const PRODUCT: Product = Product::Never;
     const ADDS: bool = false;
     const HALVES: Halves = Halves::Makes;

@@ -12,6 +12,7 @@ impl Pointwise for Maximum {
     const NAME: &str = "maximum";
     const ARITY: usize = 2;
     const WGSL: &str = "select($1, $0, $0 >= $1)";
+    const INTEGERS: bool = true;
     const PRODUCT: Product = Product::Passes;
     const ADDS: bool = false;
     const HALVES: Halves = Halves::Keeps;

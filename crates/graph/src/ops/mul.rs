@@ -11,6 +11,7 @@ impl Pointwise for Mul {
     const NAME: &str = "mul";
     const ARITY: usize = 2;
     const WGSL: &str = "$0 * $1";
+    const INTEGERS: bool = true;
     const PRODUCT: Product = Product::Makes;
     const ADDS: bool = false;
     const CASES: &[&[f64]] = &[&[3.0, -2.5], &[0.0, 7.0], &[1e-3, 1e4]];

@@ -11,6 +11,7 @@ impl Pointwise for Neg {
     const NAME: &str = "neg";
     const ARITY: usize = 1;
     const WGSL: &str = "-$0";
+    const INTEGERS: bool = true;
     const PRODUCT: Product = Product::Passes;
     const ADDS: bool = false;
     const HALVES: Halves = Halves::Keeps;

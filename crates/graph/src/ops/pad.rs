@@ -27,7 +27,7 @@ impl Op for Pad {
         let x = inputs[0];
         let inside = self.before.len() == x.dims.len()
             && self.dims.len() == x.dims.len()
-            && self.before.iter().zip(&self.dims).zip(&x.dims).all(|((b, n), d)| b + d <= *n);
+            && self.before.iter().zip(&self.dims).zip(&x.dims).all(|((b, n), d)| d <= n && *b <= n - d);
         let problem = || format!("{x} at {:?} does not lie in a box of {:?}", self.before, self.dims);
         inside.then(|| x.with_dims(&self.dims)).ok_or_else(problem)
     }
@@ -60,7 +60,7 @@ impl Op for Pad {
 impl Var {
     /// Returns the value with zeros before and after each axis of a sample, or of a global value.
     pub fn pad(&self, before: &[usize], after: &[usize]) -> Var {
-        let dims = self.dims().iter().zip(before).zip(after).map(|((d, b), a)| d + b + a).collect();
+        let dims = self.dims().iter().zip(before).zip(after).map(|((d, b), a)| d.saturating_add(*b).saturating_add(*a)).collect();
         self.apply(Pad { before: before.to_vec(), dims })
     }
 }

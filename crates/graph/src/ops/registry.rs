@@ -51,7 +51,8 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    use crate::ops::REGISTRY;
+    use crate::ops::{Pad, REGISTRY, Slice};
+    use crate::{DType, Tape, Type, Var};
 
     /// The leaves: inputs and states have no values of their own to compare, and every case has constants
     /// around it.
@@ -82,6 +83,50 @@ mod tests {
         assert!(missing.len() > 40, "{missing:?}");
         missing.retain(|op| !registered.contains(op) && !LEAVES.contains(&op.as_str()));
         assert!(missing.is_empty(), "without an entry in the registry: {missing:?}");
+    }
+
+    #[test]
+    fn ops_without_their_operands_are_errors() {
+        for case in REGISTRY.iter().flat_map(|part| part.iter()).flat_map(|entry| (entry.cases)()) {
+            for count in 0..case.types.len() {
+                let tape = Tape::new();
+                let operand = |(at, ty): (usize, &Type)| tape.input(&at.to_string(), ty.clone());
+                let operands: Vec<Var> = case.types[..count].iter().enumerate().map(operand).collect();
+                tape.apply_dyn(case.op.clone(), &operands.iter().collect::<Vec<_>>());
+                let name = case.op.name();
+                // A mask is an operand that attention need not have, and a concat may have one part.
+                let is_free = name.starts_with("attention") || name == "concat";
+                assert!(is_free && count > 0 || tape.finish().is_err(), "{name} of {count} operands");
+            }
+        }
+    }
+
+    #[test]
+    fn boxes_beyond_all_numbers_are_errors() {
+        let refused = |record: &dyn Fn(&Var)| {
+            let tape = Tape::new();
+            record(&tape.input("x", Type::sample(&[4])));
+            tape.finish().unwrap_err().to_string()
+        };
+        let slice = refused(&|x| _ = x.apply(Slice { start: vec![usize::MAX], dims: vec![2] }));
+        assert!(slice.contains("do not lie in"), "{slice}");
+        let pad = refused(&|x| _ = x.apply(Pad { before: vec![usize::MAX], dims: vec![2] }));
+        assert!(pad.contains("does not lie in a box"), "{pad}");
+        let pad = refused(&|x| _ = x.pad(&[usize::MAX], &[2]));
+        assert!(pad.contains("does not lie in a box"), "{pad}");
+    }
+
+    #[test]
+    fn integers_are_no_operands_of_functions() {
+        let tape = Tape::new();
+        tape.input("x", Type::sample(&[4]).of(DType::I32)).relu();
+        let error = tape.finish().unwrap_err().to_string();
+        assert!(error.contains("relu: takes f32, and got [B, 4] i32"), "{error}");
+        let tape = Tape::new();
+        let ids = tape.input("x", Type::sample(&[4]).of(DType::I32));
+        tape.input("table", Type::global(&[3, 2]).of(DType::I32)).embed(&ids);
+        let error = tape.finish().unwrap_err().to_string();
+        assert!(error.contains("needs an f32 table"), "{error}");
     }
 
     #[test]

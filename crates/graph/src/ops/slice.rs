@@ -28,7 +28,7 @@ impl Op for Slice {
         let x = inputs[0];
         let inside = self.start.len() == x.dims.len()
             && self.dims.len() == x.dims.len()
-            && self.start.iter().zip(&self.dims).zip(&x.dims).all(|((s, n), d)| s + n <= *d);
+            && self.start.iter().zip(&self.dims).zip(&x.dims).all(|((s, n), d)| n <= d && *s <= d - n);
         let problem = || format!("{:?} values from {:?} do not lie in {x}", self.dims, self.start);
         inside.then(|| x.with_dims(&self.dims)).ok_or_else(problem)
     }

@@ -11,6 +11,7 @@ impl Pointwise for Sub {
     const NAME: &str = "sub";
     const ARITY: usize = 2;
     const WGSL: &str = "$0 - $1";
+    const INTEGERS: bool = true;
     const PRODUCT: Product = Product::Never;
     const ADDS: bool = true;
     const CASES: &[&[f64]] = &[&[3.0, -2.5], &[0.001, 10000.0]];

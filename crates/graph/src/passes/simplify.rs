@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::halves::{is_half, only_moves};
 use crate::ops;
 use crate::trace::{Graph, Input, InputKind, Key, Lowering, Node, NodeId, Op, View};
+use crate::values::DType;
 use crate::values::half::round_half;
 
 /// Returns a simplified graph of the same meaning.
@@ -255,10 +256,11 @@ impl Rebuilt {
         }
     }
 
-    /// Returns the factors of a product.
+    /// Returns the factors of a product. There is no fma of integers.
     fn product(&self, id: NodeId) -> Option<[NodeId; 2]> {
         let node = &self.nodes[id];
-        node.op.is::<ops::Mul>().then(|| [node.inputs[0], node.inputs[1]])
+        let is_product = node.op.is::<ops::Mul>() && node.ty.dtype == DType::F32;
+        is_product.then(|| [node.inputs[0], node.inputs[1]])
     }
 
     /// Returns the operand of a negation.

@@ -59,6 +59,9 @@ pub trait Pointwise: Identity + Debug + Send + Sync {
     /// never subnormal, and never 2^-126 or -2^-126. Default: `false`, which is always safe, because kernels
     /// then make the result canonical.
     const CANONICAL: bool = false;
+    /// Whether the operands may be i32. Default: `false`, as for an expression with functions or constants of
+    /// f32.
+    const INTEGERS: bool = false;
     /// The element type of the result. Default: `None`, which stands for that of the operands.
     const RESULT: Option<DType> = None;
     /// The operands at which tests compare the op with its reference, one number for each operand.
@@ -69,6 +72,11 @@ pub trait Pointwise: Identity + Debug + Send + Sync {
 
     /// Returns the gradient of each operand, `None` for an operand that has none.
     fn gradient(&self, io: &Io<'_>) -> Vec<Option<Var>>;
+}
+
+/// Returns the problem of an op that takes f32 only.
+pub(super) fn takes_f32(other: &Type) -> String {
+    format!("takes f32, and got {other}: Var::to_f32 makes f32 of integers")
 }
 
 impl<P: Pointwise> Op for P {
@@ -83,6 +91,9 @@ impl<P: Pointwise> Op for P {
         let first = inputs[0];
         if let Some(other) = inputs.iter().find(|t| **t != first) {
             return Err(format!("operands differ: {first} and {other}"));
+        }
+        if !P::INTEGERS && first.dtype != DType::F32 {
+            return Err(takes_f32(first));
         }
         Ok(P::RESULT.map_or_else(|| first.clone(), |dtype| first.clone().of(dtype)))
     }

@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::trace::pointwise::takes_f32;
 use crate::trace::{
     AttentionResult, Constant, Graph, GraphError, Input, InputDecl, InputKind, Lowering, Node, NodeId, Op,
     Output, OutputKind, RandomKey, State, StateDecl, StateKind, Var,
@@ -41,6 +42,10 @@ struct Recording {
     depth: usize,
     /// The op that rounds the operands of products. `None` where they are not rounded.
     rounding: Option<Arc<dyn Op>>,
+    /// Whether [`Tape::in_f32`] keeps the tape from rounding.
+    is_in_f32: bool,
+    /// The products that were recorded meanwhile.
+    in_f32: BTreeSet<NodeId>,
     /// For each value that was rounded for a product, the rounded one.
     rounded: BTreeMap<NodeId, NodeId>,
     /// The number of loops whose steps are recorded.
@@ -82,9 +87,15 @@ impl Tape {
     /// Runs `f` with products of f32 operands, whatever the tape's precision. An optimizer's rule or a loss
     /// is such an `f`.
     pub fn in_f32<T>(&self, f: impl FnOnce() -> T) -> T {
-        let outer = self.inner.borrow_mut().rounding.take();
+        let (outer, was_in_f32) = {
+            let inner = &mut *self.inner.borrow_mut();
+            let outer = inner.rounding.take();
+            let is_in_f32 = inner.is_in_f32 || outer.is_some();
+            (outer, std::mem::replace(&mut inner.is_in_f32, is_in_f32))
+        };
         let result = f();
-        self.inner.borrow_mut().rounding = outer;
+        let inner = &mut *self.inner.borrow_mut();
+        (inner.rounding, inner.is_in_f32) = (outer, was_in_f32);
         result
     }
 
@@ -164,7 +175,14 @@ impl Tape {
         }
         let (operands, rounds_result) = factors(&op.lowering());
         let rounding = self.inner.borrow().rounding.clone().filter(|_| operands > 0);
-        let Some(rounding) = rounding else { return self.record(op, inputs) };
+        let Some(rounding) = rounding else {
+            let y = self.record(op, inputs);
+            let inner = &mut *self.inner.borrow_mut();
+            if operands > 0 && inner.is_in_f32 {
+                inner.in_f32.insert(y.id);
+            }
+            return y;
+        };
         let round = |(index, x): (usize, &&Var)| {
             if index < operands { self.rounded(x, &rounding) } else { (*x).clone() }
         };
@@ -173,15 +191,10 @@ impl Tape {
         if rounds_result && y.ty.lead == Lead::Sample { self.rounded(&y, &rounding) } else { y }
     }
 
-    /// Returns whether a node is a product of operands that are not rounded, on a tape that rounds them: one
-    /// that was traced by [`Tape::in_f32`], and whose gradients are such products too.
-    pub(crate) fn is_in_f32(&self, node: &Node) -> bool {
-        let Some(rounding) = self.inner.borrow().rounding.clone() else { return false };
-        let (operands, _) = factors(&node.op.lowering());
-        node.inputs.iter().take(operands).any(|&id| {
-            let operand = self.node(id);
-            operand.ty.dtype == DType::F32 && operand.op.key() != rounding.key()
-        })
+    /// Returns whether a node is a product that was traced by [`Tape::in_f32`], on a tape that rounds the
+    /// operands of others. Its gradients are such products too.
+    pub(crate) fn is_in_f32(&self, id: NodeId) -> bool {
+        self.inner.borrow().in_f32.contains(&id)
     }
 
     /// Returns the rounded value. A value is rounded once, however often it is asked for, so that its
@@ -375,13 +388,33 @@ fn infer(op: &dyn Op, inputs: &[&Var]) -> Result<Type, String> {
     use Lowering::{Contract, MatMul, Reduce, SumShards};
     let adds_up = matches!(op.lowering(), MatMul { .. } | Contract | Reduce(_) | SumShards);
     if let Some(other) = inputs.iter().find(|v| adds_up && v.ty.dtype != DType::F32) {
-        return Err(format!("takes f32, and got {}: Var::to_f32 makes f32 of integers", other.ty));
+        return Err(takes_f32(&other.ty));
+    }
+    let (least, given) = (least_operands(&op.lowering()), inputs.len());
+    if given < least {
+        return Err(format!("takes {least} operands, got {given}"));
     }
     op.fields().map_err(|problem| format!("its fields cannot be encoded: {problem}"))?;
     inputs.iter().try_for_each(|input| has_elements(&input.ty))?;
     let ty = op.infer(&inputs.iter().map(|v| &v.ty).collect::<Vec<_>>())?;
     has_elements(&ty)?;
     if ty.is_countable() { Ok(ty) } else { Err(too_large(&ty)) }
+}
+
+/// Returns the operands that a lowering has at least.
+fn least_operands(lowering: &Lowering) -> usize {
+    match lowering {
+        Lowering::Leaf | Lowering::Constant(_) => 0,
+        Lowering::Pointwise(e) => {
+            (0..9).rfind(|at| e.wgsl.contains(&format!("${at}"))).map_or(0, |last| last + 1)
+        }
+        Lowering::View(_) | Lowering::Pad(_) | Lowering::Im2Col { .. } | Lowering::Col2Im { .. } => 1,
+        Lowering::Reduce(_) | Lowering::SumShards | Lowering::Concat(_) => 1,
+        Lowering::MatMul { .. } | Lowering::Contract | Lowering::RowSums { .. } => 2,
+        Lowering::Take | Lowering::Embed => 2,
+        Lowering::Attention { result: AttentionResult::Values | AttentionResult::LogSums, .. } => 3,
+        Lowering::Attention { .. } => 6,
+    }
 }
 
 /// Refuses a type without elements: there is no memory for such values, nor a kernel that computes them.
