@@ -3,6 +3,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use unisono_cluster::ClusterError;
 use unisono_data::BoxError;
@@ -70,6 +71,10 @@ pub enum Error {
         /// What is wrong with the sample.
         problem: String,
     },
+    /// The batch into which a [`Server`](crate::Server) put a row could not be predicted. All rows of the batch
+    /// have this error.
+    #[error(transparent)]
+    Served(Arc<Error>),
     /// The validation data do not fit the model, or have a bad sample.
     #[error("validation data: {0}")]
     Validation(Box<Error>),

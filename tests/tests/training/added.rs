@@ -3,9 +3,10 @@
 use unisono::cluster::{Fault, Script};
 use unisono::data::{Batch, Field, Loader};
 use unisono::{
-    BarlowTwins, Builder, Cluster, Context, ConvTranspose1d, CrossEntropy, Dense, DropPath, Dropout, Error,
-    FromFn, InBatchSoftmax, LayerScale, Lstm, MeanSquaredError, Model, NtXent, Optimizer, Outputs, Phase,
-    Predictor, Relu, Resize2d, Sequential, Sgd, SqueezeExcite, TimeDistributed, Trainer, TripletHard, Var,
+    BarlowTwins, Builder, Cluster, Context, ConvTranspose1d, CrossEntropy, Dense, DropPath, Dropout,
+    Embedding, Error, FromFn, InBatchSoftmax, LayerScale, Lstm, MeanSquaredError, Model, NtXent, Optimizer,
+    Outputs, Phase, Predictor, Relu, Resize2d, Sequential, Sgd, SqueezeExcite, TimeDistributed, Trainer,
+    TripletHard, Var, WeightNorm,
 };
 use unisono_tests::{CLASSES, FEATURES, loader, on_ranks};
 
@@ -366,6 +367,46 @@ fn averages_of_weights_follow_them() {
         Model::new(|cx, x| Outputs::new().with("y", &cx.apply_average("net", &Dense::new(3), &x["x"], 1.5)));
     let error = built(Trainer::builder(refused).loss_of("y", CrossEntropy::new(), 1.0), 1).err().unwrap();
     assert!(error.to_string().contains("a decay of 1.5 is not in [0, 1]"), "{error}");
+}
+
+/// A weight that is computed from others has an average that starts where it does.
+#[test]
+fn averages_of_normalized_weights_start_where_these_do() {
+    let model = Model::new(|cx, x| {
+        let net = WeightNorm::new(Dense::new(3));
+        let trained = cx.apply("net", &net, &x["x"]);
+        let slow = cx.apply_average("net", &net, &x["x"], 1.0);
+        cx.loss("near 1", &(&trained - 1.0).square(), 1.0);
+        Outputs::new().with("slow", &slow).with("trained", &trained)
+    });
+    let mut trainer = built(Trainer::builder(model), 1).unwrap();
+    let found = trainer.predict_all(&data()).unwrap();
+    let start = found.get("slow").unwrap().values.clone();
+    assert_eq!(start, found.get("trained").unwrap().values);
+    trainer.fit(&data(), None, 1).unwrap();
+    let found = trainer.predict_all(&data()).unwrap();
+    assert_eq!(start, found.get("slow").unwrap().values);
+    assert_ne!(start, found.get("trained").unwrap().values);
+}
+
+/// The row of an embedding's padding is zeros, whose length nothing can be divided by.
+#[test]
+fn a_normalized_row_of_zeros_stays_zeros() {
+    let model = Model::new(|cx, x| {
+        let net = WeightNorm::new(Embedding::new(CLASSES, 4).padding_idx(1));
+        let rows = cx.apply("net", &net, &x["y"]);
+        cx.loss("near 1", &(&rows - 1.0).square(), 1.0);
+        Outputs::new().with("length", &rows.square().sum(&[-1]))
+    });
+    let mut trainer = built(Trainer::builder(model), 1).unwrap();
+    trainer.fit(&data(), None, 1).unwrap();
+    let batch = data().batch(16).epoch(0).unwrap().next().unwrap().unwrap();
+    let lengths = trainer.predict_batch(&batch).unwrap();
+    let ids = batch.field("y").unwrap().values.as_i32().unwrap().to_vec();
+    assert!(ids.contains(&1));
+    for (id, length) in ids.iter().zip(lengths) {
+        assert!(if *id == 1 { length == 0.0 } else { length > 0.1 }, "{id}: {length}");
+    }
 }
 
 fn assert_close(found: &[f32], expected: &[f32]) {

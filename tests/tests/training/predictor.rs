@@ -1,12 +1,13 @@
 //! Prediction without a trainer: the trainer's bits, in order, from whatever rows come in.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
 use unisono::checkpoint::WeightPrecision;
 use unisono::data::{Field, FieldSpec, Loader, Memory, Sample, Source, Values};
 use unisono::{
-    Dense, Embedding, FromFn, Initializer, Lstm, MeanSquaredError, Model, Outputs, Predictor,
+    Context, CrossEntropy, Dense, Embedding, FromFn, Initializer, Lstm, MeanSquaredError, Model, Outputs, Predictor,
     PredictorBuilder, Sequential, Trainer, Var,
 };
 use unisono_tests::{CLASSES, FEATURES, blobs, loader, perceptron};
@@ -108,6 +109,42 @@ fn single_rows_of_many_threads_are_put_together() {
     let report = server.stop().unwrap().report();
     assert!(report.samples == SAMPLES as u64 && report.batches < SAMPLES as u64, "{report}");
     assert!(client.predict(samples().remove(0)).unwrap_err().to_string().contains("the server has ended"));
+}
+
+/// A draw depends on the seed and on the sample's position, and not on the batches.
+#[test]
+fn samples_draw_by_their_position() {
+    let model = || {
+        Model::from(FromFn::new("draws", |cx: &mut Context, x: &Var| {
+            cx.apply("own", &Dense::new(CLASSES), x) * 0.0 + cx.normal(&[CLASSES])
+        }))
+    };
+    let fields = data().fields().unwrap();
+    let trainer = Trainer::builder(model()).loss(CrossEntropy::new()).global_batch(8).replicas(1).seed(5);
+    let mut trainer = trainer.build(&fields).unwrap();
+    let (expected, weights) = (trainer.predict(&data()).unwrap(), trainer.weights().unwrap());
+    let distinct: BTreeSet<u32> = expected.iter().map(|x| x.to_bits()).collect();
+    assert_eq!(distinct.len(), SAMPLES * CLASSES);
+    let open = |batch: usize, seed: u64| {
+        let builder = Predictor::builder().replicas(2).batch(batch).seed(seed);
+        builder.open_tensors(model(), &fields[..1], &weights).unwrap()
+    };
+    let array: Vec<f32> =
+        samples().iter().flat_map(|s| s.field("x").unwrap().values.as_f32().unwrap()).copied().collect();
+    for batch in [4, 32] {
+        let mut predictor = open(batch, 5);
+        let all = predictor.predict(&data()).unwrap();
+        assert_eq!(all.get("output").unwrap().values, expected);
+        assert_eq!(predictor.predict_array(&array).unwrap().values, expected);
+        let rows = predictor.rows(samples()).unwrap().map(|row| row.unwrap().values().to_vec());
+        assert_eq!(rows.collect::<Vec<_>>().concat(), expected);
+        // Answers of a server draw one after another.
+        let server = predictor.serve(Duration::ZERO).unwrap();
+        let client = server.client();
+        let answers = samples().into_iter().map(|sample| client.predict(sample).unwrap().values().to_vec());
+        assert_eq!(answers.collect::<Vec<_>>().concat(), expected);
+    }
+    assert_ne!(open(4, 6).predict(&data()).unwrap().get("output").unwrap().values, expected);
 }
 
 #[test]

@@ -25,7 +25,7 @@ const OTHERS: [&str; 3] = ["safetensors", "json", "keras"];
 /// Writes a prediction as a file, with the weights in a precision.
 ///
 /// # Errors
-/// Those of [`WeightPrecision::store`]; the model draws random numbers, keeps memory on devices, or has an op
+/// Those of [`WeightPrecision::store`]; a weight is larger than the precision holds; the model draws random numbers, keeps memory on devices, or has an op
 /// of your own; it takes more than 2 GB; the file cannot be written.
 pub(crate) fn write(
     path: &Path,
@@ -39,6 +39,9 @@ pub(crate) fn write(
         return Err(wrong(format!("{} is to be an ONNX file, whose name ends in .onnx", path.display())));
     }
     let stored = precision.store(tensors, &program.channels)?;
+    if let Some((name, count)) = stored.overflowed.first() {
+        return Err(wrong(format!("{count} values of {name} are larger than {precision:?} holds: use F32")));
+    }
     let bytes = onnx(program, &stored.tensors).map_err(wrong)?;
     if bytes.len() > MOST {
         return Err(wrong(format!("{} bytes, but a file can have at most {MOST}", bytes.len())));

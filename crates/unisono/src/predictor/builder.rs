@@ -37,6 +37,7 @@ pub struct PredictorBuilder {
     batch: usize,
     shards: usize,
     precision: Precision,
+    seed: u64,
     mixed: bool,
     deadline: Option<Duration>,
     memory_limit: Option<u64>,
@@ -53,6 +54,7 @@ impl Default for PredictorBuilder {
             batch: 32,
             shards: SHARDS,
             precision: Precision::F32,
+            seed: 0,
             mixed: false,
             deadline: None,
             memory_limit: None,
@@ -94,6 +96,12 @@ impl PredictorBuilder {
     /// Sets the numeric precision of matrix products. Default: [`Precision::F32`].
     pub fn precision(self, precision: Precision) -> Self {
         Self { precision, ..self }
+    }
+
+    /// Sets the seed of models that draw random numbers when they predict. With the seed of a trainer they
+    /// draw what [`Trainer::predict`](crate::Trainer::predict) does. Default: 0.
+    pub fn seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
     }
 
     /// Allows adapters of different numeric classes. The last bits of a row then depend on the replica that
@@ -189,7 +197,7 @@ impl PredictorBuilder {
         fields: &[FieldSpec],
         weights: impl FnOnce(&Plan, &BTreeMap<String, Info>) -> Taken,
     ) -> Result<Predictor, Error> {
-        let Self { batch, precision, shards, .. } = self;
+        let Self { batch, precision, shards, seed, .. } = self;
         if self.replicas == Some(0) {
             return Err(Error::setting("replicas", "a prediction needs at least one"));
         }
@@ -245,6 +253,7 @@ impl PredictorBuilder {
             signatures: Vec::new(),
             replicas,
             batch,
+            seed,
             lengths: self.lengths,
             carries,
             memory,

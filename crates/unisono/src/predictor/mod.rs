@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use unisono_checkpoint::{Info, Tensor, Tensors, WeightPrecision};
 use unisono_data::{Batch, FieldDType, FieldSpec, Loader, Sample, Values};
-use unisono_graph::{Precision, RandomKey};
+use unisono_graph::Precision;
 use unisono_replica::{Replicas, Verdict};
 
 use crate::compile::asked::Asked;
@@ -49,7 +49,8 @@ use crate::{Error, MemoryEstimate, Prediction, Predictions};
 ///
 /// Results come in the order of the inputs. The result for a row depends on that row only: neither on the
 /// other rows of its batch nor on the number of replicas. Stateful models, such as a stateful LSTM, are the
-/// exception: within a call they continue from batch to batch.
+/// exception: within a call they continue from batch to batch. A model that draws random numbers when it
+/// predicts draws them by [`PredictorBuilder::seed`] and by the position of the sample.
 pub struct Predictor {
     model: Model,
     precision: Precision,
@@ -58,6 +59,8 @@ pub struct Predictor {
     programs: Vec<(PredictionProgram, usize)>,
     replicas: Replicas,
     batch: usize,
+    /// The seed of models that draw random numbers.
+    seed: u64,
     /// Other models over the same weights.
     signatures: Vec<Signature>,
     /// The most programs of other lengths.
@@ -110,10 +113,13 @@ impl Predictor {
         outputs.iter().map(|(name, ty)| (name.clone(), ty.dims.clone())).collect()
     }
 
-    /// Returns all outputs for every sample of a loader, in the loader's order.
+    /// Returns all outputs for every sample of a loader, in the loader's order. Its batches have
+    /// [`PredictorBuilder::batch`] samples, but if the model carries state from batch to batch, they have the
+    /// number that the loader was given.
     ///
     /// # Errors
-    /// The data do not fit the model. A sample is bad, even if the loader would skip it: later rows would
+    /// The data do not fit the model. The loader's batches are larger than the predictor's, and the model
+    /// carries state. A sample is bad, even if the loader would skip it: later rows would
     /// then belong to other samples. Samples have several lengths: use [`Predictor::predict_batch`]. The
     /// replicas fail.
     pub fn predict(&mut self, loader: &Loader) -> Result<Predictions, Error> {
@@ -134,7 +140,7 @@ impl Predictor {
         self.carries.reset();
         self.notes.extend((!loader.keeps_order()).then(|| OTHER_ORDER.to_owned()));
         let mut all = Predictions::default();
-        let loader = loader.clone().batch(self.batch);
+        let loader = loader.clone().batch(self.batch_of(loader)?);
         self.notes.extend(dropped(&loader, "a prediction"));
         let mut batches = loader.epoch(0)?;
         for batch in &mut batches {
@@ -143,6 +149,24 @@ impl Predictor {
         all_predicted(&batches)?;
         self.notes.extend(drawn(&batches, "a prediction"));
         Ok(all)
+    }
+
+    /// Returns the size of a loader's batches. For a model that carries state, it is the loader's own: each row
+    /// of a batch continues where the same row of the one before stopped.
+    fn batch_of(&self, loader: &Loader) -> Result<usize, Error> {
+        let carries = self.programs.iter().any(|(program, _)| program.carries());
+        let own = loader.explicit_batch_size().filter(|_| carries).unwrap_or(self.batch);
+        if own <= self.batch { Ok(own) } else { Err(self.too_many(own)) }
+    }
+
+    /// Returns the error of a batch with more samples than there may be.
+    fn too_many(&self, rows: usize) -> Error {
+        let most = self.batch;
+        let problem = format!(
+            "{rows} samples in batches of up to {most}: pass a loader to `predict`, which cuts it into batches, \
+             or set `PredictorBuilder::batch({rows})`"
+        );
+        Error::setting("batch", problem)
     }
 
     /// Returns the output of a model with one output and one f32 input. `values` contains the samples one
@@ -177,16 +201,17 @@ impl Predictor {
         }
         self.carries.reset();
         let mut all = Predictions::default();
-        for part in values.chunks(self.batch * row) {
+        for (part, first) in values.chunks(self.batch * row).zip((0..).step_by(self.batch)) {
             let shape = [&[part.len() / row], &field.shape[..]].concat();
             let stacked = Sample::new().with(field.name.clone(), unisono_data::Field::f32(shape, part));
-            all.extend(self.predict_batch(&Batch::of_fields(stacked)?)?)?;
+            all.extend(self.predict_batch(&Batch { first, ..Batch::of_fields(stacked)? })?)?;
         }
         all.0.pop().ok_or_else(|| wrong("the model has no output".into()))
     }
 
     /// Returns all outputs for a batch of at most [`PredictorBuilder::batch`] samples. A stateful model
-    /// continues from the previous batch, until you call [`Predictor::reset_carries`].
+    /// continues from the previous batch, until you call [`Predictor::reset_carries`]. A model that draws
+    /// random numbers draws them for the positions from [`Batch::first`] on.
     ///
     /// # Errors
     /// The batch does not fit the model. The replicas fail.
@@ -209,12 +234,7 @@ impl Predictor {
             return Err(Error::setting("batch", "there is no sample in it"));
         }
         if batch.len() > self.batch {
-            let (rows, most) = (batch.len(), self.batch);
-            let problem = format!(
-                "{rows} samples in batches of up to {most}: pass a loader to `predict`, which cuts it into batches, \
-                 or set `PredictorBuilder::batch({rows})`"
-            );
-            return Err(Error::setting("batch", problem));
+            return Err(self.too_many(batch.len()));
         }
         let at = self.program_for(batch)?;
         let (program, index) = &self.programs[at];
@@ -226,8 +246,7 @@ impl Predictor {
         program.check(batch)?;
         self.notes.extend(other_scale(&mut self.scale, batch));
         let batch = self.carries.with(batch)?;
-        let mut feed = feed::feed(&program.program, &batch, &[], 0, &self.inputs)?;
-        feed.random = RandomKey { seed: 0, epoch: 0, position: 0 };
+        let feed = feed::feed(&program.program, &batch, &[], self.seed, &self.inputs)?;
         let outcome = self.replicas.step(*index, &feed, &mut |_| Verdict::Commit)?;
         self.carries.take(&program.program, &outcome.outputs);
         let reading = Reading::new(&program.program, &outcome.outputs);

@@ -41,6 +41,11 @@ impl Clock {
         self.latencies.clear();
     }
 
+    /// Notes that latencies are those of batches from now on.
+    pub fn by_batch(&mut self) {
+        self.by_row = false;
+    }
+
     /// Notes how long an answer took.
     pub fn keep(&mut self, took: Duration) {
         if self.latencies.len() < KEPT {
@@ -137,5 +142,8 @@ mod tests {
         clock.batch(1, Duration::from_secs(1));
         clock.keep(Duration::from_millis(7));
         assert_eq!(clock.latencies, [Duration::from_millis(7)]);
+        clock.by_batch();
+        clock.batch(1, Duration::from_secs(1));
+        assert_eq!(clock.latencies.len(), 2);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use unisono_data::Sample;
+use unisono_data::{Batch, Sample};
 
 use crate::predictor::{Predictor, stack};
 use crate::{Error, Prediction, Predictions};
@@ -34,6 +34,8 @@ pub struct Rows<'a, I> {
     samples: I,
     /// The first sample of the next batch, where another shape ended the batch before.
     next: Option<Sample>,
+    /// The number of samples in the batches so far.
+    done: u64,
     ready: VecDeque<Row>,
     /// Whether a batch has failed: no row follows.
     has_failed: bool,
@@ -66,7 +68,7 @@ impl Predictor {
     ) -> Result<Rows<'_, I::IntoIter>, Error> {
         self.check_rows()?;
         let (samples, ready) = (samples.into_iter(), VecDeque::new());
-        Ok(Rows { predictor: self, samples, next: None, ready, has_failed: false })
+        Ok(Rows { predictor: self, samples, next: None, done: 0, ready, has_failed: false })
     }
 
     /// # Errors
@@ -79,9 +81,9 @@ impl Predictor {
         Ok(())
     }
 
-    /// Predicts samples of one shape.
-    pub(super) fn predict_samples(&mut self, samples: &[Sample]) -> Result<Vec<Row>, Error> {
-        let batch = stack(&self.fields(), samples)?;
+    /// Predicts samples of one shape. `first` is the position of the first one.
+    pub(super) fn predict_samples(&mut self, samples: &[Sample], first: u64) -> Result<Vec<Row>, Error> {
+        let batch = Batch { first, ..stack(&self.fields(), samples)? };
         Ok(rows_of(&self.predict_batch(&batch)?, samples.len()))
     }
 }
@@ -121,7 +123,9 @@ impl<I: Iterator<Item = Sample>> Iterator for Rows<'_, I> {
             if batch.is_empty() {
                 return None;
             }
-            match self.predictor.predict_samples(&batch) {
+            let first = self.done;
+            self.done += batch.len() as u64;
+            match self.predictor.predict_samples(&batch, first) {
                 Ok(rows) => self.ready.extend(rows),
                 Err(error) => {
                     self.has_failed = true;

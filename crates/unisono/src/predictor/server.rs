@@ -1,5 +1,6 @@
 //! Single rows that come one by one, for servers: they are put together into batches, within a bounded wait.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -86,7 +87,9 @@ impl Server {
     pub fn stop(mut self) -> Result<Predictor, Error> {
         self.close();
         let thread = self.thread.take().ok_or_else(gone)?;
-        thread.join().map_err(|_| gone())
+        let mut predictor = thread.join().map_err(|_| gone())?;
+        predictor.clock.by_batch();
+        Ok(predictor)
     }
 
     fn close(&mut self) {
@@ -125,6 +128,12 @@ fn guarded<T>(answer: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     caught(answer).unwrap_or_else(panicked)
 }
 
+/// Returns the error of a batch for each of its rows.
+fn failed<T>(error: Error, rows: usize) -> Vec<Result<T, Error>> {
+    let error = Arc::new(error);
+    (0..rows).map(|_| Err(Error::Served(Arc::clone(&error)))).collect()
+}
+
 fn gone() -> Error {
     Error::setting("serve", "the server has ended")
 }
@@ -132,6 +141,7 @@ fn gone() -> Error {
 /// Answers requests until the last client and the server are gone, or it is stopped.
 fn run(predictor: &mut Predictor, inbox: &Receiver<Request>, wait: Duration) {
     let mut held: Option<Waiting> = None;
+    let mut served = 0;
     loop {
         let first = match held.take() {
             Some(first) => first,
@@ -163,17 +173,17 @@ fn run(predictor: &mut Predictor, inbox: &Receiver<Request>, wait: Duration) {
                 Ok(Request::Stop) | Err(RecvTimeoutError::Disconnected) => stops = true,
             }
         }
-        answer(predictor, waiting);
+        answer(predictor, waiting, &mut served);
         if stops {
-            held.take().into_iter().for_each(|last| answer(predictor, vec![last]));
+            held.take().into_iter().for_each(|last| answer(predictor, vec![last], &mut served));
             return;
         }
     }
 }
 
 /// Predicts rows together and answers each. A row that does not fit the model gets an error of its own, and
-/// so does one for which something panics: other clients are served on.
-fn answer(predictor: &mut Predictor, waiting: Vec<Waiting>) {
+/// so does one for which something panics: other clients are served on. `served` counts the rows.
+fn answer(predictor: &mut Predictor, waiting: Vec<Waiting>, served: &mut u64) {
     let fields = predictor.fields();
     let mut fitting = Vec::new();
     for Waiting { sample, came, answer } in waiting {
@@ -194,12 +204,12 @@ fn answer(predictor: &mut Predictor, waiting: Vec<Waiting>) {
         return;
     }
     let samples: Vec<Sample> = fitting.iter_mut().map(|(sample, ..)| std::mem::take(sample)).collect();
-    let predicted = guarded(|| predictor.predict_samples(&samples));
-    let problem = predicted.as_ref().err().map(ToString::to_string);
-    let rows = predicted.map(|rows| rows.into_iter().map(Ok).collect::<Vec<_>>());
-    let failed =
-        |_| fitting.iter().map(|_| Err(Error::setting("serve", problem.clone().unwrap_or_default())));
-    let rows = rows.unwrap_or_else(|error| failed(error).collect());
+    let predicted = guarded(|| predictor.predict_samples(&samples, *served));
+    *served += samples.len() as u64;
+    let rows = match predicted {
+        Ok(rows) => rows.into_iter().map(Ok).collect(),
+        Err(error) => failed(error, fitting.len()),
+    };
     for ((_, came, answer), row) in fitting.into_iter().zip(rows) {
         predictor.clock.keep(came.elapsed());
         drop(answer.send(row));

@@ -95,7 +95,7 @@ impl Predictor {
             }
         });
         let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
-        let random = RandomKey { seed: 0, epoch: 0, position: 0 };
+        let random = RandomKey { seed: self.seed, epoch: batch.epoch, position: batch.first };
         let feed = Feed { rows, inputs, random, held: None };
         let outcome = self.replicas.step(*index, &feed, &mut |_| Verdict::Commit)?;
         let reading = Reading::new(&program.program, &outcome.outputs);

@@ -10,6 +10,8 @@ impl Context {
     /// network (DQN), a momentum encoder (BYOL, MoCo) or a mean teacher. Other applications under the same
     /// name train the weights, and the averages follow: average = decay average + (1 - decay) weight.
     ///
+    /// Of a weight that is computed from others ([`WeightNorm`](crate::WeightNorm)), these are averaged.
+    ///
     /// An average starts where its weight does, and is saved as a statistic, `path.name.*.average`. It
     /// changes once in each training step, however often the layer is applied in this way, and all uses in a
     /// step see its value from before the step. Gradients flow through the layer to `x`, but not to the
@@ -47,10 +49,8 @@ impl Context {
 
     /// Returns what a layer gets as the parameter of this name.
     pub(super) fn in_use(&mut self, name: &str, var: Var) -> Var {
-        let decay = self.averaged.take();
-        let own = self.reparametrized(name, var);
-        self.averaged = decay;
-        decay.map_or_else(|| own.clone(), |decay| self.average(name, &own, decay))
+        let var = self.averaged.map_or_else(|| var.clone(), |decay| self.average(name, &var, decay));
+        self.reparametrized(name, var)
     }
 
     /// Returns the average of a weight as it was before the step.

@@ -13,7 +13,8 @@ use crate::model::{Context, Description, Forward, Initializer, Layer};
 ///
 /// Weights are parameters with two axes or more whose names contain `weight`. Shapes: those of the inner
 /// layer. Parameters: those of the inner layer, where each weight NAME is v, and NAME`_g` `[out]` (default:
-/// ones, so that rows start with length 1). PyTorch starts with the lengths of v.
+/// ones, so that rows start with length 1). PyTorch starts with the lengths of v. A row of zeros, such as that
+/// of an embedding's padding, stays zeros.
 ///
 /// ```
 /// use unisono::{Dense, Relu, Sequential, WeightNorm};
@@ -103,7 +104,8 @@ impl Forward for WeightNorm {
             let g = cx.parameter(&format!("{name}_g"), &[out], Initializer::Ones);
             let mut dims = vec![1; v.dims().len()];
             dims[0] = out;
-            v * (g.reshape(&dims) / v.square().sum_keep(&axes).sqrt())
+            let square = v.square().sum_keep(&axes).maximum(&v.tape().constant(LEAST * LEAST));
+            v * (g.reshape(&dims) / square.sqrt())
         })
     }
 }
