@@ -2,8 +2,10 @@
 //! whether four elements are computed at a time or not.
 
 use unisono_gpu::Device;
-use unisono_graph::{Array, Feed, Frame, Graph, Program, StateKind, Tape, Type, Var, interpret};
+use unisono_graph::{Array, DType, Feed, Frame, Graph, Program, StateKind, Tape, Type, Var, interpret};
 use unisono_testkit::{adapters, relative_error, run};
+
+use crate::heads::is_right_everywhere;
 
 const SHARDS: [usize; 3] = [3, 2, 1];
 const STEPS: usize = 5;
@@ -55,6 +57,51 @@ fn parts_are_where_they_belong_on_every_adapter() {
                 let error = relative_error(&outputs[name], &expected[name]);
                 assert!(error < 1e-5, "{name}, width {width}, on {}: {error:e}", adapter.label());
             }
+        }
+    }
+}
+
+/// The four places that a lane reads may be divided by numbers of their own, where axes are put together and
+/// apart again.
+#[test]
+fn axes_that_move_through_each_other_are_right_on_every_adapter() {
+    let mut shapes = 0;
+    for (rows, columns) in [(40_usize, 3), (12, 10), (20, 9)] {
+        for split in (2..=rows * columns / 2).filter(|split| (rows * columns).is_multiple_of(*split)) {
+            let tape = Tape::new();
+            let x = tape.input("x", Type::sample(&[rows, columns]));
+            let apart = x.permute(&[1, 0]).reshape(&[rows * columns / split, split]);
+            tape.output("y", &apart.permute(&[1, 0]).exp());
+            let graph = tape.finish().unwrap();
+            is_right_everywhere(
+                &format!("{rows} x {columns} by {split}"),
+                &graph,
+                &Program::compile(&graph).unwrap(),
+            );
+            shapes += 1;
+        }
+    }
+    assert!(shapes > 30, "{shapes}");
+}
+
+#[test]
+fn sums_of_products_of_integers_are_exact() {
+    let tape = Tape::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| tape.input(name, Type::sample(&[4]).of(DType::I32)));
+    for (name, y) in [("sum", &a * &b + &c), ("difference", &c - &a * &b), ("other", &a * &b - &c)] {
+        tape.output(name, &y.to_f32());
+    }
+    let graph = tape.finish().unwrap();
+    let numbers = |by: usize| Array::new(&[3, 4], (0..12).map(|n| (n * by % 1999) as f64 - 900.0).collect());
+    let inputs = vec![numbers(911), numbers(577), numbers(373)];
+    let feed = Feed { frame: Frame { shards: vec![2, 1] }, inputs, states: vec![] };
+    let expected = interpret(&graph, &feed).outputs;
+    for adapter in adapters() {
+        let mut device = Device::open(&adapter).unwrap();
+        let found = run(&mut device, &Program::compile(&graph).unwrap(), &feed).unwrap().outputs;
+        for (name, found) in found {
+            let found: Vec<f64> = found.into_iter().map(f64::from).collect();
+            assert_eq!(found, expected[&name].data, "{name} on {}", adapter.label());
         }
     }
 }
