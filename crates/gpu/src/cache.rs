@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -47,11 +48,11 @@ impl Cache {
         let Some(file) = self.file(title) else { return };
         let Some(folder) = file.parent() else { return };
         // Written beside its place and renamed, so that nobody reads a half of it.
-        let half = folder.join(format!("{}.new", std::process::id()));
+        let half = folder.join(half_name());
         // Created anew, so that no link that somebody has put there is followed.
         let create = || fs::OpenOptions::new().write(true).create_new(true).open(&half);
-        let whole = format!("{title}\n{text}");
-        let written = fs::create_dir_all(folder).and_then(|()| create()?.write_all(whole.as_bytes()));
+        let Ok(mut created) = fs::create_dir_all(folder).and_then(|()| create()) else { return };
+        let written = created.write_all(format!("{title}\n{text}").as_bytes());
         if written.and_then(|()| fs::rename(&half, &file)).is_err() {
             _ = fs::remove_file(&half);
         }
@@ -63,6 +64,13 @@ impl Cache {
         let hash = title.bytes().fold(0xcbf2_9ce4_8422_2325, step);
         Some(self.folder.as_deref()?.join(format!("{hash:016x}")))
     }
+}
+
+/// Returns a name for a file that is being written. No other thread or process has it, even where containers
+/// on one volume count their processes alike.
+fn half_name() -> String {
+    // Each state of random hashes has other keys.
+    format!("{}-{:016x}.new", std::process::id(), RandomState::new().hash_one(0))
 }
 
 /// Reads a regular file that is as short as the cache's are. Anything else, such as a pipe, which would be
@@ -100,6 +108,27 @@ mod tests {
         fs::rename(cache.file("one").unwrap(), cache.file("three").unwrap()).unwrap();
         assert_eq!([cache.read("one"), cache.read("three")], [None, None]);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing but the two texts");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// Threads of one process, as those of several containers on one volume, may have the same process id.
+    #[test]
+    fn several_write_at_the_same_time() {
+        assert_ne!(half_name(), half_name());
+        let folder = folder("crowded-cache");
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let cache = Cache::at(&folder);
+                scope.spawn(move || {
+                    for turn in 0..20 {
+                        let title = format!("{number} {turn}");
+                        cache.write(&title, &title);
+                        assert_eq!(cache.read(&title), Some(title));
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 160);
         fs::remove_dir_all(folder).unwrap();
     }
 

@@ -79,7 +79,7 @@ pub enum GpuError {
         message: String,
     },
     /// The adapter has no memory left.
-    #[error("{what}: out of memory ({bytes} bytes requested)")]
+    #[error("{what}: out of memory{}", requested(*bytes))]
     OutOfMemory {
         /// The buffer or the work at hand.
         what: String,
@@ -126,7 +126,11 @@ fn no_backend(wanted: &str, missing: &[&str]) -> String {
     )
 }
 
-/// Names the backends that this build was given.
+fn requested(bytes: u64) -> String {
+    if bytes == 0 { String::new() } else { format!(" ({bytes} bytes requested)") }
+}
+
+/// Names the backends of drivers that this build was given.
 fn compiled() -> String {
     let backends = [
         ("Vulkan", cfg!(all(feature = "vulkan", not(target_vendor = "apple")))),
@@ -138,10 +142,38 @@ fn compiled() -> String {
     compiled.join(" or ")
 }
 
+/// Says what there is nothing of: drivers for any of these backends, and a CPU that kernels can be compiled
+/// for.
+fn missing(drivers: &str, has_cpu: bool) -> String {
+    let drivers = (!drivers.is_empty()).then(|| format!("no driver for {drivers}"));
+    let cpu = || format!("kernels cannot be compiled for this CPU ({})", std::env::consts::ARCH);
+    drivers.into_iter().chain(has_cpu.then(cpu)).collect::<Vec<_>>().join(", and ")
+}
+
 fn no_adapter(wanted: &str, available: &[String]) -> String {
     match (wanted, available) {
-        ("", []) => format!("no adapter found: no driver for {}", compiled()),
+        ("", []) => format!("no adapter found: {}", missing(&compiled(), cfg!(feature = "cpu"))),
         (_, []) => format!("no adapter matches {wanted:?}: none found"),
         _ => format!("no adapter matches {wanted:?}; there are: {}", available.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_nobody_knows_are_left_out() {
+        let error = |bytes| GpuError::OutOfMemory { what: "scratch".to_owned(), bytes }.to_string();
+        assert_eq!(error(64), "scratch: out of memory (64 bytes requested)");
+        assert_eq!(error(0), "scratch: out of memory");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let cpu = format!("kernels cannot be compiled for this CPU ({})", std::env::consts::ARCH);
+        assert_eq!(missing("Vulkan or GL", false), "no driver for Vulkan or GL");
+        assert_eq!(missing("Vulkan", true), format!("no driver for Vulkan, and {cpu}"));
+        assert_eq!(missing("", true), cpu);
     }
 }

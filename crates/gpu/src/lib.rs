@@ -21,6 +21,7 @@ pub use device::options::{Options, is_unprotected};
 pub use device::spirv::spirv;
 pub use device::staging::Writer;
 pub use device::stopwatch::Stopwatch;
+pub use device::threads::on_threads;
 pub use device::{Device, Memory};
 pub use error::GpuError;
 pub use execution::executable::{Executable, Kernels};

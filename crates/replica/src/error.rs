@@ -1,5 +1,6 @@
 //! The errors between a batch and a committed step.
 
+use unisono_gpu::GpuError;
 use unisono_graph::{Bucket, MAX_SHARDS, NodeId, Program};
 
 use crate::batch::outputs::Outputs;
@@ -50,8 +51,16 @@ pub enum ReplicaError {
         /// What happened.
         why: String,
     },
+    /// The witness of a run could not be opened, or its state could not be created.
+    #[error("the witness ({adapter}): {why}")]
+    Witness {
+        /// The label of its adapter.
+        adapter: String,
+        /// What happened.
+        why: String,
+    },
     /// A device has no memory for its state, or for a program before anything has run.
-    #[error("replica {replica} ({adapter}): {what}: out of memory ({bytes} bytes requested)")]
+    #[error("replica {replica} ({adapter}): {}", without_memory(what, *bytes))]
     OutOfMemory {
         /// The number of the replica.
         replica: usize,
@@ -274,6 +283,15 @@ impl ReplicaError {
         }
     }
 
+    /// Returns what happened to the only replica of a run, without its number and its adapter.
+    pub(crate) fn of_the_only_one(self) -> String {
+        match self {
+            Self::Start { why, .. } => why,
+            Self::OutOfMemory { what, bytes, .. } => without_memory(&what, bytes),
+            other => other.to_string(),
+        }
+    }
+
     /// Adds the outputs up to the cut of the sums that are not finite.
     pub(crate) fn showing(mut self, program: &Program, shown: &Outputs) -> Self {
         if let Self::NotFinite { outputs, sum, .. } = &mut self {
@@ -293,6 +311,11 @@ fn who(wrong: &[usize]) -> String {
         [one] => format!("replica {one} is wrong"),
         _ => format!("replicas {} are wrong", names.join(", ")),
     }
+}
+
+/// Says what a device has no memory for.
+fn without_memory(what: &str, bytes: u64) -> String {
+    GpuError::OutOfMemory { what: what.to_owned(), bytes }.to_string()
 }
 
 fn and_more(more: usize) -> String {

@@ -1,6 +1,7 @@
 //! Translates wgpu's adapters to plain data and back.
 
-use std::sync::OnceLock;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use crate::adapter::arithmetic::Arithmetic;
 use crate::adapter::environment::apple_system;
@@ -42,11 +43,13 @@ pub(crate) fn instance(backends: &[Backend], debug: bool) -> wgpu::Instance {
     wgpu::Instance::new(descriptor)
 }
 
+/// An instance of each backend through which a GPU was opened.
+static KEPT: Mutex<BTreeMap<Backend, wgpu::Instance>> = Mutex::new(BTreeMap::new());
+
 /// Keeps an instance of a GPU's backend until the process ends. When the last one is closed, the system
 /// unloads the driver, while threads of its own may still run in it.
-pub(crate) fn keep(instance: &wgpu::Instance) {
-    static KEPT: OnceLock<wgpu::Instance> = OnceLock::new();
-    KEPT.get_or_init(|| instance.clone());
+pub(crate) fn keep(backend: Backend, instance: &wgpu::Instance) {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).entry(backend).or_insert_with(|| instance.clone());
 }
 
 /// Returns the adapters that this instance lists, each with its description.
@@ -187,6 +190,14 @@ mod tests {
             })
         };
         assert_eq!([of(29, 29), of(29, 30), of(8, u32::MAX), of(64, u32::MAX)], [28, 29, 8, 64]);
+    }
+
+    #[test]
+    fn a_driver_of_each_backend_is_kept() {
+        let drivers = [Backend::Vulkan, Backend::Metal, Backend::Dx12, Backend::Gl];
+        let compiled = || drivers.into_iter().filter(|backend| backend.is_compiled());
+        compiled().for_each(|backend| keep(backend, &instance(&[backend], false)));
+        assert!(compiled().all(|backend| KEPT.lock().unwrap().contains_key(&backend)));
     }
 
     /// DX12 lists two equal cards with the bus of the first.

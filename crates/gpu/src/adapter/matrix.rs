@@ -90,10 +90,13 @@ impl Adapter {
             (Backend::Vulkan, Some(size)) if self.features.subgroups && lanes > 0 => {
                 MatrixUnit { size, lanes, fewest, way: UnitWay::Cooperative }
             }
-            (Backend::Vulkan, _) if self.matrix_sizes.is_empty() => {
+            (Backend::Vulkan, None) if self.matrix_sizes.is_empty() => {
                 return Err(lacks("its driver lists no cooperative matrices".to_owned()));
             }
-            (Backend::Vulkan, _) => {
+            (Backend::Vulkan, Some(_)) => {
+                return Err(lacks("it has no subgroups that kernels can use".to_owned()));
+            }
+            (Backend::Vulkan, None) => {
                 let sizes: Vec<String> = self.matrix_sizes.iter().map(ToString::to_string).collect();
                 return Err(lacks(format!("kernels can use none of the sizes {}", sizes.join(", "))));
             }
@@ -150,11 +153,14 @@ mod tests {
         without_f16.features.f16 = false;
         let mut small = with(Backend::Vulkan, &[USED]);
         small.limits.workgroup_bytes = 16 << 10;
+        let mut alone = with(Backend::Vulkan, &[USED]);
+        alone.features.subgroups = false;
         for (adapter, why) in [
             (with(Backend::Vulkan, &[]), "lists no cooperative matrices"),
             (with(Backend::Vulkan, &[oblong]), "none of the sizes 16x16x8 f16->f32"),
             (with(Backend::Dx12, &[USED]), "through Vulkan, not dx12"),
             (without_f16, "no 16-bit floats"),
+            (alone, "it has no subgroups"),
             (small, "its workgroups have 16384 bytes of memory, and kernels with units take 20480"),
         ] {
             let error = adapter.with_matrix_units().unwrap_err().to_string();

@@ -8,8 +8,8 @@ use crate::{Adapter, Arithmetic, Backend, GpuError, Kind, adapters};
 /// (`nvidia`), a backend (`gl`; `cpu` is the CPU), or both (`gl:llvmpipe`). It selects every adapter that
 /// matches. An adapter that matches several entries is returned once. `cpu:split` is the CPU in another
 /// arithmetic than its default ([`Arithmetic::name`]). If adapters have the same name, `NAME [vulkan]`
-/// selects the first and `#2` the second. An entry without a letter or a digit matches nothing. Backends that
-/// are not named are not loaded, except those that [`adapters`] lists by default.
+/// or `#1` selects the first and `#2` the second. An entry without a letter or a digit matches nothing.
+/// Backends that are not named are not loaded, except those that [`adapters`] lists by default.
 ///
 /// Without any entry, it returns every GPU, or the CPU if there is no GPU. (It returns one software driver if
 /// the build lacks the feature `cpu`, or if kernels cannot be compiled for this CPU.)
@@ -44,10 +44,9 @@ pub fn select<S: AsRef<str>>(wanted: &[S]) -> Result<Vec<Adapter>, GpuError> {
         };
         // Every label has an empty text in it, and a bracket.
         // A number is no name, but versions and models have digits.
-        let is_number =
-            !part.is_empty() && part.chars().all(|digit| digit.is_ascii_digit()) && part.len() < 3;
-        let says_something = !is_number && (backend.is_some() || part.contains(char::is_alphanumeric));
-        let is_meant = |adapter: &&Adapter| is_asked || says_something && contains(&adapter.label(), part);
+        let says_something = !(is_number(part) && part.len() < 3)
+            && (backend.is_some() || part.contains(char::is_alphanumeric));
+        let is_meant = |adapter: &&Adapter| is_asked || says_something && is_named(adapter, &there, part);
         let fits: Vec<&Adapter> = there.iter().filter(is_meant).collect();
         if fits.is_empty() {
             let available = there.iter().map(Adapter::label).collect();
@@ -109,13 +108,31 @@ fn parse(text: &str) -> (Option<Backend>, &str) {
     }
 }
 
+/// Returns whether an adapter among others is meant by a part of its label. The first of several with the
+/// same name may also be called `#1`.
+fn is_named(adapter: &Adapter, all: &[Adapter], part: &str) -> bool {
+    let Adapter { name, backend, .. } = adapter;
+    let is_second = |other: &Adapter| other.twin == 1 && (&other.name, &other.backend) == (name, backend);
+    let is_first = || adapter.twin == 0 && all.iter().any(is_second);
+    contains(&adapter.label(), part) || is_first() && contains(&format!("{name} #1 [{backend}]"), part)
+}
+
+/// Returns whether a label contains a text. If that ends in a number such as `#1`, it is all of the number.
 fn contains(whole: &str, part: &str) -> bool {
-    whole.to_lowercase().contains(&part.to_lowercase())
+    let (whole, part) = (whole.to_lowercase(), part.to_lowercase());
+    let ends_in_number = part.rsplit_once('#').is_some_and(|(_, number)| is_number(number));
+    let goes_on = |at: usize| whole[at + part.len()..].starts_with(|next: char| next.is_ascii_digit());
+    whole.match_indices(&part).any(|(at, _)| !ends_in_number || !goes_on(at))
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|digit| digit.is_ascii_digit())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adapter::tests::adapter;
 
     #[test]
     fn a_backend_may_stand_before_a_name() {
@@ -123,6 +140,21 @@ mod tests {
         assert_eq!(parse("GL:llvm"), (Some(Backend::Gl), "llvm"));
         assert_eq!(parse("Radeon RX"), (None, "Radeon RX"));
         assert_eq!(parse("a:b"), (None, "a:b"));
+    }
+
+    #[test]
+    fn twins_are_chosen_by_their_numbers() {
+        let twin = |twin| Adapter { twin, ..adapter(Backend::Vulkan, 1, "") };
+        let mut all: Vec<Adapter> = (0..12).map(twin).collect();
+        all.push(Adapter { name: "Other".to_owned(), ..twin(0) });
+        let chosen = |part: &str| -> Vec<usize> {
+            (0..all.len()).filter(|&at| is_named(&all[at], &all, part)).collect()
+        };
+        for (part, number) in [("#1", 0), ("gpu #1", 0), ("#2", 1), ("#10", 9), ("#12 [", 11)] {
+            assert_eq!(chosen(part), [number], "{part}");
+        }
+        assert_eq!((chosen("GPU"), chosen("GPU ["), chosen("other")), ((0..12).collect(), vec![0], vec![12]));
+        assert_eq!([chosen("#13"), chosen("other #1")], [[], []]);
     }
 
     #[test]

@@ -95,7 +95,18 @@ fn plan(wgsl: &str) -> Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Options, adapters};
+    use crate::{Backend, Counters, Memory, Options, adapters};
+
+    #[test]
+    fn opening_with_f16_leaves_nothing_and_takes_longer_than_a_short_deadline() {
+        let options = Options::default().with(|options| {
+            (options.f16, options.deadline) = (true, std::time::Duration::ZERO);
+        });
+        for adapter in adapters(&Backend::ALL).iter().filter(|adapter| adapter.features.f16) {
+            let device = Device::open_with(adapter, options.clone()).unwrap();
+            assert_eq!((device.counters(), device.memory()), (Counters::default(), Memory::default()));
+        }
+    }
 
     #[test]
     fn a_driver_that_loses_small_halves_is_refused() {

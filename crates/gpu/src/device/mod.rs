@@ -19,6 +19,7 @@ pub(crate) mod spirv;
 pub(crate) mod staging;
 mod state;
 pub(crate) mod stopwatch;
+pub(crate) mod threads;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -122,7 +123,7 @@ impl Device {
             backend => {
                 let driver = float_mode::for_adapter(adapter, || instance(&[backend], options.checked));
                 if adapter.kind != Kind::Cpu {
-                    keep(&driver);
+                    keep(backend, &driver);
                 }
                 let found = adapter.find(&driver);
                 (Some(driver), found)
@@ -192,12 +193,12 @@ impl Device {
         let deadline = device.options.deadline;
         device.options.deadline = deadline.max(self_test::DEADLINE);
         self_test::check(&mut device)?;
-        device.options.deadline = deadline;
-        // Nothing of it stays.
-        (device.pool, device.counters) = (Pool::default(), Counted::default());
         if enabled.contains(wgpu::Features::SHADER_F16) {
             halves::check(&mut device)?;
         }
+        device.options.deadline = deadline;
+        // Nothing of these checks stays.
+        (device.pool, device.counters) = (Pool::default(), Counted::default());
         device.drop_unused_kernels();
         device.clock = Clock::new(&device.raw, &device.queue, adapter.backend);
         Ok(device)

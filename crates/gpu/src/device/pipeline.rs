@@ -13,6 +13,7 @@ use crate::GpuError;
 use crate::device::fault::scoped;
 use crate::device::interface::Interface;
 use crate::device::spirv::translate;
+use crate::device::threads::on_threads;
 
 /// The compiled kernels of a device, by their text and bindings.
 #[derive(Debug)]
@@ -129,14 +130,8 @@ impl Pipelines {
             }
         };
         let threads = self.threads.min(missing.len());
-        let mut done = if threads <= 1 {
-            work()
-        } else {
-            std::thread::scope(|scope| {
-                let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-                handles.into_iter().flat_map(|handle| handle.join().unwrap_or_default()).collect()
-            })
-        };
+        let done = on_threads(threads, &std::thread::Builder::new, &work);
+        let mut done: Vec<_> = done.into_iter().flatten().flatten().collect();
         done.sort_by_key(|(index, _)| *index);
         let pipelines = done.into_iter().map(|(_, result)| result).collect::<Result<Vec<_>, _>>()?;
         if pipelines.len() < missing.len() {

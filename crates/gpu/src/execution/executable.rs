@@ -216,8 +216,17 @@ impl Device {
         split(plan, segment, PART_BYTES).into_iter().map(part).collect()
     }
 
-    /// Gives each segment staging for a second submission in flight, unless it has that.
+    /// Gives each segment staging for a second submission in flight, unless it has that. If there is no
+    /// memory for all of them, none has it.
     pub(super) fn second_lane(&self, segments: &mut [LoadedSegment]) -> Result<(), GpuError> {
+        let added = self.add_lane(segments);
+        if added.is_err() {
+            segments.iter_mut().for_each(LoadedSegment::drop_second_lane);
+        }
+        added
+    }
+
+    fn add_lane(&self, segments: &mut [LoadedSegment]) -> Result<(), GpuError> {
         for loaded in segments.iter_mut().filter(|loaded| loaded.lanes.len() == 1) {
             let first = &loaded.lanes[0];
             let upload = Staging::new(self, &loaded.uploads, |_| false, wgpu::MapMode::Write)?;
@@ -342,6 +351,10 @@ impl LoadedSegment {
         self.steps.iter().filter(|step| step.is_launch()).count()
     }
 
+    fn drop_second_lane(&mut self) {
+        self.lanes.truncate(1);
+    }
+
     /// Returns the parts of a lane, each with whether it has launches.
     pub fn parts_with_launches(&mut self, lane: usize) -> impl Iterator<Item = (&mut Part, bool)> {
         let (steps, mut first) = (&self.steps, 0);
@@ -374,6 +387,12 @@ impl Executable {
         self.kernels.clone()
     }
 
+    /// Drops the staging of lane 1, which [`Device::submit_all`] makes again when it is needed. Downloads of
+    /// a step that is in flight there are lost.
+    pub fn drop_second_lane(&mut self) {
+        self.segments.iter_mut().for_each(LoadedSegment::drop_second_lane);
+    }
+
     /// Returns the number of the plan's segments.
     pub fn segments(&self) -> usize {
         self.segments.len()
@@ -382,5 +401,38 @@ impl Executable {
     /// Returns the number of launches of all segments.
     pub fn launches(&self) -> usize {
         self.segments.iter().map(LoadedSegment::launches).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unisono_graph::plan::Buffer;
+
+    use super::*;
+    use crate::adapters;
+
+    #[test]
+    fn a_second_lane_is_there_for_all_segments_or_for_none() {
+        let buffers = [256, 1 << 16].map(|bytes| Buffer { bytes, role: Role::Scratch });
+        let segment = |buffer: usize| {
+            let slice = Slice { buffer, offset: 0, bytes: buffers[buffer].bytes };
+            let downloads = vec![Transfer { slot: buffer, slice }];
+            Segment { uploads: Vec::new(), commands: vec![Command::Clear(slice)], downloads }
+        };
+        let segments = [0, 1].map(segment).to_vec();
+        let plan = Plan { kernels: Vec::new(), buffers: buffers.to_vec(), segments };
+        let mut device = Device::open(&adapters(&[])[0]).unwrap();
+        let mut executable = device.load(&plan).unwrap();
+        let lanes = |of: &Executable| of.segments.iter().map(|of| of.lanes.len()).collect::<Vec<_>>();
+        let allowed = std::mem::replace(&mut device.adapter.limits.buffer_bytes, 1 << 12);
+        let refused = device.submit_all(&mut executable, 1, &mut |_, _| {}).unwrap_err();
+        assert!(matches!(refused, GpuError::Limit { .. }), "{refused}");
+        assert_eq!(lanes(&executable), [1, 1]);
+        device.adapter.limits.buffer_bytes = allowed;
+        let step = device.submit_all(&mut executable, 1, &mut |_, _| {}).unwrap();
+        assert_eq!(lanes(&executable), [2, 2]);
+        device.collect(&mut executable, step, &mut |_, _| {}).unwrap();
+        executable.drop_second_lane();
+        assert_eq!(lanes(&executable), [1, 1]);
     }
 }

@@ -191,7 +191,11 @@ impl Device {
         // Half of a step's time is not its time.
         timing.device = timing.device.filter(|_| is_timed);
         timing.download += done.elapsed();
-        *took = Some(timing.device.map_or(timing.submit + timing.wait, |stretch| stretch.to - stretch.from));
+        // Where the device gives no time, this is at most that: the host may have come for the results late.
+        let first = segments.first().and_then(|loaded| loaded.lanes[lane].parts.first());
+        let submitted = first.and_then(|part| part.submitted);
+        let host = submitted.map_or(timing.submit + timing.wait, |submitted| done - submitted);
+        *took = Some(timing.device.map_or(host, |stretch| stretch.to - stretch.from));
         Ok(timing)
     }
 

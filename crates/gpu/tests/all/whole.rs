@@ -70,6 +70,25 @@ fn a_step_that_takes_too_long_is_divided_and_gives_the_same() {
     }
 }
 
+/// Without a clock, a host that comes late for the results waits for nothing, and knows little of the step.
+#[test]
+fn a_step_that_nobody_timed_is_divided_although_the_host_did_not_wait_for_it() {
+    for adapter in all() {
+        let options = Options::default().with(|options| {
+            (options.clock, options.longest_submission) = (false, Some(Duration::from_millis(50)));
+        });
+        let mut device = Device::open_with(&adapter, options).unwrap();
+        let mut step = device.load(&plan(N)).unwrap();
+        for number in 0..3 {
+            let before = device.counters().submissions;
+            let flight = submit(&device, &mut step, 0, number as f32).unwrap();
+            assert_eq!(device.counters().submissions - before, 2, "{}", adapter.label());
+            std::thread::sleep(Duration::from_millis(100));
+            collect(&device, &mut step, flight, number as f32);
+        }
+    }
+}
+
 /// A step whose device does not decide goes segment by segment, and so does an audit.
 #[test]
 fn a_segment_is_divided_unless_it_is_known_to_be_short() {

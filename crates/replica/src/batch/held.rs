@@ -44,17 +44,22 @@ impl Held {
 }
 
 impl Feed {
-    /// Makes sure that these rows are there.
+    /// Makes sure that these rows are there. `check` looks at inputs that are brought.
     ///
     /// # Errors
-    /// Why they cannot be brought.
-    pub(crate) fn hold(&self, rows: Range<usize>) -> Result<(), String> {
+    /// Why they cannot be brought, or what `check` finds.
+    pub(crate) fn hold(
+        &self,
+        rows: Range<usize>,
+        check: &dyn Fn(&[Arc<[u8]>]) -> Result<(), String>,
+    ) -> Result<(), String> {
         let Some(held) = &self.held else { return Ok(()) };
         let has = |own: &Range<usize>| rows.is_empty() || own.start <= rows.start && rows.end <= own.end;
         if has(&held.rows) || held.brought().is_some_and(|(own, _)| has(&own)) {
             return Ok(());
         }
         let inputs = (held.bring)(rows.clone())?;
+        check(&inputs)?;
         *held.brought.lock().unwrap_or_else(PoisonError::into_inner) = Some((rows, inputs.into()));
         Ok(())
     }
@@ -105,11 +110,14 @@ mod tests {
     #[test]
     fn rows_that_are_not_there_are_brought() {
         let feed = feed(2..5);
-        feed.hold(3..5).unwrap();
+        let hold = |rows| feed.hold(rows, &|_| Ok(()));
+        hold(3..5).unwrap();
         assert_eq!((read(&feed, 3..5), read(&feed, 4..6)), (vec![3, 4], vec![]));
-        feed.hold(0..0).unwrap();
-        feed.hold(4..6).unwrap();
+        hold(0..0).unwrap();
+        hold(4..6).unwrap();
         assert_eq!((read(&feed, 4..6), read(&feed, 2..3)), (vec![4, 5], vec![2]));
-        assert!(feed.hold(7..9).unwrap_err().contains("gone"));
+        assert!(hold(7..9).unwrap_err().contains("gone"));
+        assert_eq!(feed.hold(5..7, &|_| Err("wrong".into())), Err("wrong".into()));
+        assert_eq!((read(&feed, 4..6), read(&feed, 5..7)), (vec![4, 5], vec![]));
     }
 }

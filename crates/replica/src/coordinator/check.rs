@@ -1,5 +1,7 @@
 //! Checks a batch before a step takes it.
 
+use std::sync::Arc;
+
 use unisono_graph::{InputDecl, InputKind, Lead, Program};
 
 use crate::batch::feed::Feed;
@@ -11,24 +13,25 @@ impl Feed {
         if !(1..=global_batch).contains(&self.rows) {
             return Err(ReplicaError::Rows { rows: self.rows, global_batch });
         }
-        let declared = program.inputs();
-        if declared.len() != self.inputs.len() {
-            return Err(ReplicaError::Inputs { given: self.inputs.len(), wanted: declared.len() });
-        }
         let rows = self.held.as_ref().map_or(self.rows, |held| held.rows().len());
-        for (decl, bytes) in declared.iter().zip(&self.inputs) {
-            let (given, wanted) = (bytes.len(), expected_bytes(decl, rows));
-            if given != wanted {
-                return Err(ReplicaError::Input {
-                    name: decl.name.clone(),
-                    ty: decl.ty.to_string(),
-                    given,
-                    wanted,
-                });
-            }
-        }
-        Ok(())
+        check_inputs(program, &self.inputs, rows)
     }
+}
+
+/// Checks that a program can take inputs of so many samples.
+pub(crate) fn check_inputs(program: &Program, inputs: &[Arc<[u8]>], rows: usize) -> Result<(), ReplicaError> {
+    let declared = program.inputs();
+    if declared.len() != inputs.len() {
+        return Err(ReplicaError::Inputs { given: inputs.len(), wanted: declared.len() });
+    }
+    for (decl, bytes) in declared.iter().zip(inputs) {
+        let (given, wanted) = (bytes.len(), expected_bytes(decl, rows));
+        if given != wanted {
+            let (name, ty) = (decl.name.clone(), decl.ty.to_string());
+            return Err(ReplicaError::Input { name, ty, given, wanted });
+        }
+    }
+    Ok(())
 }
 
 /// Returns the bytes of an input for a batch of so many samples.

@@ -6,6 +6,7 @@ use unisono_gpu::{Adapter, GpuError};
 
 use crate::coordinator::replicas::{OPENING, Replicas};
 use crate::error::ReplicaError;
+use crate::observe::report::Left;
 use crate::observe::timeline::{Activity, Interval, total};
 use crate::schedule::{Action, Event, Loss, Response};
 use crate::worker::message::{Answer, Failure, Order, Reply, Request, SegmentResults};
@@ -189,6 +190,27 @@ impl Replicas {
                 self.threads.report(worker).state_bytes = state_bytes;
             }
         }
-        self.left.get(before).map_or(Ok(new), |left| Err(ReplicaError::not_started(left)))
+        first_of(&self.left[before..]).map_or(Ok(new), |left| Err(ReplicaError::not_started(left)))
+    }
+}
+
+/// Returns the replica with the least number, whichever left first.
+fn first_of(left: &[Left]) -> Option<&Left> {
+    left.iter().min_by_key(|left| left.replica)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_several_that_do_not_open_does_not_depend_on_who_answers_first() {
+        let left = |replica| {
+            let (adapter, why) = (format!("GPU {replica}"), "it is gone".to_owned());
+            Left { adapter, replica, step: 0, why, out_of_memory: None }
+        };
+        let error = ReplicaError::not_started(first_of(&[left(2), left(1), left(3)]).unwrap());
+        assert_eq!(error.to_string(), "replica 1 (GPU 1): it is gone");
+        assert_eq!(first_of(&[]), None);
     }
 }

@@ -9,8 +9,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use unisono_cluster::cuts;
+use unisono_graph::Program;
 
 use crate::batch::feed::Feed;
+use crate::coordinator::check::check_inputs;
 use crate::coordinator::replicas::Replicas;
 use crate::error::ReplicaError;
 use crate::schedule::pace::{Cost, Pace};
@@ -157,12 +159,15 @@ impl Replicas {
     }
 }
 
-/// Makes sure that these rows of a batch are there.
+/// Makes sure that these rows of a batch for a program are there.
 ///
 /// # Errors
 /// [`ReplicaError::Rest`].
-pub(crate) fn hold(feed: &Feed, rows: Range<usize>) -> Result<(), ReplicaError> {
-    feed.hold(rows).map_err(|why| ReplicaError::Rest { why })
+pub(crate) fn hold(program: &Program, feed: &Feed, rows: Range<usize>) -> Result<(), ReplicaError> {
+    let count = rows.len();
+    let check =
+        |inputs: &[Arc<[u8]>]| check_inputs(program, inputs, count).map_err(|error| error.to_string());
+    feed.hold(rows, &check).map_err(|why| ReplicaError::Rest { why })
 }
 
 /// Returns weights with which the slowest machine is done noticeably earlier than with these runs.
@@ -189,7 +194,10 @@ fn by_speed(all: &[usize], costs: &[Cost], runs: &[Range<usize>]) -> Option<Vec<
 
 #[cfg(test)]
 mod tests {
+    use unisono_graph::{Tape, Type};
+
     use super::*;
+    use crate::batch::held::Held;
 
     #[test]
     fn a_slow_machine_gets_less_and_small_differences_move_nothing() {
@@ -200,6 +208,21 @@ mod tests {
         assert_eq!(cuts(64, &weights), [0..48, 48..64]);
         assert_eq!(by_speed(&all, &[cost(0.001), cost(0.00105)], &even), None);
         assert_eq!(by_speed(&all, &[cost(0.001), cost(0.003)], &cuts(64, &weights)), None);
+    }
+
+    #[test]
+    fn rows_that_are_brought_are_checked() {
+        let tape = Tape::new();
+        tape.output("y", &(tape.input("x", Type::sample(&[2])) * 2.0));
+        let program = Program::compile(&tape.finish().unwrap()).unwrap();
+        let inputs = |rows: usize| vec![Arc::from(vec![0; 8 * rows])];
+        // Of rows beyond the sixth, one is always missing.
+        let bring = move |rows: Range<usize>| Ok(inputs(rows.len() - usize::from(rows.end > 6)));
+        let held = Some(Held::new(0..4, bring));
+        let feed = Feed { rows: 8, inputs: inputs(4), held, ..Feed::default() };
+        assert_eq!(hold(&program, &feed, 4..6), Ok(()));
+        let why = "input x [B, 2]: 8 bytes given, 16 wanted".to_owned();
+        assert_eq!(hold(&program, &feed, 6..8), Err(ReplicaError::Rest { why }));
     }
 
     #[test]

@@ -7,11 +7,15 @@ use crate::schedule::{Action, Event, Job, Roles};
 use crate::worker::message::{Failure, Request};
 
 use super::replicas::Replicas;
+use super::residents::Residents;
 
 impl Replicas {
     /// Plans a program and compiles its kernels for batches of these sizes, on all replicas at once, so that
     /// steps need not do it. (Steps do it where it was not done: when shards are assigned to replicas in
     /// another way, and after a loss.)
+    ///
+    /// Plans of a program that reads or fills resident memory may replace that memory. Afterwards it has to
+    /// be filled again.
     ///
     /// # Errors
     /// [`ReplicaError::Load`] if the program does not run on one of the adapters;
@@ -22,6 +26,9 @@ impl Replicas {
         let global_batch = self.options.global_batch;
         if let Some(&rows) = rows.iter().find(|rows| !(1..=global_batch).contains(*rows)) {
             return Err(ReplicaError::Rows { rows, global_batch });
+        }
+        if self.ready(program)?.program.is_resident() {
+            self.residents = Residents::default();
         }
         // The largest batch comes first: the others then fit into its memory.
         let mut rows = rows.to_vec();

@@ -89,7 +89,7 @@ impl Replicas {
         let ready = self.ready(program)?;
         let task = Task { index: program, program: Arc::clone(&ready.program), feed: Arc::new(feed.clone()) };
         let job = self.job(program, feed.rows)?;
-        hold(feed, Self::rows_of(&job))?;
+        hold(&task.program, feed, Self::rows_of(&job))?;
         self.steps += 1;
         self.residents.begin(&task.program)?;
         let mut outcome = self.step_with_audits(&task, job, decide)?;
@@ -136,7 +136,7 @@ impl Replicas {
         while outcome == Err(ReplicaError::Cluster(ClusterError::Changed)) {
             self.cluster.begin()?;
             let job = self.job(task.index, task.feed.rows)?;
-            hold(&task.feed, Self::rows_of(&job))?;
+            hold(&task.program, &task.feed, Self::rows_of(&job))?;
             outcome = self.once(task, job, decide);
         }
         outcome

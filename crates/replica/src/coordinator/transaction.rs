@@ -190,7 +190,8 @@ impl<'a> Transaction<'a> {
             self.replicas.start_exchange(&self.task.program, self.share);
             let (sizes, share) = (self.sizes.clone(), self.share);
             let first = share.map_or(0, |share| share.first_row);
-            if let Err(error) = hold(&self.task.feed, first..first + sizes.iter().sum::<usize>()) {
+            let rows = first..first + sizes.iter().sum::<usize>();
+            if let Err(error) = hold(&self.task.program, &self.task.feed, rows) {
                 self.trouble.get_or_insert(Trouble::Error(error));
                 return self.replicas.notify(Event::GiveUp);
             }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crossbeam::channel::{Receiver, Sender, unbounded};
+use crossbeam::channel::{Receiver, Sender, TryRecvError, unbounded};
 use unisono_gpu::Adapter;
 use unisono_graph::Program;
 
@@ -28,6 +28,9 @@ use crate::worker::digest::Digest;
 
 /// The most programs that a witness keeps compiled.
 const PROGRAMS: usize = 8;
+
+/// Why a witness left whose thread has ended.
+const ENDED: &str = "its thread ended";
 
 /// A witness on the CPU uses one core in four.
 const DIVIDED_BY: usize = 4;
@@ -116,12 +119,12 @@ impl Replicas {
         let own = adapter.clone();
         let thread =
             thread::Builder::new().name(name).spawn(move || serve(&own, programs, options, &inbox, &outbox));
-        let failed = |why: String| ReplicaError::Start { replica: self.len(), adapter: adapter.label(), why };
+        let failed = |why: String| ReplicaError::Witness { adapter: adapter.label(), why };
         let thread = thread.map_err(|error| failed(error.to_string()))?;
         match answers.recv() {
             Ok(Answer::Ready) => {}
             Ok(Answer::Gone(why)) => return Err(failed(why)),
-            _ => return Err(failed("its thread ended".to_owned())),
+            _ => return Err(failed(ENDED.to_owned())),
         }
         let part = threads as f64 / cores as f64;
         self.witness = Some(Witness {
@@ -162,26 +165,27 @@ impl Replicas {
             return Ok(None);
         }
         let began = Instant::now();
-        let answer = if wait { witness.answers.recv().ok() } else { witness.answers.try_recv().ok() };
+        let waited = || witness.answers.recv().map_err(|_| TryRecvError::Disconnected);
+        let answer = if wait { waited() } else { witness.answers.try_recv() };
         witness.report.waited += if wait { began.elapsed() } else { Duration::ZERO };
         match (answer, witness.under_way.take()) {
-            (Some(Answer::Same(took)), Some(sample)) => {
+            (Ok(Answer::Same(took)), Some(sample)) => {
                 witness.rested = Instant::now() + took.mul_f64(witness.rest);
                 witness.report.agreed += 1;
                 witness.report.took += took;
                 Ok(Some(sample.step))
             }
-            (Some(Answer::Other(made)), Some(sample)) => {
+            (Ok(Answer::Other(made)), Some(sample)) => {
                 let name = witness.report.adapter.clone();
                 let Sample { step, task, job, before, verdict, .. } = sample;
                 Err(self.contradicted(step, &task, &job, &before, verdict, (&name, &made)))
             }
-            (Some(Answer::Gone(why)), _) => {
+            (Ok(Answer::Gone(why)), _) => {
                 witness.leave(why);
                 Ok(None)
             }
-            (None, _) if wait => {
-                witness.leave("its thread ended".to_owned());
+            (Err(TryRecvError::Disconnected), _) => {
+                witness.leave(ENDED.to_owned());
                 Ok(None)
             }
             (_, under_way) => {
@@ -195,8 +199,7 @@ impl Replicas {
     pub fn forget_witnessed(&mut self) {
         let Some(witness) = &mut self.witness else { return };
         if witness.under_way.take().is_some()
-            && let Ok(Answer::Gone(why)) | Err(why) =
-                witness.answers.recv().map_err(|_| "its thread ended".to_owned())
+            && let Ok(Answer::Gone(why)) | Err(why) = witness.answers.recv().map_err(|_| ENDED.to_owned())
         {
             witness.leave(why);
         }
@@ -261,7 +264,7 @@ fn serve(
         Ok(replicas) => replicas,
         Err(error) => {
             // The run may be gone, and then nobody asks.
-            let _ = answers.send(Answer::Gone(error.to_string()));
+            let _ = answers.send(Answer::Gone(error.of_the_only_one()));
             return;
         }
     };
@@ -339,5 +342,60 @@ fn recompute(
             Ok(StepResult::default())
         }
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unisono_graph::{Tape, Type};
+
+    use super::*;
+
+    fn replicas() -> Replicas {
+        let tape = Tape::new();
+        tape.output("y", &(tape.input("x", Type::sample(&[2])) * 2.0));
+        let program = Arc::new(Program::compile(&tape.finish().unwrap()).unwrap());
+        let options = Options::default().with(|options| options.global_batch = 4);
+        Replicas::start(&unisono_gpu::select(&["cpu"]).unwrap(), vec![program], options).unwrap()
+    }
+
+    #[test]
+    fn a_witness_whose_thread_has_ended_leaves_although_nobody_waits_for_it() {
+        let mut replicas = replicas();
+        let task =
+            Task { index: 0, program: Arc::clone(&replicas.programs[&0].program), feed: Arc::default() };
+        let sample = Sample {
+            step: 0,
+            task,
+            job: replicas.job_of(0, 4),
+            before: State::default(),
+            verdict: Verdict::Commit,
+            made: StepResult::default(),
+        };
+        let (outbox, answers) = unbounded();
+        replicas.witness = Some(Witness {
+            orders: Some(unbounded().0),
+            answers,
+            thread: None,
+            under_way: Some(sample),
+            rested: Instant::now(),
+            rest: 0.0,
+            report: WitnessReport::default(),
+        });
+        assert_eq!((replicas.hear_witness(false), replicas.has_witness()), (Ok(None), true));
+        drop(outbox);
+        assert_eq!((replicas.hear_witness(false), replicas.has_witness()), (Ok(None), false));
+        assert_eq!(replicas.witness().unwrap().left.as_deref(), Some(ENDED));
+    }
+
+    #[test]
+    fn a_witness_that_does_not_open_is_named_as_such() {
+        let gone = Adapter { name: "gone".to_owned(), ..unisono_gpu::adapters(&[]).remove(0) };
+        let error = replicas().start_witness(&gone, 1.0).unwrap_err().to_string();
+        let label = gone.label();
+        assert!(
+            error.starts_with(&format!("the witness ({label}): ")) && !error.contains("replica"),
+            "{error}"
+        );
     }
 }

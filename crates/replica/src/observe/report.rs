@@ -28,7 +28,8 @@ pub struct ReplicaReport {
     /// The part of [`ReplicaReport::received`] that the host wrote directly to where the device reads it,
     /// while devices were still computing.
     pub received_early: u64,
-    /// The number of submissions to its device, loading included.
+    /// The number of submissions to its device for steps, and for reading and writing the state. Loading
+    /// plans submits more, which is not counted.
     pub submissions: u64,
     /// The number of times that it waited for its device, loading included.
     pub waits: u64,

@@ -377,7 +377,7 @@ impl Scheduler {
             return false;
         }
         let others = if step.job.few_at_once { 0 } else { step.job.sizes.len() };
-        let lowered = self.workers.lower_limit(worker, program, run.sizes.len(), others);
+        let lowered = self.workers.lower_limit(worker, (program, step.job.roles), run.sizes.len(), others);
         match (task, step.phase) {
             (Task::Load { .. }, Phase::Load) if lowered => step.phase = Phase::Restart,
             (Task::Run { group, .. }, Phase::Segment(0)) if lowered => {

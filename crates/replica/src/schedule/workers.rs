@@ -52,6 +52,20 @@ struct Worker {
     could: BTreeMap<usize, BTreeSet<usize>>,
     /// The most shards that it runs at once, by program, where it had no memory for more.
     at_once_limits: BTreeMap<usize, usize>,
+    /// The same for programs that have the cuts of [`Roles::Even`].
+    even_limits: BTreeMap<usize, usize>,
+}
+
+impl Worker {
+    /// Returns the most shards of a program that it runs at once, if it had no memory for more. Programs with
+    /// the cuts of [`Roles::Even`] read what others left on the same worker. They all have the least of their
+    /// limits, so that they have the same cuts.
+    fn limit(&self, program: usize, roles: Roles) -> Option<usize> {
+        match roles {
+            Roles::Even => self.even_limits.values().min().copied(),
+            _ => self.at_once_limits.get(&program).or_else(|| self.even_limits.get(&program)).copied(),
+        }
+    }
 }
 
 /// The number of times that an assignment is used before another may replace it: what one step took may be
@@ -170,38 +184,48 @@ impl Workers {
             worker.loaded.retain(|(program, _)| !programs.contains(program));
             worker.could.retain(|program, _| !programs.contains(program));
             worker.at_once_limits.retain(|program, _| !programs.contains(program));
+            worker.even_limits.retain(|program, _| !programs.contains(program));
         }
         self.layouts.retain(|(program, ..), _| !programs.contains(program));
     }
 
     /// Returns the most shards that a worker runs at once.
     pub fn at_once(&self, worker: usize, program: usize) -> usize {
-        self.limit(worker, program, self.policy.shards_at_once.unwrap_or(usize::MAX).max(1))
+        self.limit(worker, program, Roles::Usual, self.policy.shards_at_once.unwrap_or(usize::MAX).max(1))
     }
 
-    fn limit(&self, worker: usize, program: usize, asked: usize) -> usize {
-        self.workers[worker].at_once_limits.get(&program).map_or(asked, |&limit| limit.min(asked))
+    fn limit(&self, worker: usize, program: usize, roles: Roles, asked: usize) -> usize {
+        self.workers[worker].limit(program, roles).map_or(asked, |limit| limit.min(asked))
     }
 
     /// Limits a worker that could not load so many shards to the number that it could load before. Returns
     /// false, and changes nothing, if that was none, if the assignment must not change, or if all workers
     /// together would not take `all` shards.
-    pub fn lower_limit(&mut self, worker: usize, program: usize, tried: usize, all: usize) -> bool {
+    pub fn lower_limit(
+        &mut self,
+        worker: usize,
+        (program, roles): (usize, Roles),
+        tried: usize,
+        all: usize,
+    ) -> bool {
         let counts = self.workers[worker].could.get(&program).into_iter().flatten().copied();
         let fewer = counts.filter(|&count| 0 < count && count < tried).max();
         let Some(fewer) = fewer.filter(|_| !self.is_pinned()) else { return false };
-        let limit = |w: usize| if w == worker { fewer } else { self.limit(w, program, usize::MAX) };
+        let limit = |w: usize| if w == worker { fewer } else { self.limit(w, program, roles, usize::MAX) };
         let enough = self.present().into_iter().map(limit).fold(0, usize::saturating_add) >= all;
         if enough {
-            self.workers[worker].at_once_limits.insert(program, fewer);
+            let Worker { at_once_limits, even_limits, .. } = &mut self.workers[worker];
+            let limits = if roles == Roles::Even { even_limits } else { at_once_limits };
+            limits.insert(program, fewer);
         }
         enough
     }
 
     /// Returns the most shards of each of these workers, if these are enough for all shards.
-    fn limits(&self, program: usize, among: &[usize], asked: usize, all: usize) -> Option<Vec<usize>> {
-        let limits: Vec<usize> = among.iter().map(|&w| self.limit(w, program, asked)).collect();
-        (limits.iter().copied().fold(0, usize::saturating_add) >= all).then_some(limits)
+    fn limits(&self, job: &Job, among: &[usize], asked: usize) -> Option<Vec<usize>> {
+        let limits: Vec<usize> =
+            among.iter().map(|&w| self.limit(w, job.program, job.roles, asked)).collect();
+        (limits.iter().copied().fold(0, usize::saturating_add) >= job.sizes.len()).then_some(limits)
     }
 
     /// Notes how long a worker took for so many samples.
@@ -236,7 +260,7 @@ impl Workers {
         let everything = vec![usize::MAX; among.len()];
         let asked = self.policy.shards_at_once.unwrap_or(usize::MAX);
         let limits = || {
-            let within = |asked| self.limits(program, &among, asked, sizes.len());
+            let within = |asked| self.limits(job, &among, asked);
             within(asked).or_else(|| within(usize::MAX))
         };
         let most = if few_at_once { everything } else { limits().unwrap_or(everything) };
@@ -269,7 +293,7 @@ impl Workers {
         let (workers, mut shards): (Vec<usize>, Vec<Range<usize>>) = ranges.clone().into_iter().unzip();
         shards.rotate_right(places % workers.len().max(1));
         let fits = |(&worker, shards): (&usize, &Range<usize>)| {
-            job.few_at_once || shards.len() <= self.limit(worker, job.program, usize::MAX)
+            job.few_at_once || shards.len() <= self.limit(worker, job.program, job.roles, usize::MAX)
         };
         if workers.iter().zip(&shards).all(fits) {
             return workers.into_iter().zip(shards).collect();
@@ -277,7 +301,7 @@ impl Workers {
         let mut order = workers;
         let places = places % order.len().max(1);
         order.rotate_left(places);
-        let Some(most) = self.limits(job.program, &order, usize::MAX, job.sizes.len()) else { return ranges };
+        let Some(most) = self.limits(job, &order, usize::MAX) else { return ranges };
         let unknown = vec![None; order.len()];
         let ranges = assign(Assignment::Even, &job.sizes, &unknown, &most, None, 0);
         order.into_iter().zip(ranges).collect()

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+use std::thread::Builder;
 
-use unisono_gpu::UploadPart;
+use unisono_gpu::{UploadPart, on_threads};
 use unisono_graph::{NodeId, Program, tree};
 
 /// The number of elements that are summed at once: they fit the nearest cache together with the tree.
@@ -23,22 +25,36 @@ pub(crate) fn sum(
     leaves: usize,
     threads: usize,
     sums: &mut [f32],
+    places: Vec<UploadPart<'_>>,
+) -> Option<bool> {
+    sum_with(&Builder::new, (blocks, shards, leaves), threads, sums, places)
+}
+
+fn sum_with(
+    builder: &dyn Fn() -> Builder,
+    (blocks, shards, leaves): (&Blocks<'_>, usize, usize),
+    threads: usize,
+    sums: &mut [f32],
     mut places: Vec<UploadPart<'_>>,
 ) -> Option<bool> {
     let threads = threads.min(sums.len().div_ceil(THREAD)).max(1);
     let part = sums.len().div_ceil(threads).max(1).next_multiple_of(CHUNK);
-    let mut parts = sums.chunks_mut(part).enumerate().map(|(i, sums)| {
+    let parts = sums.chunks_mut(part).enumerate().map(|(i, sums)| {
         let places: Vec<_> = places.iter_mut().map(|place| place.split_off(size_of_val(sums))).collect();
         (i * part, sums, places)
     });
-    let own = parts.next();
-    std::thread::scope(|scope| {
-        let work = |(first, sums, places)| sum_part(blocks, shards, leaves, first, sums, places);
-        let running: Vec<_> = parts.map(|part| scope.spawn(move || work(part))).collect();
-        let own = own.map_or(Some(true), work);
-        let others = running.into_iter().map(|thread| thread.join().ok().flatten());
-        others.fold(own, |all, part| Some(all? & part?))
-    })
+    // Threads take their parts from here, so that none is missing if the system gives fewer threads.
+    let parts = Mutex::new(parts.collect::<Vec<_>>().into_iter());
+    let work = || {
+        let mut finite = true;
+        loop {
+            let next = parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((first, sums, places)) = next else { return Some(finite) };
+            finite &= sum_part(blocks, shards, leaves, first, sums, places)?;
+        }
+    };
+    let done = on_threads(threads, builder, &work);
+    done.into_iter().try_fold(true, |all, finite| Some(all & finite.flatten()?))
 }
 
 /// Sums the elements from `first` on, as many as `sums` and each of `places` have.
@@ -107,6 +123,11 @@ mod tests {
             assert_eq!(sum(&blocks, 3, 3, threads, &mut several, Vec::new()), Some(true));
             assert_eq!(one, several);
         }
+        // The system gives no threads, since no memory is enough for their stacks.
+        let none = || Builder::new().stack_size(usize::MAX / 2);
+        let mut alone = vec![0.0; len];
+        assert_eq!(sum_with(&none, (&blocks, 3, 3), 8, &mut alone, Vec::new()), Some(true));
+        assert_eq!(one, alone);
         let mut padded = vec![0.0; len];
         assert_eq!(sum(&blocks, 3, 4, 2, &mut padded, Vec::new()), Some(true));
         assert_eq!(one, padded);

@@ -56,6 +56,8 @@ impl Worker {
         let step = match submitted {
             Ok(step) => step,
             Err(GpuError::OutOfMemory { .. } | GpuError::Limit { .. }) if lane > 0 => {
+                // The step in flight has lane 0 of this plan, and from now on there is one step at a time.
+                self.loaded.iter_mut().for_each(|(_, executable)| executable.drop_second_lane());
                 return Ok(Reply::NoRoom);
             }
             Err(error) => return Err(error.into()),

@@ -1,5 +1,6 @@
 //! The worker threads: each owns one device, takes orders from a queue, and answers each order once.
 
+mod closing;
 pub(crate) mod digest;
 pub(crate) mod fault;
 mod in_flight;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender};
@@ -15,6 +15,7 @@ use crate::options::Options;
 use crate::owners::Holding;
 use crate::sums::places::Places;
 use crate::sums::values::Values;
+use crate::worker::closing::close;
 use crate::worker::digest::Digest;
 use crate::worker::fault::{self, Fault};
 use crate::worker::message::{Answer, Context, Failure, Key, Order, Reply, Request, SegmentResults, Work};
@@ -94,14 +95,10 @@ pub(crate) fn serve(start: Start) {
     }
     // Closing the device of a lost replica may panic as well; that can no longer be reported.
     let _ = guarded(|| {
-        let _one_at_a_time = CLOSING.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(worker);
+        close(worker);
         Ok(())
     });
 }
-
-/// Held while a device is closed: NVIDIA's driver 580 was seen to hang where three were closed at once.
-static CLOSING: Mutex<()> = Mutex::new(());
 
 /// Runs `f` and turns a panic into a failure.
 fn guarded<T>(f: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
@@ -239,11 +236,12 @@ impl Worker {
     /// Makes a plan ready if it is not, and marks it as the one that was used last.
     pub(super) fn load(&mut self, program: usize, run: Arc<Run>) -> Result<(), Failure> {
         let key = (program, run);
-        let entry = match self.loaded.iter().position(|(loaded, _)| *loaded == key) {
+        match self.loaded.iter().position(|(loaded, _)| *loaded == key) {
             Some(at) => {
                 let entry = self.loaded.remove(at);
-                entry.iter().try_for_each(|(_, executable)| self.device.hold_residents(executable))?;
-                entry
+                self.loaded.extend(entry);
+                let newest = self.loaded.back();
+                newest.map_or(Ok(()), |(_, executable)| self.device.hold_residents(executable))?;
             }
             None => {
                 self.drop_forgotten();
@@ -263,10 +261,9 @@ impl Worker {
                 self.loaded.iter_mut().for_each(|(_, other)| self.device.unbind(other));
                 self.time.until_now(Activity::Loading);
                 self.kernels.insert(key.clone(), executable.kernels());
-                Some((key, executable))
+                self.loaded.push_back((key, executable));
             }
-        };
-        self.loaded.extend(entry);
+        }
         Ok(())
     }
 
@@ -436,3 +433,6 @@ pub(super) fn slow_down(fault: Fault, samples: usize, took: Duration) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests;

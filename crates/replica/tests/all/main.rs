@@ -12,4 +12,5 @@ mod new_states;
 mod overlap;
 mod pace;
 mod programs;
+mod residents;
 mod same_bits;

@@ -35,6 +35,28 @@ fn whoever_has_no_room_for_more_shards_goes_on_with_those_it_had() {
     }
 }
 
+/// A program fills resident memory, and another one reads it where it is. One of two workers has no memory
+/// for the even cuts of the first. Both programs then have the same cuts.
+#[test]
+fn programs_with_even_cuts_have_them_in_common_where_a_worker_has_a_limit() {
+    let mut simulation = Simulation::new(2, policy(), Fate::default(), Draw(5));
+    let shares = |simulation: &mut Simulation, program, shards, rooms: &[usize]| {
+        simulation.rooms(rooms);
+        let job = Job { program, roles: Roles::Even, few_at_once: false, ..job(shards, false) };
+        assert_eq!(simulation.step(&Wanted { job, skip: false, not_finite: false }), Ok(true));
+        simulation.shares.values().map(|share| share.0).collect::<Vec<_>>()
+    };
+    assert_eq!(shares(&mut simulation, 0, 4, &[8, 2]), [2, 2]);
+    assert_eq!(shares(&mut simulation, 0, 8, &[8, 2]), [6, 2]);
+    // The other program would have memory for more.
+    assert_eq!(shares(&mut simulation, 1, 8, &[8, 8]), [6, 2]);
+    assert_eq!(shares(&mut simulation, 0, 8, &[8, 2]), [6, 2]);
+    assert_eq!(simulation.lost, 0);
+    // Nothing limits the other one when the first is forgotten.
+    simulation.forget(0..1);
+    assert_eq!(shares(&mut simulation, 1, 8, &[8, 8]), [4, 4]);
+}
+
 /// The larger of two workers is lost while it runs. The other one has memory for its shards a few at once,
 /// and learns so when it runs them.
 #[test]
@@ -83,7 +105,7 @@ fn limits_do_not_keep_a_step_that_is_made_again_where_it_was() {
         for (worker, &limit) in limits.iter().enumerate() {
             let run = Arc::new(Run { first: 0, sizes: vec![8; limit], shards: all });
             workers.loaded(worker, 0, run);
-            assert!(workers.lower_limit(worker, 0, all + 1, all));
+            assert!(workers.lower_limit(worker, (0, Roles::Usual), all + 1, all));
             workers.saw(worker, 0, 8, Duration::from_millis(1 + draw.below(9) as u64));
         }
         let usual = workers.assign(Assignment::Speed, &job, (0..limits.len()).collect(), 4);

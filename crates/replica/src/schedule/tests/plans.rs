@@ -95,6 +95,7 @@ fn nothing_is_left_of_programs_that_are_forgotten() {
         simulation.forget(program..program + 1);
     }
     let records = simulation.records();
-    let none = ["paces: {}", "loaded: {}", "could: {}", "at_once_limits: {}", "layouts: {}"];
+    let none =
+        ["paces: {}", "loaded: {}", "could: {}", "at_once_limits: {}", "even_limits: {}", "layouts: {}"];
     assert!(none.iter().all(|none| records.contains(none)) && !records.contains("sizes"), "{records}");
 }

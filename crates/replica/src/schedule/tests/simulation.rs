@@ -59,6 +59,8 @@ pub(super) struct Simulation {
     pub joined: usize,
     pub committed: usize,
     pub loads: usize,
+    /// The shards and samples of each worker in the last step that ended.
+    pub shares: BTreeMap<usize, (usize, usize)>,
     /// The number of plans that each worker keeps loaded; none if it keeps all.
     pub keeps: Option<usize>,
     scheduler: Scheduler,
@@ -90,6 +92,7 @@ impl Simulation {
             joined: 0,
             committed: 0,
             loads: 0,
+            shares: BTreeMap::new(),
             keeps: None,
             scheduler: Scheduler::new(workers.len(), policy),
             policy,
@@ -241,7 +244,9 @@ impl Simulation {
                     if !wanted.job.load_only {
                         all_summed(wanted, &kept, &summed)?;
                     }
-                    return self.ended(wanted, committed, decided, &shares).map(|()| true);
+                    self.ended(wanted, committed, decided, &shares)?;
+                    self.shares = shares;
+                    return Ok(true);
                 }
                 Action::GivenUp { .. } => {
                     ensure(self.gave_up, || "gave up".into())?;
@@ -428,5 +433,5 @@ impl Simulation {
 
 /// Returns what a worker answers that has no memory for an order: a step that is made again is a diagnostic.
 fn no_room(wanted: &Step) -> Response {
-    if wanted.job.roles == Roles::Usual { Response::NoMemory } else { Response::Cannot }
+    if matches!(wanted.job.roles, Roles::Usual | Roles::Even) { Response::NoMemory } else { Response::Cannot }
 }
