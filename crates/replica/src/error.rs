@@ -292,6 +292,13 @@ impl ReplicaError {
         }
     }
 
+    /// Returns the error of sums that are not finite, by the first of them in the order of the step.
+    pub(crate) fn of_sums(step: u64, bad: Vec<(NodeId, String)>) -> Result<(), Self> {
+        let more = bad.len().saturating_sub(1);
+        let Some((node, what)) = bad.into_iter().min() else { return Ok(()) };
+        Err(Self::NotFinite { step, what, sum: Some(node), more, outputs: Box::default() })
+    }
+
     /// Adds the outputs up to the cut of the sums that are not finite.
     pub(crate) fn showing(mut self, program: &Program, shown: &Outputs) -> Self {
         if let Self::NotFinite { outputs, sum, .. } = &mut self {

@@ -11,7 +11,7 @@
 //! All timestamps of a device are in one query set: a process on macOS may have 32 of them, and one more
 //! loses the device. Parts take pairs from it and give them back.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use unisono_graph::plan::{Slice, Transfer};
@@ -95,13 +95,13 @@ impl Clock {
     }
 
     pub fn is_on(&self) -> bool {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).doubts < MOST_DOUBTS
+        hold(&self.state).doubts < MOST_DOUBTS
     }
 
     /// Returns the stretch between two ticks, for work that the host submitted and saw to be done at these
     /// times.
     pub fn stretch(&self, ticks: [u64; 2], submitted: Instant, done: Instant) -> Option<Stretch> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = hold(&self.state);
         let seconds = |time: Instant| time.saturating_duration_since(self.origin).as_secs_f64();
         let (earliest, latest) = (seconds(submitted), seconds(done));
         if state.doubts >= MOST_DOUBTS {

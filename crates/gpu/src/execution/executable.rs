@@ -208,12 +208,22 @@ impl Device {
         let part = |(end, downloads): (usize, Vec<Transfer>)| {
             let launch = |command: &Command| matches!(command, Command::Launch(_));
             let launches = segment.commands[std::mem::replace(&mut first, end)..end].iter().any(launch);
-            let timestamps = if launches { self.timestamps()? } else { None };
-            let places = self.places(&downloads, timestamps.as_ref());
-            let download = self.staging(plan, &places, wgpu::MapMode::Read)?;
-            Ok(Part { end, downloads, download, unread: false, submitted: None, timestamps, count: 0 })
+            self.part(end, downloads, launches, &|places| self.staging(plan, places, wgpu::MapMode::Read))
         };
         split(plan, segment, PART_BYTES).into_iter().map(part).collect()
+    }
+
+    /// Makes a part with staging for its downloads, and with timestamps if it is timed.
+    fn part(
+        &self,
+        end: usize,
+        downloads: Vec<Transfer>,
+        is_timed: bool,
+        staging: &dyn Fn(&[Transfer]) -> Result<Staging, GpuError>,
+    ) -> Result<Part, GpuError> {
+        let timestamps = if is_timed { self.timestamps()? } else { None };
+        let download = staging(&self.places(&downloads, timestamps.as_ref()))?;
+        Ok(Part { end, downloads, download, unread: false, submitted: None, timestamps, count: 0 })
     }
 
     /// Gives each segment staging for a second submission in flight, unless it has that. If there is no
@@ -229,13 +239,11 @@ impl Device {
     fn add_lane(&self, segments: &mut [LoadedSegment]) -> Result<(), GpuError> {
         for loaded in segments.iter_mut().filter(|loaded| loaded.lanes.len() == 1) {
             let first = &loaded.lanes[0];
-            let upload = Staging::new(self, &loaded.uploads, |_| false, wgpu::MapMode::Write)?;
+            let staging = |places: &[Transfer], mode| Staging::new(self, places, |_| false, mode);
+            let upload = staging(&loaded.uploads, wgpu::MapMode::Write)?;
             let parts = first.parts.iter().map(|part| {
-                let timestamps = if part.timestamps.is_some() { self.timestamps()? } else { None };
-                let (end, downloads) = (part.end, part.downloads.clone());
-                let places = self.places(&downloads, timestamps.as_ref());
-                let download = Staging::new(self, &places, |_| false, wgpu::MapMode::Read)?;
-                Ok(Part { end, downloads, download, unread: false, submitted: None, timestamps, count: 0 })
+                let (downloads, is_timed) = (part.downloads.clone(), part.timestamps.is_some());
+                self.part(part.end, downloads, is_timed, &|places| staging(places, wgpu::MapMode::Read))
             });
             let parts = parts.collect::<Result<Vec<_>, GpuError>>()?;
             loaded.lanes.push(Lane { upload, loans: Vec::new(), parts, last: None, serial: 0 });

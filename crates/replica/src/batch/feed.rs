@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use unisono_gpu::Writer;
-use unisono_graph::{InputDecl, InputKind, Lead, RandomKey};
+use unisono_graph::{InputDecl, InputKind, Lead, Program, RandomKey, Slot};
 
 use crate::batch::held::Held;
 
@@ -23,15 +23,24 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Writes rows `first..first + rows` of an input to its upload.
+    /// Writes rows `first..first + rows` of an input of a program, or of all its scalars, to their upload.
     pub(crate) fn write(
         &self,
-        decl: &InputDecl,
-        index: usize,
+        program: &Program,
+        slot: Slot,
         first: usize,
         rows: usize,
         to: &mut Writer<'_>,
     ) {
+        let mut input = |i: usize| self.write_input(&program.inputs()[i], i, first, rows, to);
+        match slot {
+            Slot::Scalars => program.scalars().iter().for_each(|&i| input(i)),
+            Slot::Input(i) => input(i),
+            _ => {}
+        }
+    }
+
+    fn write_input(&self, decl: &InputDecl, index: usize, first: usize, rows: usize, to: &mut Writer<'_>) {
         let Some(bytes) = self.inputs.get(index) else { return };
         match (decl.kind, decl.ty.lead) {
             (InputKind::Random, _) => {

@@ -9,6 +9,9 @@ use crate::batch::feed::Feed;
 /// Brings the inputs of some rows of a batch.
 type Bring = dyn Fn(Range<usize>) -> Result<Vec<Arc<[u8]>>, String> + Send + Sync;
 
+/// Says what is wrong with inputs that were brought.
+type Check<'a> = dyn Fn(&[Arc<[u8]>]) -> Result<(), String> + 'a;
+
 /// The rows that the inputs of a [`Feed`] have, where these are not all rows of the batch.
 ///
 /// Which rows a machine computes may change after its batch was loaded, because another machine is lost or
@@ -48,11 +51,7 @@ impl Feed {
     ///
     /// # Errors
     /// Why they cannot be brought, or what `check` finds.
-    pub(crate) fn hold(
-        &self,
-        rows: Range<usize>,
-        check: &dyn Fn(&[Arc<[u8]>]) -> Result<(), String>,
-    ) -> Result<(), String> {
+    pub(crate) fn hold(&self, rows: Range<usize>, check: &Check<'_>) -> Result<(), String> {
         let Some(held) = &self.held else { return Ok(()) };
         let has = |own: &Range<usize>| rows.is_empty() || own.start <= rows.start && rows.end <= own.end;
         if has(&held.rows) || held.brought().is_some_and(|(own, _)| has(&own)) {

@@ -5,15 +5,12 @@
 use std::sync::Arc;
 
 use unisono_graph::ops::{Attention, Window};
-use unisono_graph::{
-    Array, DType, Frame, Graph, GraphError, InputDecl, Lead, Program, Tape, Type, Var, interpret,
-};
+use unisono_graph::{DType, Graph, GraphError, InputDecl, Program, Tape, Type, Var};
 use unisono_random::{Stream, stream};
 
 use crate::batch::outputs::Outputs;
-use crate::batch::shards;
 
-use super::probe::{ROWS, SHARDS};
+use super::probe::{interpreted, rows};
 
 /// The number of values in each sample: above the length at which sums are cut into chunks.
 const VALUES: usize = 300;
@@ -54,16 +51,8 @@ impl Exact {
 
     /// Returns the name of the first output that is not what it has to be.
     pub fn wrong(&self, given: &Outputs) -> Option<String> {
-        let array = |input: &InputDecl| {
-            let dims: Vec<usize> = rows(input).into_iter().chain(input.ty.dims.iter().copied()).collect();
-            Array::new(&dims, values(input).into_iter().map(f64::from).collect())
-        };
-        let feed = unisono_graph::Feed {
-            frame: Frame { shards: shards::sizes(ROWS, SHARDS, ROWS) },
-            inputs: self.program.inputs().iter().map(array).collect(),
-            states: Vec::new(),
-        };
-        let right = interpret(&self.graph, &feed).outputs;
+        let doubles = |input: &InputDecl| values(input).into_iter().map(f64::from).collect();
+        let right = interpreted(&self.graph, &self.program, &doubles);
         let is_wrong = |(index, name): &(usize, &str)| {
             let found = given.floats(*index).unwrap_or_default();
             let expected = right.get(*name).map_or(&[][..], |array| &array.data[..]);
@@ -126,10 +115,6 @@ fn attention(tape: &Tape, x: &Var) {
     let none = &values * 0.0;
     let seen = tape.apply(Attention { causal: false, scale: 0.5 }, &[&none, &values, &values]);
     tape.output("attention", &seen);
-}
-
-fn rows(input: &InputDecl) -> Option<usize> {
-    (input.ty.lead == Lead::Sample).then_some(ROWS)
 }
 
 /// Returns the values of an input: whole numbers from -3 to 3, or rows of the table.

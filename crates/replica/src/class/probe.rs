@@ -1,10 +1,15 @@
 //! What an adapter is probed with: every family of kernels, on inputs that tell arithmetics apart.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use unisono_graph::ops::{Attention, Window};
-use unisono_graph::{DType, GraphError, Program, Tape, Type, Var};
+use unisono_graph::{
+    Array, DType, Frame, Graph, GraphError, InputDecl, Lead, Program, Tape, Type, Var, interpret,
+};
 use unisono_random::{Stream, stream};
+
+use crate::batch::shards;
 
 /// The number of samples in the probe's batch. They are in [`SHARDS`] shards.
 pub(super) const ROWS: usize = 16;
@@ -26,6 +31,30 @@ pub(super) const TIE: &str = "tie";
 
 /// 2^-63: the square of it is the smallest normal number.
 const EDGE: f32 = 1.0 / (1u64 << 63) as f32;
+
+/// Returns the rows of an input, if it has samples.
+pub(super) fn rows(input: &InputDecl) -> Option<usize> {
+    (input.ty.lead == Lead::Sample).then_some(ROWS)
+}
+
+/// Returns the outputs of a program by name, as the f64 interpreter computes them from the values of each
+/// input.
+pub(super) fn interpreted(
+    graph: &Graph,
+    program: &Program,
+    values: &dyn Fn(&InputDecl) -> Vec<f64>,
+) -> BTreeMap<String, Array> {
+    let array = |input: &InputDecl| {
+        let dims: Vec<usize> = rows(input).into_iter().chain(input.ty.dims.iter().copied()).collect();
+        Array::new(&dims, values(input))
+    };
+    let feed = unisono_graph::Feed {
+        frame: Frame { shards: shards::sizes(ROWS, SHARDS, ROWS) },
+        inputs: program.inputs().iter().map(array).collect(),
+        states: Vec::new(),
+    };
+    interpret(graph, &feed).outputs
+}
 
 /// Traces and compiles the probe.
 pub(super) fn program() -> Result<Program, GraphError> {

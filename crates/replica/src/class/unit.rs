@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use unisono_graph::ops::{Attention, Window};
-use unisono_graph::{Array, Frame, Graph, GraphError, InputDecl, Lead, Program, Tape, Type, half, interpret};
+use unisono_graph::{Graph, GraphError, InputDecl, Program, Tape, Type, half};
 use unisono_random::{Stream, stream};
 
-use super::probe::{ROWS, SHARDS};
+use super::probe::{interpreted, rows};
 use crate::batch::outputs::Outputs;
-use crate::batch::shards;
 
 /// The steps of the long product: above the length of a chunk, and no multiple of a unit's size.
 const LONG: usize = 1100;
@@ -85,17 +84,9 @@ impl UnitProbe {
     /// explains.
     pub fn wrong(&self, given: &Outputs) -> Option<String> {
         let [exact, most] = [false, true].map(|magnitudes| {
-            let array = |input: &InputDecl| {
-                let dims: Vec<usize> = rows(input).into_iter().chain(input.ty.dims.iter().copied()).collect();
-                let value = |x: f32| f64::from(if magnitudes { x.abs() } else { x });
-                Array::new(&dims, values(input).into_iter().map(value).collect())
-            };
-            let feed = unisono_graph::Feed {
-                frame: Frame { shards: shards::sizes(ROWS, SHARDS, ROWS) },
-                inputs: self.program.inputs().iter().map(array).collect(),
-                states: Vec::new(),
-            };
-            interpret(&self.graph, &feed).outputs
+            let value = |x: f32| f64::from(if magnitudes { x.abs() } else { x });
+            let doubles = |input: &InputDecl| values(input).into_iter().map(value).collect();
+            interpreted(&self.graph, &self.program, &doubles)
         });
         self.program.outputs().iter().enumerate().find_map(|(index, output)| {
             let found = given.floats(index).unwrap_or_default();
@@ -121,10 +112,6 @@ impl UnitProbe {
             ))
         })
     }
-}
-
-fn rows(input: &InputDecl) -> Option<usize> {
-    (input.ty.lead == Lead::Sample).then_some(ROWS)
 }
 
 /// Returns the values of an input: numbers that f16 holds. Most are of very different sizes, so that every
@@ -157,6 +144,8 @@ mod tests {
     use unisono_graph::target::{Machine, MatrixUnit, Target, UnitSums, UnitWay};
 
     use super::*;
+    use crate::batch::shards;
+    use crate::class::probe::{ROWS, SHARDS};
 
     #[test]
     fn every_kind_of_kernel_with_a_unit_is_probed() {

@@ -69,12 +69,7 @@ impl Replicas {
     ) -> ReplicaError {
         let step = self.steps.saturating_sub(1);
         let finding = self.find_wrong(task, job, before, verdict, seen);
-        let wrong = self.expel(&finding);
-        self.write_all(job, before);
-        if self.is_empty() {
-            return self.none_left();
-        }
-        ReplicaError::Audit { step, wrong, why: finding.why, lasting: finding.lasting }
+        self.act_on(finding, step, job, before)
     }
 
     /// Finds out who is wrong when a witness computed a step twice and disagrees with the run both times.
@@ -125,6 +120,11 @@ impl Replicas {
             };
             Finding { wrong: BTreeSet::new(), why, lasting: true }
         };
+        self.act_on(finding, step, job, before)
+    }
+
+    /// Dismisses the replicas that are wrong about a step, and gives the others the state before it.
+    fn act_on(&mut self, finding: Finding, step: u64, job: &Job, before: &State) -> ReplicaError {
         let wrong = self.expel(&finding);
         self.write_all(job, before);
         if self.is_empty() {

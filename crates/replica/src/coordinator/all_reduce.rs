@@ -39,12 +39,6 @@ impl Replicas {
             }
             attempt.take_sums(program, bucket, Arc::new(sums));
         }
-        let more = bad.len().saturating_sub(1);
-        match bad.into_iter().min() {
-            Some((node, what)) => {
-                Err(ReplicaError::NotFinite { step, what, sum: Some(node), more, outputs: Box::default() })
-            }
-            None => Ok(()),
-        }
+        ReplicaError::of_sums(step, bad)
     }
 }

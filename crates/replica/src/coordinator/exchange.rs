@@ -126,13 +126,7 @@ impl Replicas {
             }
             attempt.take_sums(program, bucket, sums);
         }
-        let (step, more) = (self.steps.saturating_sub(1), bad.len().saturating_sub(1));
-        match bad.into_iter().min() {
-            Some((node, what)) => {
-                Err(ReplicaError::NotFinite { step, what, sum: Some(node), more, outputs: Box::default() })
-            }
-            None => Ok(()),
-        }
+        ReplicaError::of_sums(self.steps.saturating_sub(1), bad)
     }
 
     fn exchange_cut(

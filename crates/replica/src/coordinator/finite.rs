@@ -69,12 +69,9 @@ impl Replicas {
     fn flags_differ(&mut self, flags: &[StateFlag]) -> ReplicaError {
         let mut groups = Vec::new();
         for (is_bad, says) in [(true, "has a new state that is not finite"), (false, "has none")] {
-            let names: Vec<String> = flags
-                .iter()
-                .filter(|(_, bad)| *bad == is_bad)
-                .map(|&(replica, _)| format!("{replica} ({})", self.adapter(replica)))
-                .collect();
-            groups.push(format!("replica {} {says}", names.join(", ")));
+            let all = flags.iter().filter(|(_, bad)| *bad == is_bad);
+            let all: Vec<usize> = all.map(|(replica, _)| *replica).collect();
+            groups.push(format!("{} {says}", self.names(&all)));
         }
         let (wrong, why) = self.known_answers();
         ReplicaError::Digests { groups, wrong, why }

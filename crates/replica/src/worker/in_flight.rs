@@ -40,19 +40,14 @@ impl Worker {
         let Work { program, run, feed, first_row, .. } = work;
         let key: Key = (program, run);
         let lane = usize::from(self.in_flight.iter().any(|(other, step)| *other == key && step.lane() == 0));
-        let missing = || GpuError::Plan { what: "executable".into(), message: "not loaded".into() };
-        let (_, executable) = self.loaded.back_mut().ok_or_else(missing)?;
+        let (_, executable) = self.loaded.back_mut().ok_or_else(|| Failure::missing("the executable"))?;
         let (program, rows) = (self.programs.get(program)?, key.1.rows());
         let began = Instant::now();
-        let submitted = self.device.submit_all(executable, lane, &mut |transfer, to| {
-            let mut input = |i: usize| feed.write(&program.inputs()[i], i, first_row, rows, to);
-            match Slot::decode(transfer.slot) {
-                Slot::Scalars => program.scalars().iter().for_each(|&i| input(i)),
-                Slot::Input(i) => input(i),
+        let submitted =
+            self.device.submit_all(executable, lane, &mut |transfer, to| match Slot::decode(transfer.slot) {
                 Slot::Chained => to.write(&u32::from(chained).to_le_bytes()),
-                _ => {}
-            }
-        });
+                slot => feed.write(&program, slot, first_row, rows, to),
+            });
         let step = match submitted {
             Ok(step) => step,
             Err(GpuError::OutOfMemory { .. } | GpuError::Limit { .. }) if lane > 0 => {
@@ -70,11 +65,10 @@ impl Worker {
 
     /// Waits for the oldest step in flight, and returns its results.
     pub(super) fn collect(&mut self) -> Result<SegmentResults, Failure> {
-        let missing = |what: &str| GpuError::Plan { what: what.into(), message: "is not there".into() };
-        let (key, step) = self.in_flight.pop_front().ok_or_else(|| missing("a step in flight"))?;
+        let (key, step) = self.in_flight.pop_front().ok_or_else(|| Failure::missing("a step in flight"))?;
         let at = self.loaded.iter().position(|(loaded, _)| *loaded == key);
         let (_, executable) =
-            at.and_then(|at| self.loaded.get_mut(at)).ok_or_else(|| missing("its executable"))?;
+            at.and_then(|at| self.loaded.get_mut(at)).ok_or_else(|| Failure::missing("the executable"))?;
         let mut results = SegmentResults::default();
         let timing = self.device.collect(executable, step, &mut |transfer, bytes| {
             results.read(Slot::decode(transfer.slot), bytes);

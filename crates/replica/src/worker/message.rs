@@ -149,6 +149,11 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// Returns the failure of a worker that does not have what it needs: a bug in this crate.
+    pub fn missing(what: &str) -> Self {
+        Self::Gpu(GpuError::Plan { what: what.to_owned(), message: "is not there".to_owned() })
+    }
+
     /// Classifies a failure to load: a plan that no such device takes is [`Failure::Plan`].
     pub fn of_loading(self) -> Self {
         use GpuError::{Limit, Plan, Validation};

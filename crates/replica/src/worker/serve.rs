@@ -285,25 +285,24 @@ impl Worker {
     fn run(&mut self, ticket: u64, work: Work, mut flips: bool) -> Result<SegmentResults, Failure> {
         let Work { program, run, segments, feed, first_row, sums, in_place, .. } = work;
         let next = segments.end;
-        let missing = || GpuError::Plan { what: "executable".into(), message: "not loaded".into() };
-        let (_, executable) = self.loaded.back_mut().ok_or_else(missing)?;
+        let (_, executable) = self.loaded.back_mut().ok_or_else(|| Failure::missing("the executable"))?;
         let (program, rows) = (self.programs.get(program)?, run.rows());
         let mut pending = Vec::with_capacity(segments.len());
         for segment in segments {
-            pending.push(self.device.submit(executable, segment, &mut |transfer, to| {
-                let mut input = |i: usize| feed.write(&program.inputs()[i], i, first_row, rows, to);
-                match Slot::decode(transfer.slot) {
-                    Slot::Scalars => program.scalars().iter().for_each(|&i| input(i)),
-                    Slot::Input(i) => input(i),
-                    Slot::Sums(bucket) if in_place.contains(&bucket) => to.keep(),
-                    Slot::Sums(bucket) => {
-                        if let Some((_, sums)) = sums.iter().find(|(b, _)| *b == bucket) {
-                            to.write(bytemuck::cast_slice(sums.as_slice()));
-                        }
-                    }
-                    Slot::Chained => to.write(&[0; 4]),
-                    Slot::Output(_) | Slot::Blocks(_) | Slot::Flag(_) | Slot::StateFlag | Slot::Skipped => {}
+            pending.push(self.device.submit(executable, segment, &mut |transfer, to| match Slot::decode(
+                transfer.slot,
+            ) {
+                slot @ (Slot::Scalars | Slot::Input(_)) => {
+                    feed.write(&program, slot, first_row, rows, to);
                 }
+                Slot::Sums(bucket) if in_place.contains(&bucket) => to.keep(),
+                Slot::Sums(bucket) => {
+                    if let Some((_, sums)) = sums.iter().find(|(b, _)| *b == bucket) {
+                        to.write(bytemuck::cast_slice(sums.as_slice()));
+                    }
+                }
+                Slot::Chained => to.write(&[0; 4]),
+                Slot::Output(_) | Slot::Blocks(_) | Slot::Flag(_) | Slot::StateFlag | Slot::Skipped => {}
             })?);
             let uploaded = pending.last().map_or(Duration::ZERO, |pending| pending.timing().upload);
             self.time.for_a_while(uploaded, Activity::Upload);
