@@ -10,7 +10,7 @@ use unisono::data::{DataError, Draws, Memory, Values};
 use unisono::{
     AdamW, Context, Dense, Lead, Model, Optimizer, Outputs, Schedule, Sequential, Silu, Trainer, Var,
 };
-use unisono_examples::{Defaults, Error, Run, claim, say};
+use unisono_examples::{Defaults, Error, Run, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 100, global_batch: 256, shards: 8, seed: 42 };
 /// The steps from noise to a point.
@@ -49,7 +49,8 @@ fn diffusion(run: Run) -> Result<(), Error> {
         }
         Outputs::new().with("made", &made)
     });
-    let optimizer = AdamW::new(Schedule::cosine(3e-3, 3_200)).average_weights(0.995);
+    let rate = Schedule::cosine(3e-3, run.steps(&train));
+    let optimizer = AdamW::new(rate).average_weights(0.995);
     let builder = Trainer::builder(model).optimizer(optimizer).use_average_weights();
     let mut trainer = run.train(builder, &train, &held_out)?;
 
@@ -67,11 +68,8 @@ fn diffusion(run: Run) -> Result<(), Error> {
     }
     let (near, least) = (parts.iter().sum::<f64>(), parts.iter().copied().fold(1.0, f64::min));
     say!("made: {:.1}% on the spiral, {:.1}% in its emptiest eighth", 100.0 * near, 100.0 * least);
-    if trainer.history().len() < DEFAULTS.epochs as usize {
-        return Ok(());
-    }
-    claim("share of points on the spiral", near, 0.8)?;
-    claim("share of points in the emptiest eighth of the spiral", least, 0.05)
+    DEFAULTS.claim_of(&trainer, "share of points on the spiral", near, 0.8)?;
+    DEFAULTS.claim_of(&trainer, "share of points in the emptiest eighth of the spiral", least, 0.05)
 }
 
 /// Returns a place of the spiral, whose length goes from 0 to 1.

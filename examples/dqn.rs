@@ -34,7 +34,9 @@ fn dqn(run: Run) -> Result<(), Error> {
     let builder = Trainer::builder(model).optimizer(AdamW::new(1e-3).weight_decay(0.0).clip_norm(5.0));
 
     let mut replay = Replay::new(20_000, run.seed);
-    let mut carts = Episodes::<CartPole>::new(CARTS);
+    // The network is asked about all carts at once.
+    let carts = |most: usize| Episodes::<CartPole>::new(most.min(run.global_batch));
+    let (mut test, mut carts) = (carts(64), carts(CARTS));
     for step in 0..50 {
         carts.act(&mut replay, &mut Draws::of(run.seed, "dqn", "first", 0, step), &[], 1.0)?;
     }
@@ -55,8 +57,8 @@ fn dqn(run: Run) -> Result<(), Error> {
     })?;
 
     let mut draws = Draws::of(run.seed, "dqn", "test", 0, 0);
-    let pushes = Episodes::<CartPole>::new(64).play(&mut draws, |states| values(&mut trainer, states))?;
-    let pushes = f64::from(pushes.iter().sum::<f32>()) / 64.0;
+    let pushes = test.play(&mut draws, |states| values(&mut trainer, states))?;
+    let pushes = f64::from(pushes.iter().sum::<f32>()) / pushes.len() as f64;
     say!("a pole stands for {pushes:.1} of {} pushes", CartPole::MOST);
     if trainer.steps() >= u64::from(DEFAULTS.epochs) * STEPS {
         claim("pushes", pushes, 150.0)

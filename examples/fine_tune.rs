@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use unisono::checkpoint::{Plan, WeightPrecision};
 use unisono::{Accuracy, AdamW, BatchNorm, Dense, Phase, Relu, Sequential, Trainer};
-use unisono_examples::{Defaults, Error, Run, accuracy, claim, digits_of, say};
+use unisono_examples::{Defaults, Error, Run, Scratch, accuracy, digits_of, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 12, global_batch: 32, shards: 8, seed: 42 };
 /// The epochs in which the head is trained alone.
@@ -20,13 +20,11 @@ fn main() -> ExitCode {
 fn fine_tune(run: Run) -> Result<(), Error> {
     // What was trained before, here on other digits, with any program: a safetensors file.
     let known = run.loader(digits_of(0..5, &[64])?).shuffle(1);
-    let mut before = Trainer::builder(network())
-        .optimizer(AdamW::new(2e-3))
-        .seed(1)
-        .replicas(1)
-        .build(&known.fields()?)?;
+    let before = Trainer::builder(network()).optimizer(AdamW::new(2e-3)).seed(1).replicas(1);
+    let mut before = run.on_adapters(before).build(&known.fields()?)?;
     before.fit(&known, None, 5)?;
-    let base = std::env::temp_dir().join(format!("unisono-fine-tune-{}.safetensors", std::process::id()));
+    let dir = Scratch::new("fine-tune")?;
+    let base = dir.join("base.safetensors");
     before.export(&base, WeightPrecision::F32)?;
 
     // A fifth of the others is trained on, and the rest is held out.
@@ -46,13 +44,10 @@ fn fine_tune(run: Run) -> Result<(), Error> {
         say!("{}", trainer.load_model(&base, &plan)?);
         Ok(())
     })?;
-    std::fs::remove_file(&base)?;
 
     let accuracy = accuracy(&trainer);
     say!("validation: {:.2}% correct after {} samples an epoch", 100.0 * accuracy, train.samples());
-    // The claim is not checked for shorter runs.
-    let whole = trainer.history().len() >= DEFAULTS.epochs as usize;
-    if whole { claim("accuracy on the validation set of the other digits", accuracy, 0.9) } else { Ok(()) }
+    DEFAULTS.claim_of(&trainer, "accuracy on the validation set of the other digits", accuracy, 0.9)
 }
 
 fn network() -> Sequential {

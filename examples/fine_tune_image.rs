@@ -3,34 +3,22 @@
 //!
 //!     cargo run --release -p unisono-examples --bin fine_tune_image -- --replicas 2 --save tuned
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
 use unisono::checkpoint::Plan;
 use unisono::{Accuracy, AdamW, Groups, Trainer};
-use unisono_examples::{Defaults, Error, Run, data, digits_of, say};
+use unisono_examples::{Defaults, Error, ModelFlags, Run, digits_of, say};
 use unisono_models::{Pretrained, Vit};
 
 const DEFAULTS: Defaults = Defaults { epochs: 20, global_batch: 16, shards: 4, seed: 42 };
-
-#[derive(Args)]
-struct Flags {
-    /// Directory of the base model: a ViT for images of 8x8 pixels with one channel [default: the one in the
-    /// repository]
-    #[arg(long, value_name = "DIR")]
-    model: Option<PathBuf>,
-    /// Write the model to DIR, as transformers does
-    #[arg(long, value_name = "DIR")]
-    save: Option<PathBuf>,
-}
 
 fn main() -> ExitCode {
     DEFAULTS.program_with("Fine-tunes a vision transformer on other digits", fine_tune_image)
 }
 
-fn fine_tune_image(run: Run, flags: Flags) -> Result<(), Error> {
-    let base = Pretrained::<Vit>::open(data(flags.model.as_deref(), "vit"))?;
+fn fine_tune_image(run: Run, flags: ModelFlags) -> Result<(), Error> {
+    let run = run.saves(flags.files());
+    let base = Pretrained::<Vit>::open(flags.base("vit"))?;
     let digits = run.loader(digits_of(5..10, &[1, 8, 8])?).shuffle(run.seed);
     let (train, held_out) = digits.validation_split(0.2)?;
     let train = train.shuffle(run.seed);
@@ -48,9 +36,6 @@ fn fine_tune_image(run: Run, flags: Flags) -> Result<(), Error> {
     };
     let mut trainer = run.train_from(builder, &train, &held_out, load)?;
 
-    if let Some(dir) = &flags.save {
-        base.with_weights(trainer.weights()?)?.save_pretrained(dir)?;
-        say!("the model is in {}", dir.display());
-    }
+    flags.save(&base, &mut trainer)?;
     DEFAULTS.claim(&trainer, "accuracy", 0.9)
 }

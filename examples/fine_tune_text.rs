@@ -4,13 +4,11 @@
 //!
 //!     cargo run --release -p unisono-examples --bin fine_tune_text -- --replicas 2 --save tuned
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
 use unisono::data::{Buckets, mask};
 use unisono::{Accuracy, AdamW, Groups, Trainer};
-use unisono_examples::{Defaults, Error, Reviews, Run, data, say};
+use unisono_examples::{Defaults, Error, ModelFlags, Reviews, Run, data};
 use unisono_models::{DistilBert, Pretrained};
 
 const DEFAULTS: Defaults = Defaults { epochs: 12, global_batch: 16, shards: 4, seed: 42 };
@@ -22,22 +20,13 @@ const LONGEST: usize = LENGTHS[2];
 const LABELLED: usize = 320;
 const SEEN: usize = 960;
 
-#[derive(Args)]
-struct Flags {
-    /// Directory of the base model: a DistilBERT with its tokenizer [default: the one in the repository]
-    #[arg(long, value_name = "DIR")]
-    model: Option<PathBuf>,
-    /// Write the model to DIR, as transformers does
-    #[arg(long, value_name = "DIR")]
-    save: Option<PathBuf>,
-}
-
 fn main() -> ExitCode {
     DEFAULTS.program_with("Fine-tunes a DistilBERT to classify texts", fine_tune_text)
 }
 
-fn fine_tune_text(run: Run, flags: Flags) -> Result<(), Error> {
-    let base = Pretrained::<DistilBert>::open(data(flags.model.as_deref(), "distilbert"))?;
+fn fine_tune_text(run: Run, flags: ModelFlags) -> Result<(), Error> {
+    let run = run.saves(flags.files());
+    let base = Pretrained::<DistilBert>::open(flags.base("distilbert"))?;
     let tokenizer = base.tokenizer()?;
     let (texts, labels) = Reviews::lines(&data(None, "reviews.tsv"))?;
     let loader = |part: std::ops::Range<usize>| {
@@ -56,9 +45,6 @@ fn fine_tune_text(run: Run, flags: Flags) -> Result<(), Error> {
     let builder = Trainer::builder(base.model()).optimizer(optimizer).metric(Accuracy);
     let mut trainer = run.train_from(builder, &train, &held_out, |trainer| Ok(base.load(trainer)?))?;
 
-    if let Some(dir) = &flags.save {
-        base.with_weights(trainer.weights()?)?.save_pretrained(dir)?;
-        say!("the model is in {}", dir.display());
-    }
+    flags.save(&base, &mut trainer)?;
     DEFAULTS.claim(&trainer, "accuracy", 0.9)
 }

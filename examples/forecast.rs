@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use unisono::data::{Draws, Field, Windows};
 use unisono::{AdamW, Dense, Gru, Model, Optimizer, Outputs, Trainer};
-use unisono_examples::{Defaults, Error, Run, claim, held_out_loss, held_out_metric, say};
+use unisono_examples::{Defaults, Error, Run, held_out_loss, held_out_metric, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 10, global_batch: 64, shards: 8, seed: 42 };
 /// The hours of the series.
@@ -38,9 +38,10 @@ fn forecast(run: Run) -> Result<(), Error> {
     let trainer = run.train(builder, &train, &held_out)?;
 
     let (own, last) = (held_out_loss(&trainer), held_out_metric(&trainer, "persistence"));
-    say!("validation: squared error {own:.4}; of the last hour's temperature: {last:.4}");
-    let whole = trainer.history().len() >= DEFAULTS.epochs as usize;
-    if whole { claim("error of persistence for each of the forecast", last / own, 5.0) } else { Ok(()) }
+    // The model counts in units of ten degrees.
+    let [ours, hours] = [own, last].map(|error| 10.0 * error.sqrt());
+    say!("validation: root mean squared error {ours:.2} degrees; of the last hour's temperature: {hours:.2}");
+    DEFAULTS.claim_of(&trainer, "error of persistence for each of the forecast", last / own, 5.0)
 }
 
 /// Temperatures of each hour: a season, days that are warmer or colder by the weather, and noise.

@@ -14,7 +14,7 @@ use clap::Parser;
 use unisono::data::Tokenizer;
 use unisono::gpu::Arithmetic;
 use unisono::{Predictor, PredictorBuilder};
-use unisono_examples::{Error, program, say};
+use unisono_examples::{Error, Refused, program, say};
 use unisono_models::{Decoder, Generate, Gpt2, Llama, Pretrained, model_type};
 
 #[derive(Parser)]
@@ -71,8 +71,8 @@ fn generate(flags: Flags) -> Result<(), Error> {
         "gpt2" => write_with::<Gpt2>(&flags),
         "llama" => write_with::<Llama>(&flags),
         other => {
-            Err(format!("{}: {other:?} is not a decoder of this program: gpt2, llama", flags.model.display())
-                .into())
+            let model = flags.model.display();
+            Err(Refused(format!("{model}: {other:?} is not a decoder of this program: gpt2, llama")).into())
         }
     }
 }
@@ -85,8 +85,8 @@ fn write_with<M: Decoder>(flags: &Flags) -> Result<(), Error> {
     let began = Instant::now();
     let written = generator.tokens(&prompts)?;
     let took = began.elapsed();
-    for tokens in &written {
-        let text = words.text(tokens)?;
+    for (prompt, tokens) in prompts.iter().zip(&written) {
+        let text = words.text(prompt, tokens)?;
         let line = match (flags.json, text) {
             (true, Some(text)) => serde_json::json!({ "tokens": tokens, "text": text }).to_string(),
             (true, None) => serde_json::json!({ "tokens": tokens }).to_string(),
@@ -135,7 +135,7 @@ impl Words {
 
     /// Reads a prompt from each line that is not blank.
     fn read(&self, path: &Path) -> Result<Vec<Vec<i32>>, Error> {
-        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let named = |error: &dyn std::fmt::Display| Refused(format!("{}: {error}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| named(&error))?;
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let prompt = |(at, line): (usize, &str)| match serde_json::from_str(line) {
@@ -152,8 +152,11 @@ impl Words {
         Ok(tokenizer.ok_or(none)?.encode(text)?)
     }
 
-    /// Returns the text of some ids, where there is a tokenizer.
-    fn text(&self, ids: &[i32]) -> Result<Option<String>, Error> {
-        Ok(self.tokenizer.as_ref().map(|tokenizer| tokenizer.decode(ids)).transpose()?)
+    /// Returns what some tokens add to the text of a prompt, where there is a tokenizer. Some tokenizers drop
+    /// a space at the start of a text, so the tokens are not decoded alone.
+    fn text(&self, prompt: &[i32], tokens: &[i32]) -> Result<Option<String>, Error> {
+        let Some(tokenizer) = &self.tokenizer else { return Ok(None) };
+        let (before, all) = (tokenizer.decode(prompt)?, tokenizer.decode(&[prompt, tokens].concat())?);
+        Ok(Some(all.strip_prefix(&before).map_or(tokenizer.decode(tokens)?, str::to_owned)))
     }
 }

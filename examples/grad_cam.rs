@@ -10,7 +10,7 @@ use unisono::{
     Accuracy, AdamW, BatchNorm, Conv2d, CrossEntropy, Dense, GlobalAvgPool2d, MaxPool2d, Model, Outputs,
     Relu, Sequential, Trainer,
 };
-use unisono_examples::{Defaults, Error, OBJECTS_REACH, OBJECTS_SIDE, Run, claim, objects, say};
+use unisono_examples::{Defaults, Error, OBJECTS_REACH, OBJECTS_SIDE, Run, objects, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 8, global_batch: 32, shards: 8, seed: 42 };
 /// The rows and columns of the heat, one place for 4 x 4 pixels.
@@ -50,8 +50,6 @@ fn grad_cam(run: Run) -> Result<(), Error> {
     let on_it = heat.chunks(HEAT * HEAT).zip(&places).filter(|&pair| is_on_it(pair)).count();
     let on_it = on_it as f64 / places.len() as f64;
     say!("validation: the heat is highest on the object in {:.1}% of the pictures", 100.0 * on_it);
-    if trainer.history().len() >= DEFAULTS.epochs as usize {
-        claim("share of pictures whose heat is highest on the object", on_it, 0.95)?;
-    }
+    DEFAULTS.claim_of(&trainer, "share of pictures whose heat is highest on the object", on_it, 0.95)?;
     DEFAULTS.claim(&trainer, "classes accuracy", 0.95)
 }

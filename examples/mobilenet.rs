@@ -5,10 +5,10 @@
 use std::process::ExitCode;
 
 use unisono::{
-    Accuracy, AdamW, BatchNorm, Conv2d, Dense, DepthwiseConv2d, GlobalAvgPool2d, Relu6, Residual, Sequential,
+    Accuracy, AdamW, BatchNorm, Dense, DepthwiseConv2d, GlobalAvgPool2d, Relu6, Residual, Sequential,
     Trainer, Upsample2d,
 };
-use unisono_examples::{Defaults, Error, Run, ids, numbers, published};
+use unisono_examples::{Defaults, Error, Run, ids, normed, numbers, published};
 
 const DEFAULTS: Defaults = Defaults { epochs: 8, global_batch: 64, shards: 8, seed: 42 };
 /// For each stage: how much wider a block is inside, its channels, the number of blocks, the first one's
@@ -56,9 +56,4 @@ fn block(from: usize, to: usize, expand: usize, stride: usize) -> Sequential {
     let wide = if expand > 1 { normed(from * expand, 1, 1).add(Relu6) } else { Sequential::new() };
     let depthwise = DepthwiseConv2d::new(3).stride(stride).padding(1).no_bias();
     wide.add(depthwise).add(BatchNorm::new()).add(Relu6).add(normed(to, 1, 1))
-}
-
-fn normed(channels: usize, kernel: usize, stride: usize) -> Sequential {
-    let conv = Conv2d::new(channels, kernel).padding(kernel / 2).stride(stride).no_bias();
-    Sequential::new().add(conv).add(BatchNorm::new())
 }

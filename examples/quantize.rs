@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use unisono::checkpoint::{Plan, WeightPrecision};
 use unisono::{Accuracy, AdamW, BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, Relu, Sequential, Trainer};
-use unisono_examples::{Defaults, Error, Run, bytes, claim, say};
+use unisono_examples::{Defaults, Error, Run, Scratch, bytes, claim, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 8, global_batch: 64, shards: 8, seed: 42 };
 
@@ -31,8 +31,7 @@ fn quantize(run: Run) -> Result<(), Error> {
 
     let compared = trainer.compare_precision(&held_out, WeightPrecision::I8)?;
     say!("{compared}");
-    let dir = std::env::temp_dir().join(format!("unisono-quantize-{}", std::process::id()));
-    std::fs::create_dir_all(&dir)?;
+    let dir = Scratch::new("quantize")?;
     let mut sizes = Vec::new();
     for precision in [WeightPrecision::F32, WeightPrecision::F16, WeightPrecision::I8] {
         let exported = trainer.export(dir.join(format!("{precision:?}.safetensors")), precision)?;
@@ -47,6 +46,10 @@ fn quantize(run: Run) -> Result<(), Error> {
     }
     let expected = trainer.predict(&held_out)?;
     run.write_onnx(&mut trainer, &held_out, WeightPrecision::I8)?;
+    let [before, after] =
+        [&compared.before, &compared.after].map(|measured| measured.metric("accuracy").unwrap_or(f64::NAN));
+    let claimed = DEFAULTS.claim_of(&trainer, "accuracy on the validation set, in I8", after, 0.97);
+    let left = DEFAULTS.claim_of(&trainer, "what is left of the accuracy", after / before, 0.99);
     drop(trainer);
 
     // From here on it could be another program.
@@ -58,14 +61,6 @@ fn quantize(run: Run) -> Result<(), Error> {
         }
     }
     say!("1, 2 and 3 replicas predict the same bits with weights in I8");
-    std::fs::remove_dir_all(&dir)?;
     claim("how many times smaller the weights are in I8", sizes[0] / sizes[2], 3.0)?;
-    // The claim is not checked for shorter runs.
-    if run.epochs < DEFAULTS.epochs {
-        return Ok(());
-    }
-    let [before, after] =
-        [&compared.before, &compared.after].map(|measured| measured.metric("accuracy").unwrap_or(f64::NAN));
-    claim("accuracy on the validation set, in I8", after, 0.97)?;
-    claim("what is left of the accuracy", after / before, 0.99)
+    claimed.and(left)
 }

@@ -10,7 +10,7 @@ use unisono::{
     AdamW, Context, CrossEntropy, Dense, Embedding, FromFn, Initializer, LayerNorm, Model, Optimizer,
     Outputs, Sequential, Trainer, TransformerBlock, Var,
 };
-use unisono_examples::{Defaults, Error, Run, claim, say};
+use unisono_examples::{Defaults, Error, Run, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 15, global_batch: 64, shards: 8, seed: 42 };
 /// The digits of a number.
@@ -80,8 +80,7 @@ fn translate(run: Run) -> Result<(), Error> {
     let right = texts.iter().zip(&new).filter(|(text, n)| text.starts_with(&sentence(**n))).count();
     let share = right as f64 / new.len() as f64;
     say!("{:.1}% of {} new numbers are right in every word", 100.0 * share, new.len());
-    let whole = trainer.history().len() >= DEFAULTS.epochs as usize;
-    if whole { claim("share of numbers that are right", share, 0.95) } else { Ok(()) }
+    DEFAULTS.claim_of(&trainer, "share of numbers that are right", share, 0.95)
 }
 
 fn sentence(number: usize) -> String {

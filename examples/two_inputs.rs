@@ -10,7 +10,7 @@ use unisono::{
     AdamW, BinaryAccuracy, BinaryCrossEntropyWithLogits, Dense, Embedding, MeanSquaredError, Model, Outputs,
     R2, Relu, Sequential, Trainer,
 };
-use unisono_examples::{Defaults, Error, Run, claim, say};
+use unisono_examples::{Defaults, Error, Run, held_out_metric, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 30, global_batch: 64, shards: 8, seed: 42 };
 const HOUSES: u64 = 2_000;
@@ -41,20 +41,14 @@ fn two_inputs(run: Run) -> Result<(), Error> {
         .optimizer(AdamW::new(5e-3));
     let trainer = run.train(builder, &train, &held_out)?;
 
-    let last = trainer.history().last().and_then(|epoch| epoch.validation.as_ref());
-    let metric = |name: &str| last.and_then(|measured| measured.metric(name)).unwrap_or_default();
-    let (price, sold) = (metric("price r2"), metric("sold binary accuracy"));
+    let [price, sold] = ["price r2", "sold binary accuracy"].map(|name| held_out_metric(&trainer, name));
     say!("validation: {:.1}% of the price's variance, {:.1}% of the sales", 100.0 * price, 100.0 * sold);
-    // The claims are not checked for shorter runs.
-    if trainer.history().len() < DEFAULTS.epochs as usize {
-        return Ok(());
-    }
-    claim("R2 of the price on the validation set", price, 0.9)?;
-    claim("accuracy of the sales on the validation set", sold, 0.85)
+    DEFAULTS.claim_of(&trainer, "R2 of the price on the validation set", price, 0.9)?;
+    DEFAULTS.claim_of(&trainer, "accuracy of the sales on the validation set", sold, 0.85)
 }
 
-/// Houses with area, rooms and age, each around 0, and a city; their price, and whether they are sold, which
-/// depends on how the price compares with the city's.
+/// Makes houses with area, rooms and age, each around 0, and a city. The price depends on all of these, and
+/// chance. Whether a house is sold depends on its area, rooms and age.
 fn houses() -> Result<Memory, DataError> {
     let mut draws = Draws::of(1, "example", "houses", 0, 0);
     let level: Vec<f32> = (0..CITIES).map(|_| draws.normal()).collect();

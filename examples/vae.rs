@@ -7,10 +7,8 @@ use std::process::ExitCode;
 
 use unisono::checkpoint::Plan;
 use unisono::data::{Draws, Loader, Memory, Values};
-use unisono::{
-    Adam, BinaryCrossEntropyWithLogits, Dense, Loss, Model, Outputs, Predictor, Relu, Sequential, Trainer,
-};
-use unisono_examples::{Defaults, Error, Run, claim, numbers, say};
+use unisono::{Adam, BinaryCrossEntropyWithLogits, Dense, Loss, Model, Outputs, Relu, Sequential, Trainer};
+use unisono_examples::{Defaults, Error, Run, numbers, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 40, global_batch: 64, shards: 8, seed: 42 };
 /// The numbers of a code.
@@ -47,7 +45,7 @@ fn vae(run: Run) -> Result<(), Error> {
     let alone = Model::new(move |cx, x| {
         Outputs::new().with("made", &cx.apply("decoder", &decoder, &x["code"]).sigmoid())
     });
-    let only_decoder = Predictor::builder().weights(Plan::new().ignore("encoder.*"));
+    let only_decoder = run.predictor().replicas(1).weights(Plan::new().ignore("encoder.*"));
     let mut predictor = only_decoder.open_tensors(alone, &[numbers("code", &[CODE])], &trainer.weights()?)?;
     let mut draws = Draws::of(run.seed, "example", "code", 0, 0);
     let codes = (0..256 * CODE).map(|_| draws.normal()).collect();
@@ -61,8 +59,7 @@ fn vae(run: Run) -> Result<(), Error> {
         far[0],
         far[1]
     );
-    let whole = trainer.history().len() >= DEFAULTS.epochs as usize;
-    if whole { claim("distance of real digits for each of made ones", far[1] / far[0], 0.8) } else { Ok(()) }
+    DEFAULTS.claim_of(&trainer, "distance of real digits for each of made ones", far[1] / far[0], 0.8)
 }
 
 /// Returns the pixels of all digits of a loader.

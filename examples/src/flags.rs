@@ -173,15 +173,23 @@ impl Defaults {
         format!("Defaults: --epochs {epochs} --global-batch {global_batch} --shards {shards} --seed {seed}")
     }
 
-    /// Says what a metric of the held-out samples is after the last epoch.
+    /// Says what [`held_out_metric`] finds.
     ///
     /// # Errors
-    /// It is an error if it is less than `least` and the run was not shorter than the program's own.
+    /// Those of [`Defaults::claim_of`].
     pub fn claim(self, trainer: &Trainer, metric: &str, least: f64) -> Result<(), Error> {
         let got = held_out_metric(trainer, metric);
         say!("validation: {metric} {:.2}%", 100.0 * got);
-        let whole = trainer.history().len() >= self.epochs as usize;
-        if whole { claim(&format!("{metric} on the validation set"), got, least) } else { Ok(()) }
+        self.claim_of(trainer, &format!("{metric} on the validation set"), got, least)
+    }
+
+    /// Checks what a program claims of its model.
+    ///
+    /// # Errors
+    /// It is an error if the model reached less than `least`, unless the run was shorter than the program's
+    /// own.
+    pub fn claim_of(self, trainer: &Trainer, what: &str, got: f64, least: f64) -> Result<(), Error> {
+        if trainer.history().len() >= self.epochs as usize { claim(what, got, least) } else { Ok(()) }
     }
 }
 
@@ -190,7 +198,8 @@ impl RunFlags {
     fn precision(&self) -> Result<Option<Precision>, Error> {
         match self.precision {
             Some(Precision::F32) if self.matrix_units => {
-                Err("--matrix-units: needs --precision mixed, because no unit multiplies f32".into())
+                let why = "--matrix-units: needs --precision mixed, because no unit multiplies f32";
+                Err(Refused(why.into()).into())
             }
             wanted => Ok(wanted.map(|wanted| if self.matrix_units { wanted.matrix_units() } else { wanted })),
         }
@@ -236,6 +245,7 @@ impl RunFlags {
             )?,
             epochs: self.epochs.unwrap_or(defaults.epochs),
             flags: self.clone(),
+            saved: Vec::new(),
             cluster,
         })
     }
@@ -361,6 +371,23 @@ mod tests {
         };
         assert_eq!(precision("mixed"), Ok(Some(Precision::MatrixUnits)));
         assert!(precision("f32").unwrap_err().starts_with("--matrix-units: needs --precision mixed"));
+    }
+
+    /// A run that early stopping has ended is shorter as well.
+    #[test]
+    fn shorter_runs_are_not_held_to_a_claim() {
+        let data = unisono::data::Memory::labelled(vec![0.0; 16], [2], vec![0; 8]).unwrap();
+        let data = unisono::data::Loader::new(data);
+        let builder = Trainer::builder(unisono::Dense::new(2)).optimizer(unisono::Sgd::new(0.1));
+        let builder = builder.adapter("cpu").replicas(1).global_batch(8).shards(1);
+        let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+        trainer.fit(&data, None, 2).unwrap();
+        let of = |epochs| {
+            let defaults = Defaults { epochs, global_batch: 8, shards: 1, seed: 1 };
+            defaults.claim_of(&trainer, "accuracy", 0.5, 0.9)
+        };
+        assert!(of(3).is_ok());
+        assert_eq!(of(2).unwrap_err().to_string(), "accuracy is 0.5000, less than 0.9");
     }
 
     #[test]

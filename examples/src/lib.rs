@@ -14,7 +14,11 @@
 //! | pictures of an object at a known place | [`objects`] |
 //! | a game to play | [`CartPole`] |
 //! | the parameters of a paper's network | [`published`] |
+//! | a model that is fine-tuned | [`ModelFlags`] |
+//! | the network of several programs | [`resnet18`], [`normed`] |
+//! | a directory for files that nobody needs after the run | [`Scratch`] |
 
+mod base_model;
 mod cart_pole;
 mod digits;
 mod flags;
@@ -27,8 +31,10 @@ mod onnx;
 mod own_data;
 mod pictures;
 mod published;
+mod resnet;
 mod reviews;
 mod run;
+mod scratch;
 mod table;
 mod text;
 
@@ -39,6 +45,7 @@ use std::process::ExitCode;
 use clap::{Args, FromArgMatches, Parser};
 use unisono::{Epoch, Trainer};
 
+pub use base_model::ModelFlags;
 pub use cart_pole::CartPole;
 pub use digits::digits_of;
 pub use flags::{Defaults, RunFlags};
@@ -49,8 +56,10 @@ pub use model::Model;
 pub use objects::{OBJECTS_REACH, OBJECTS_SIDE, objects};
 pub use pictures::pictures;
 pub use published::{ids, numbers, published};
+pub use resnet::{normed, resnet18};
 pub use reviews::Reviews;
 pub use run::Run;
+pub use scratch::Scratch;
 pub use table::{bytes, table};
 pub use text::{Text, TextFlags};
 
@@ -103,9 +112,9 @@ fn run_to_its_end(run: impl FnOnce() -> Result<(), Error>) -> ExitCode {
 /// The exit code of a program whose flags are wrong, or which refuses to run as it was started.
 const REFUSED: u8 = 2;
 
-/// The error of flags that do not fit each other or a checkpoint.
+/// The error of flags that do not fit each other, the data or a checkpoint. The program exits with 2.
 #[derive(Debug)]
-pub(crate) struct Refused(pub String);
+pub struct Refused(pub String);
 
 impl Defaults {
     /// Runs a program whose flags are [`RunFlags`], with the settings that they make, as [`program`] does.
@@ -139,8 +148,13 @@ impl std::fmt::Display for Refused {
 
 /// Returns whether the same run would fail again with an error: nothing was lost, it is refused.
 fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
-    match error.downcast_ref::<unisono::Error>() {
-        Some(error) => error.is_refusal(),
+    if let Some(error) = error.downcast_ref::<unisono::Error>() {
+        return error.is_refusal();
+    }
+    match error.downcast_ref::<unisono_models::Error>() {
+        Some(unisono_models::Error::Unisono(error)) => error.is_refusal(),
+        Some(unisono_models::Error::Io { reason, .. }) => reason.kind() == std::io::ErrorKind::NotFound,
+        Some(error) => !matches!(error, unisono_models::Error::Weights(_)),
         // Data that cannot be opened; what is wrong with a batch of a run is an error of the run.
         None => error.is::<Refused>() || error.is::<unisono::data::DataError>(),
     }
@@ -169,15 +183,31 @@ pub fn data(flag: Option<&Path>, own: &str) -> PathBuf {
     }
 }
 
-/// Returns the share of the held-out samples that a model classified correctly after the last epoch.
+/// Returns the epoch whose weights a trainer has: the last one, or the best one if early stopping has restored
+/// its weights.
+pub(crate) fn kept_epoch(trainer: &Trainer) -> Option<&Epoch> {
+    kept_of(trainer.history(), trainer.stopped().is_some())
+}
+
+/// Returns the first epoch with the lowest loss, as `--early-stopping` finds it, or the last epoch if it did
+/// not stop the run.
+fn kept_of(history: &[Epoch], is_stopped: bool) -> Option<&Epoch> {
+    let loss = |epoch: &Epoch| epoch.validation.as_ref().map_or(f64::NAN, |measured| measured.loss);
+    let measured = history.iter().filter(|epoch| is_stopped && !loss(epoch).is_nan());
+    let best = measured.reduce(|best, epoch| if loss(epoch) < loss(best) { epoch } else { best });
+    best.or(history.last())
+}
+
+/// Returns the share of the held-out samples that a model classifies correctly, as [`held_out_metric`] does.
 pub fn accuracy(trainer: &Trainer) -> f64 {
     held_out_metric(trainer, "accuracy")
 }
 
-/// Returns a metric of the held-out samples after the last epoch. It is NaN, and a line on standard error
-/// names the metrics there are, if none has this name or nothing was measured.
+/// Returns a metric of the held-out samples after the epoch whose weights the trainer has: the last one, or
+/// the one that early stopping restored. It is NaN, and a line on standard error names the metrics there are,
+/// if none has this name or nothing was measured.
 pub fn held_out_metric(trainer: &Trainer, name: &str) -> f64 {
-    metric_of(trainer.history().last(), name).unwrap_or_else(|problem| {
+    metric_of(kept_epoch(trainer), name).unwrap_or_else(|problem| {
         say!("{problem}");
         f64::NAN
     })
@@ -197,13 +227,10 @@ fn metric_of(last: Option<&Epoch>, name: &str) -> Result<f64, String> {
     })
 }
 
-/// Returns the loss on the held-out samples after the last epoch.
+/// Returns the loss on the held-out samples after the same epoch as [`held_out_metric`].
 pub fn held_out_loss(trainer: &Trainer) -> f64 {
-    trainer
-        .history()
-        .last()
-        .and_then(|epoch| epoch.validation.as_ref())
-        .map_or(f64::NAN, |held_out| held_out.loss)
+    let measured = kept_epoch(trainer).and_then(|epoch| epoch.validation.as_ref());
+    measured.map_or(f64::NAN, |measured| measured.loss)
 }
 
 /// Returns an error if a program did not reach what it claims.
@@ -223,6 +250,36 @@ mod tests {
         let error = |got: f64| claim("accuracy", got, 0.9).unwrap_err().to_string();
         assert_eq!(error(0.89), "accuracy is 0.8900, less than 0.9");
         assert_eq!(error(f64::NAN), "accuracy is NaN, less than 0.9");
+    }
+
+    #[test]
+    fn the_weights_of_a_run_that_was_stopped_are_those_of_its_best_epoch() {
+        let epoch = |(number, loss): (u32, f64)| {
+            let (mut epoch, mut measured) = (Epoch::default(), Evaluation::default());
+            measured.loss = loss;
+            (epoch.epoch, epoch.validation) = (number, Some(measured));
+            epoch
+        };
+        let history: Vec<Epoch> =
+            (0..).zip([f64::NAN, 0.5, 0.3, 0.3, 0.4]).map(epoch).chain([Epoch::default()]).collect();
+        let kept =
+            |epochs: usize, is_stopped| kept_of(&history[..epochs], is_stopped).map(|epoch| epoch.epoch);
+        assert_eq!([kept(5, true), kept(5, false), kept(6, true), kept(1, true)], [2, 4, 2, 0].map(Some));
+        assert_eq!(kept(0, true), None);
+    }
+
+    #[test]
+    fn errors_of_models_are_refusals() {
+        let refused = |error: unisono_models::Error| is_refusal(&error);
+        let problem = String::new;
+        assert!(refused(unisono_models::Error::Setting { name: "most", problem: problem() }));
+        assert!(refused(unisono_models::Error::Broken { path: "m".into(), problem: problem() }));
+        assert!(refused(unisono_models::Error::Prompt { index: 0, problem: problem() }));
+        let io =
+            |kind: std::io::ErrorKind| unisono_models::Error::Io { path: "m".into(), reason: kind.into() };
+        assert!(refused(io(std::io::ErrorKind::NotFound)));
+        assert!(!refused(io(std::io::ErrorKind::StorageFull)));
+        assert!(!refused(unisono_models::Error::Unisono(unisono::Error::Stopped)));
     }
 
     #[test]

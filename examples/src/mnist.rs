@@ -8,7 +8,7 @@ use clap::Args;
 use unisono::data::{Array, Arrays, Loader, Source, Subset, rescale};
 use unisono::{Schedule, Trainer};
 
-use crate::{Defaults, Error, Run, claim, say};
+use crate::{Defaults, Error, Run, say};
 
 /// The flags of a program that trains on MNIST.
 #[derive(Args, Clone, Debug)]
@@ -38,8 +38,7 @@ impl MnistFlags {
     /// Returns the learning rate of a run on these samples: the first number throughout, or with `--decay`
     /// from the second one to 0.
     pub fn rate(&self, [constant, first]: [f64; 2], run: &Run, train: &Loader) -> Schedule {
-        let steps = train.samples().div_ceil(run.global_batch as u64) * u64::from(run.epochs);
-        if self.decay { Schedule::cosine(first, steps) } else { constant.into() }
+        if self.decay { Schedule::cosine(first, run.steps(train)) } else { constant.into() }
     }
 
     /// Says which share of the test images is classified correctly, beside a published result.
@@ -57,8 +56,10 @@ impl MnistFlags {
     ) -> Result<(), Error> {
         say!("{what}: {:.2}% right; published: {:.1}%", 100.0 * right, 100.0 * published);
         let least = if self.decay { published } else { least };
-        let whole = trainer.history().len() >= of.epochs as usize && self.train_samples.is_none();
-        if whole { claim(&format!("accuracy on the {what}"), right, least) } else { Ok(()) }
+        match self.train_samples {
+            Some(_) => Ok(()),
+            None => of.claim_of(trainer, &format!("accuracy on the {what}"), right, least),
+        }
     }
 }
 

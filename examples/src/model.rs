@@ -3,11 +3,11 @@
 use clap::ValueEnum;
 use unisono::data::{Draws, FieldDType, FieldSpec, Loader, Memory, Tokens, Values, Width};
 use unisono::{
-    BatchNorm, Conv2d, Dense, Embedding, Flatten, FromFn, GlobalAvgPool2d, Initializer, LayerNorm, Lstm,
-    MaxPool2d, MultiHeadAttention, Relu, Residual, Sequential, TransformerBlock,
+    Conv2d, Dense, Embedding, Flatten, FromFn, GlobalAvgPool2d, Initializer, LayerNorm, Lstm, MaxPool2d,
+    MultiHeadAttention, Relu, Sequential, TransformerBlock,
 };
 
-use crate::Error;
+use crate::{Error, resnet18};
 
 /// The number of batches of noise.
 const BATCHES: usize = 8;
@@ -124,7 +124,7 @@ impl Model {
             }
             Self::Gpt100m => gpt(12, 768, 12, 8192),
             Self::Big => Sequential::new().add(Dense::new(4096)).add(Relu).add(Dense::new(4096)),
-            Self::Resnet18 => resnet18(),
+            Self::Resnet18 => resnet18(64, 10),
             Self::BertMini => bert(4, 256, 4),
         }
     }
@@ -191,26 +191,6 @@ impl Model {
         let windows = Tokens::in_memory("noise", text, Width::U8, context)?;
         Ok(Loader::new(windows).batch(batch).threads(1))
     }
-}
-
-/// Returns ResNet-18 with ten classes.
-fn resnet18() -> Sequential {
-    let normed = |channels: usize, kernel: usize, stride: usize| {
-        let conv = Conv2d::new(channels, kernel).padding(kernel / 2).stride(stride).no_bias();
-        Sequential::new().add(conv).add(BatchNorm::new())
-    };
-    let block = |channels, stride| {
-        let inner = normed(channels, 3, stride).add(Relu).add(normed(channels, 3, 1));
-        let block = Residual::new(inner);
-        let block = if stride > 1 { block.shortcut(normed(channels, 1, stride)) } else { block };
-        Sequential::new().add(block).add(Relu)
-    };
-    let stem = normed(64, 7, 2).add(Relu).add(MaxPool2d::new(3).stride(2).padding(1));
-    let body =
-        [(64, 1), (128, 2), (256, 2), (512, 2)].into_iter().fold(stem, |network, (channels, stride)| {
-            network.add(block(channels, stride)).add(block(channels, 1))
-        });
-    body.add(GlobalAvgPool2d).add(Dense::new(10))
 }
 
 /// Returns a BERT with two classes. Every token sees all others.

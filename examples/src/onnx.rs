@@ -40,6 +40,13 @@ pub(crate) fn write(
     Ok(write_whole(path, &[text.as_bytes()])?)
 }
 
+/// Returns whether a file is the description of a model that a run has saved, which has the name of the
+/// answers that are written here.
+pub(crate) fn is_of_run(path: &Path) -> bool {
+    let found = fs::read(path).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+    found.is_some_and(|found| found["format"] == "unisono-model")
+}
+
 /// Returns the first batch of samples of the longest length: the file takes no others.
 fn longest(held_out: &Loader) -> Result<Batch, Error> {
     let fields = held_out.fields()?;

@@ -1,10 +1,10 @@
 //! Runs that make their own samples, as reinforcement learning does.
 
 use unisono::data::{Batch, Replay};
-use unisono::{Builder, Trainer};
+use unisono::{Builder, Stop, Trainer};
 
 use crate::interrupt::{self, Interrupted};
-use crate::{Error, Refused, Run};
+use crate::{Error, Refused, Run, say};
 
 impl Run {
     /// Trains on samples that the run makes itself, with `steps` steps in an epoch. `play` gets the trainer.
@@ -27,15 +27,39 @@ impl Run {
         self.check_own_data(steps)?;
         let fields = replay.fields().to_vec();
         let mut trainer = self.start(builder, &fields, |_| Ok(()))?;
+        if trainer.steps() > 0 && (self.flags.json || self.flags.csv.is_some()) {
+            say!("note: this program's --json and --csv begin at the resume, not at the start of the run");
+        }
         // A run that was resumed has its buffer.
         if trainer.replay().is_none() {
             trainer.keep_replay(replay);
         }
+        // From here on a signal asks the run to end.
+        let stop = interrupt::stop()?;
+        let before = trainer.steps();
+        let sha256 = match self.play_and_save(&mut trainer, steps, &mut play, &stop) {
+            Ok(sha256) => sha256,
+            Err(error) => {
+                self.trace_despite(&error, &mut trainer, before);
+                return Err(error);
+            }
+        };
+        self.finish(trainer, &sha256, None)
+    }
+
+    /// Trains to the last epoch, and saves the final model. Returns the digest of the state.
+    fn play_and_save(
+        &self,
+        trainer: &mut Trainer,
+        steps: u64,
+        play: &mut impl FnMut(&mut Trainer) -> Result<Batch, Error>,
+        stop: &Stop,
+    ) -> Result<String, Error> {
         let last = u64::from(self.epochs) * steps;
         let every = self.flags.checkpoint_every.unwrap_or(last);
         while trainer.steps() < last {
             let done = trainer.steps();
-            let mut batch = play(&mut trainer)?;
+            let mut batch = play(trainer)?;
             let ends = (done + 1) % steps == 0;
             batch.epoch = (done / steps) as u32;
             batch.after.epoch = batch.epoch + u32::from(ends);
@@ -46,9 +70,14 @@ impl Run {
             }
             let done = trainer.steps();
             trainer.notify_epoch_ended(&made, None)?;
-            let is_stopped = done < last && interrupt::stop()?.is_asked();
-            if self.flags.out.is_some() && (done == last || is_stopped || done % every == 0) {
-                trainer.save()?;
+            let is_stopped = done < last && stop.is_asked();
+            if self.flags.out.is_some() {
+                match done == last || is_stopped {
+                    true => drop(trainer.save()?),
+                    // A checkpoint that is not written in the middle of a run does not end it.
+                    false if done % every == 0 => trainer.save_behind()?,
+                    false => {}
+                }
             }
             if is_stopped {
                 return Err(Interrupted { step: done, out: self.flags.out.clone(), unsaved: None }.into());
@@ -56,8 +85,7 @@ impl Run {
         }
         trainer.notify_ended();
         trainer.save_model()?;
-        let sha256 = trainer.state_sha256()?;
-        self.finish(trainer, &sha256, None)
+        Ok(trainer.state_sha256()?)
     }
 
     /// Refuses flags that a run which makes its own samples cannot follow.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::Error;
+use crate::{Error, Refused};
 
 /// Reviews, their labels and their words.
 #[derive(Clone, Debug)]
@@ -41,10 +41,11 @@ impl Reviews {
     /// # Errors
     /// Those of [`Reviews::read`].
     pub fn lines(path: &Path) -> Result<(Vec<String>, Vec<i32>), Error> {
-        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|error| Refused(format!("{}: {error}", path.display())))?;
         let (mut texts, mut labels) = (Vec::new(), Vec::new());
         for (at, line) in text.lines().enumerate() {
-            let wrong = |problem: &str| format!("{}, line {}: {problem}", path.display(), at + 1);
+            let wrong = |problem: &str| Refused(format!("{}, line {}: {problem}", path.display(), at + 1));
             let (label, words) = line.split_once('\t').ok_or_else(|| wrong("no tab behind a label"))?;
             texts.push(words.to_owned());
             labels.push(label.parse().map_err(|_| wrong(&format!("{label:?} is no label")))?);

@@ -13,7 +13,7 @@ use unisono::{
 };
 
 use crate::interrupt::{self, Interrupted};
-use crate::{Error, Refused, RunFlags, onnx, say};
+use crate::{Error, Refused, RunFlags, kept_epoch, onnx, say};
 
 /// The settings of a run. [`RunFlags::settle`] makes them.
 #[derive(Clone, Debug)]
@@ -31,6 +31,8 @@ pub struct Run {
     /// The machines of the run.
     pub cluster: Cluster,
     pub(crate) flags: RunFlags,
+    /// The files that the program writes for `--save` after the run.
+    pub(crate) saved: Vec<PathBuf>,
 }
 
 impl Run {
@@ -41,6 +43,25 @@ impl Run {
             Some(threads) => loader.threads(threads),
             None => loader,
         }
+    }
+
+    /// Returns the number of steps of the run on these samples.
+    pub fn steps(&self, train: &Loader) -> u64 {
+        train.samples().div_ceil(self.global_batch as u64) * u64::from(self.epochs)
+    }
+
+    /// Returns the run of a program that writes these files for `--save` after it. Training refuses places
+    /// that cannot be written, before its first step.
+    #[must_use]
+    pub fn saves(self, files: impl IntoIterator<Item = PathBuf>) -> Self {
+        Self { saved: files.into_iter().collect(), ..self }
+    }
+
+    /// Returns the builder of another trainer on the adapters of the run, with its arithmetic.
+    pub fn on_adapters(&self, builder: Builder) -> Builder {
+        let RunFlags { adapter, arithmetic, .. } = &self.flags;
+        let builder = adapter.iter().fold(builder, |builder, name| builder.adapter(name));
+        arithmetic.iter().fold(builder, |builder, arithmetic| builder.arithmetic(*arithmetic))
     }
 
     /// Returns the builder of a predictor on the adapters of the run, with its arithmetic and precision.
@@ -134,7 +155,7 @@ impl Run {
         print_identity(&trainer.identity());
         let mut told = Ok(());
         if self.flags.json && self.cluster.is_first() {
-            let done = JsonLines::new(stdout()).done(trainer.steps(), trainer.history().last(), sha256);
+            let done = JsonLines::new(stdout()).done(trainer.steps(), kept_epoch(&trainer), sha256);
             told = done.map_err(|error| format!("standard output: {error}").into());
         }
         let exported = match (&self.flags.onnx, held_out) {
@@ -183,6 +204,10 @@ impl Run {
             if flag != "--out" {
                 check_replaceable(&path).map_err(|error| Refused(format!("{flag} {error}")))?;
             }
+            if flag == "--onnx" && onnx::is_of_run(&path) {
+                let (path, what) = (path.display(), "describes the model of an earlier run, which needs it");
+                Err(Refused(format!("--onnx: {path} {what}: give another directory")))?;
+            }
             let of_run = checkpoints.as_ref().filter(|own| place(&path).starts_with(own));
             let of_run = of_run.map(|_| "--out".to_owned());
             if let Some(other) = taken.insert(place(&path), flag.to_owned()).or(of_run) {
@@ -195,8 +220,9 @@ impl Run {
             let tried = try_dir(path.parent().unwrap_or(path));
             tried.map_err(|error| Refused(format!("{flag} {}: {error}", path.display())))?;
         }
-        for (flag, dir) in [("--onnx", onnx), ("--logdir", logdir)] {
-            let Some(dir) = dir else { continue };
+        let dirs = self.saved.iter().filter_map(|file| Some(("--save", file.parent()?)));
+        let dirs = dirs.chain(onnx.iter().map(|dir| ("--onnx", &**dir)));
+        for (flag, dir) in dirs.chain(logdir.iter().map(|dir| ("--logdir", &**dir))) {
             try_dir(dir).map_err(|error| Refused(format!("{flag} {}: {error}", dir.display())))?;
         }
         Ok(())
@@ -213,6 +239,7 @@ impl Run {
             .extend(beside(out, ["model.safetensors", "model.json"]).into_iter().map(|path| ("--out", path)));
         files.extend(out.iter().map(|dir| ("--out", dir.join(".lock"))));
         files.extend(beside(onnx, ["model.onnx", "model.json"]).into_iter().map(|path| ("--onnx", path)));
+        files.extend(self.saved.iter().map(|path| ("--save", path.clone())));
         files.extend(trace.iter().map(|path| ("--trace", path.clone())));
         files.extend(csv.iter().map(|path| ("--csv", path.clone())));
         files
@@ -228,7 +255,7 @@ impl Run {
 
     /// Writes the trace of a run that ends early, if it has done a step. The error of the run is the one that
     /// counts.
-    fn trace_despite(&self, error: &Error, trainer: &mut Trainer, before: u64) {
+    pub(crate) fn trace_despite(&self, error: &Error, trainer: &mut Trainer, before: u64) {
         if self.flags.trace.is_none() || trainer.steps() == before {
             return;
         }
@@ -241,17 +268,14 @@ impl Run {
     }
 
     fn builder(&self, builder: Builder) -> Builder {
-        let RunFlags { adapter, arithmetic, replicas, json, .. } = &self.flags;
-        let mut builder = builder
+        let RunFlags { replicas, json, .. } = &self.flags;
+        let mut builder = self
+            .on_adapters(builder)
             .global_batch(self.global_batch)
             .shards(self.shards)
             .seed(self.seed)
             .precision(self.precision)
             .cluster(self.cluster.clone());
-        builder = adapter.iter().fold(builder, |builder, name| builder.adapter(name));
-        if let Some(arithmetic) = arithmetic {
-            builder = builder.arithmetic(*arithmetic);
-        }
         builder = match self.flags.witness.as_deref() {
             None => builder,
             Some("cpu") => builder.witness(Witness::cpu()),

@@ -9,7 +9,7 @@ use flate2::read::MultiGzDecoder;
 use unisono::data::{Batch, Draws, Field, Sample, Tokens, Width};
 use unisono::{INPUT, Trainer};
 
-use crate::{Error, claim};
+use crate::{Error, Refused, claim, held_out_loss};
 
 /// The flags of programs that learn a text.
 #[derive(Args, Clone, Debug)]
@@ -53,16 +53,15 @@ impl Text {
     /// It is an error if the file cannot be read or has fewer than 100 characters.
     pub fn read(path: &Path, most: usize) -> Result<Self, Error> {
         let name = path.display().to_string();
-        let named = |error: std::io::Error| format!("{name}: {error}");
+        let named = |error: std::io::Error| Refused(format!("{name}: {error}"));
         let mut bytes = fs::read(path).map_err(named)?;
         if bytes.starts_with(&[0x1f, 0x8b]) {
             let packed = std::mem::take(&mut bytes);
             MultiGzDecoder::new(&*packed).read_to_end(&mut bytes).map_err(named)?;
         }
         if bytes.len() < 100 {
-            return Err(
-                format!("{name}: a text of {} characters is too short to learn from", bytes.len()).into()
-            );
+            let problem = format!("a text of {} characters is too short to learn from", bytes.len());
+            return Err(Refused(format!("{name}: {problem}")).into());
         }
         let mut seen = [false; 256];
         bytes.iter().for_each(|&byte| seen[usize::from(byte)] = true);
@@ -122,8 +121,7 @@ impl Text {
     /// # Errors
     /// It is an error if the model is not better by that much.
     pub fn claim(&self, trainer: &Trainer) -> Result<(), Error> {
-        let Some(last) = trainer.history().last() else { return Ok(()) };
-        let (nats, pairs) = (last.validation.as_ref().map_or(f64::NAN, |v| v.loss), self.bigram_nats());
+        let (nats, pairs) = (held_out_loss(trainer), self.bigram_nats());
         crate::say!("validation: {nats:.3} nats per character; a bigram model: {pairs:.3}");
         let long = self.len * trainer.history().len() >= 1_000_000;
         if long { claim("nats a character below the table's", pairs - nats, 0.3) } else { Ok(()) }

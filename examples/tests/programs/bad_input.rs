@@ -1,11 +1,20 @@
 use crate::{csv, digits, err, lines};
 
 /// Each of these inputs is refused without a panic, with nothing on standard output and a message with the
-/// given words.
+/// given words. The exit code says that starting again does not help.
 fn refused(args: &[&str], words: &[&str]) {
+    ends_with(2, args, words);
+}
+
+/// As [`refused`], where a later start may find another machine.
+fn fails(args: &[&str], words: &[&str]) {
+    ends_with(1, args, words);
+}
+
+fn ends_with(code: i32, args: &[&str], words: &[&str]) {
     let output = digits(args.iter().chain(&["--json"]));
     let message = err(&output);
-    assert!(matches!(output.status.code(), Some(1 | 2)), "{args:?}: {}: {message}", output.status);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {message}");
     assert!(!message.contains("panicked"), "{args:?}: {message}");
     assert!(output.stdout.is_empty(), "{args:?}: {}", String::from_utf8_lossy(&output.stdout));
     let error = message.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
@@ -14,13 +23,14 @@ fn refused(args: &[&str], words: &[&str]) {
     }
 }
 
-/// Returns a file of data whose line `number` was changed.
-fn refused_data(number: usize, change: impl Fn(&str) -> String, words: &[&str]) {
+/// Trains on a file of data whose line `number` was changed. What is wrong in a file as it is read is refused,
+/// and what is found in a batch is an error of the run.
+fn wrong_data(code: i32, number: usize, change: impl Fn(&str) -> String, words: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let mut lines = lines(80);
     lines[number - 1] = change(&lines[number - 1]);
     let path = csv(dir.path(), &lines);
-    refused(&["--data", path.to_str().unwrap(), "--epochs", "1"], words);
+    ends_with(code, &["--data", path.to_str().unwrap(), "--epochs", "1"], words);
 }
 
 /// Returns a line with another label.
@@ -52,7 +62,7 @@ fn bench_takes_as_many_shards_as_there_may_be() {
 fn an_unknown_adapter_lists_those_there_are() {
     let there: Vec<String> = unisono::gpu::adapters(&[]).iter().map(unisono::gpu::Adapter::label).collect();
     let there: Vec<&str> = there.iter().map(String::as_str).collect();
-    refused(&["--adapter", "no such GPU"], &[&["no adapter matches \"no such GPU\""], &*there].concat());
+    fails(&["--adapter", "no such GPU"], &[&["no adapter matches \"no such GPU\""], &*there].concat());
 }
 
 #[test]
@@ -61,20 +71,22 @@ fn a_directory_that_cannot_be_written_is_named() {
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
     let below = file.join("below");
-    refused(&["--out", below.to_str().unwrap()], &[below.to_str().unwrap()]);
-    refused(&["--out", file.to_str().unwrap()], &[file.to_str().unwrap()]);
+    fails(&["--out", below.to_str().unwrap()], &[below.to_str().unwrap()]);
+    fails(&["--out", file.to_str().unwrap()], &[file.to_str().unwrap()]);
 }
 
 #[test]
 fn corrupt_lines_are_named() {
-    refused_data(
+    wrong_data(
+        2,
         17,
         |line| line.replacen("0,", "zero,", 1),
         &["line 17", "column 1", "\"zero\" is not a number"],
     );
-    refused_data(18, |line| line.replacen("0,", "NaN,", 1), &["line 18", "column 1", "NaN", "finite"]);
-    refused_data(19, |line| line.replacen("0,", "", 1), &["line 19", "64 columns, expected 65"]);
-    refused_data(
+    wrong_data(2, 18, |line| line.replacen("0,", "NaN,", 1), &["line 18", "column 1", "NaN", "finite"]);
+    wrong_data(2, 19, |line| line.replacen("0,", "", 1), &["line 19", "64 columns, expected 65"]);
+    wrong_data(
+        2,
         80,
         |line| labelled(line, "1.5"),
         &["line 80", "column 65", "\"1.5\" is not a whole number"],
@@ -83,8 +95,8 @@ fn corrupt_lines_are_named() {
 
 #[test]
 fn labels_out_of_range_are_named() {
-    refused_data(17, |line| labelled(line, "10"), &["sample ", "label 10 is not in 0..10"]);
-    refused_data(17, |line| labelled(line, "-1"), &["sample ", "label -1 is not in 0..10"]);
+    wrong_data(1, 17, |line| labelled(line, "10"), &["sample ", "label 10 is not in 0..10"]);
+    wrong_data(1, 17, |line| labelled(line, "-1"), &["sample ", "label -1 is not in 0..10"]);
 }
 
 #[test]
@@ -172,4 +184,39 @@ fn data_beside_the_program_are_found() {
     let output = std::process::Command::new(copy).args(["--epochs", "1"]).output().unwrap();
     let place = data.canonicalize().unwrap().join("digits.csv.gz");
     assert!(err(&output).contains(place.to_str().unwrap()), "{}", err(&output));
+}
+
+/// Programs that read other files than tables exit with 2 as well, so that `relaunch` does not start them again.
+#[test]
+fn files_that_are_not_what_they_should_be_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("data/gpt2");
+    let file = |name: &str, text: &str| {
+        std::fs::write(dir.path().join(name), text).unwrap();
+        dir.path().join(name)
+    };
+    let one_class = format!("{}7\n", "0,".repeat(64)).repeat(30);
+    for (program, args, words) in [
+        (env!("CARGO_BIN_EXE_tiny_gpt"), ["--data".into(), file("short", "too short")], "too short to learn"),
+        (env!("CARGO_BIN_EXE_text_lstm"), ["--data".into(), dir.path().join("none")], "none: "),
+        (env!("CARGO_BIN_EXE_text_classify"), ["--data".into(), file("reviews", "good")], "line 1: no tab"),
+        (
+            env!("CARGO_BIN_EXE_siamese"),
+            ["--data".into(), file("class", &one_class)],
+            "rows 1 to 23 have to be digits of 64 pixels, of at least two classes",
+        ),
+        (
+            env!("CARGO_BIN_EXE_siamese"),
+            ["--data".into(), file("few", "1,2,3\n")],
+            "have to be digits of 64 pixels",
+        ),
+        (env!("CARGO_BIN_EXE_fine_tune_text"), ["--model".into(), base.clone()], "model_type is \"gpt2\""),
+        (env!("CARGO_BIN_EXE_lora"), ["--model".into(), dir.path().join("none")], "none"),
+    ] {
+        let output = std::process::Command::new(program).args(&args).output().unwrap();
+        let said = err(&output);
+        assert_eq!(output.status.code(), Some(2), "{program} {args:?}: {said}");
+        assert!(said.contains(words), "{program} {args:?}: {said}");
+    }
+    refused(&["--precision", "f32", "--matrix-units"], &["--matrix-units: needs --precision mixed"]);
 }

@@ -80,3 +80,18 @@ fn a_base_of_another_kind_is_named() {
         assert!(err(&output).contains("model_type is \"gpt2\", and "), "{}", err(&output));
     }
 }
+
+/// The first of its two trainers computes as the flags say, too: the state is the one that is written down.
+#[test]
+fn both_trainers_of_fine_tune_have_the_arithmetic_of_the_flags() {
+    let states = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/STATES.md");
+    let states = fs::read_to_string(states).unwrap();
+    let row = states.lines().find(|line| line.starts_with("| `fine_tune` |")).unwrap();
+    let hashes: Vec<&str> = row.split('`').filter(|word| word.len() == 64).collect();
+    for (arithmetic, hash) in ["fused", "split"].into_iter().zip(hashes) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fine_tune"));
+        command.args(["--adapter", "cpu", "--replicas", "1", "--arithmetic", arithmetic]);
+        let output = command.output().unwrap();
+        assert!(err(&output).contains(&format!("state {hash}")), "{arithmetic}: {}", err(&output));
+    }
+}

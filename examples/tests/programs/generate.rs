@@ -50,6 +50,36 @@ fn a_prompt_may_be_a_text() {
     assert!(lines.lines().map(text).eq(all("written")), "{lines}{}", err(&output));
 }
 
+/// Tokenizers as Llama's drop the space before the first word of a text, which a continuation is not.
+#[test]
+fn a_continuation_keeps_the_space_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for file in ["config.json", "generation_config.json", "model.safetensors"] {
+        fs::copy(Path::new(&model()).join(file), dir.path().join(file)).unwrap();
+    }
+    let words: serde_json::Map<String, serde_json::Value> =
+        (0..48).map(|id| (format!("\u{2581}w{id}"), id.into())).collect();
+    let space = serde_json::json!({
+        "type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": "always", "split": true,
+    });
+    let tokenizer = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": space, "post_processor": null, "decoder": space,
+        "model": { "type": "WordLevel", "vocab": words, "unk_token": "\u{2581}w0" },
+    });
+    fs::write(dir.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    let prompts = dir.path().join("prompts");
+    fs::write(&prompts, "w3 w7\n").unwrap();
+    let args = ["--model", dir.path().to_str().unwrap(), "--prompts", prompts.to_str().unwrap(), "--json"];
+    let output = generate(&[&args[..], &["--most", "4"]].concat());
+    let line = String::from_utf8_lossy(&output.stdout).into_owned();
+    let written: serde_json::Value =
+        serde_json::from_str(&line).unwrap_or_else(|_| panic!("{}", err(&output)));
+    let text: String =
+        written["tokens"].as_array().unwrap().iter().map(|token| format!(" w{token}")).collect();
+    assert_eq!(written["text"], text, "{line}");
+}
+
 #[test]
 fn what_is_no_prompt_or_no_decoder_is_named() {
     let (dir, model) = (tempfile::tempdir().unwrap(), model());

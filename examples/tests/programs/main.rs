@@ -4,6 +4,7 @@ mod adapters;
 mod bad_input;
 mod bench;
 mod checkpoint;
+mod early_stopping;
 mod fine_tune;
 mod generate;
 mod gpu_report;
@@ -12,6 +13,9 @@ mod loggers;
 mod mnist_cnn;
 mod one_screen;
 mod onnx;
+#[cfg(unix)]
+mod own_data;
+mod places;
 mod precision;
 #[cfg(unix)]
 mod relaunch;
