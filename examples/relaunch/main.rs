@@ -109,6 +109,11 @@ fn main() -> ExitCode {
 /// Starts the program until it succeeds, is asked to end, or has failed too often. Returns its exit code.
 fn relaunch(flags: &Flags) -> Result<u8, String> {
     let asked = Asked::new()?;
+    if out(&flags.program).is_none() {
+        return Err(
+            "the program has no --out DIR, without which it cannot be restarted: add it behind --".into()
+        );
+    }
     let resumes = flags.program.iter().any(|arg| arg == "--resume");
     // The program refuses that too, unless it ends before it can: the next start would then resume that run.
     if let Some(dir) = out(&flags.program).filter(|dir| !resumes && holds_checkpoints(dir)) {
@@ -156,10 +161,17 @@ fn relaunch(flags: &Flags) -> Result<u8, String> {
             return Err(format!("the run failed {failed} times, the last time: {why}"));
         }
         say!("relaunch: the run failed ({why}): restarting it from its last checkpoint");
+        // How long the run took, without the pause after it.
+        let took = since.elapsed();
         asked.wait(pause);
-        let given = Duration::from_secs(flags.pause);
-        pause = if since.elapsed() < SOON { (2 * pause).min(MOST_PAUSE.max(given)) } else { given };
+        pause = next_pause(took, pause, Duration::from_secs(flags.pause));
     }
+}
+
+/// Returns the pause before the start after the next one: twice the last one behind a run that failed soon,
+/// else the one that is `given`.
+fn next_pause(took: Duration, last: Duration, given: Duration) -> Duration {
+    if took < SOON { (2 * last).min(MOST_PAUSE.max(given)) } else { given }
 }
 
 /// Chooses the hosts of a start, and waits until enough of them answer. Returns `None` if it is asked to end
@@ -323,4 +335,22 @@ fn holds_checkpoints(dir: &Path) -> bool {
     let holds =
         |rank| unisono::checkpoint::list(unisono::dir_of_rank(dir, rank)).is_ok_and(|all| !all.is_empty());
     holds(0) || holds(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_doubles_while_runs_fail_soon() {
+        let seconds = Duration::from_secs;
+        let mut pauses = vec![seconds(2)];
+        while pauses.len() < 8 {
+            pauses.extend(pauses.last().map(|last| next_pause(seconds(1), *last, seconds(2))));
+        }
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60, 60].map(seconds));
+        assert_eq!(next_pause(SOON, seconds(60), seconds(2)), seconds(2));
+        // A longest pause that is shorter than the given one does not count.
+        assert_eq!(next_pause(seconds(1), seconds(90), seconds(90)), seconds(90));
+    }
 }

@@ -67,11 +67,12 @@ fn verdict_lines(report: &Report) -> String {
         let names = value.as_array().into_iter().flatten().map(text);
         names.collect::<Vec<_>>().join(", ")
     };
-    let failed = list(&verdict["failed"]);
-    let right = if failed.is_empty() {
-        "**Right**: no part failed.".into()
-    } else {
-        format!("**Failed**: {failed}.")
+    let right = match (list(&verdict["failed"]), list(&verdict["unchecked"])) {
+        (failed, _) if !failed.is_empty() => format!("**Failed**: {failed}."),
+        (_, unchecked) if !unchecked.is_empty() => {
+            format!("**Not checked**: no part failed, but whether results are correct takes {unchecked}.")
+        }
+        _ => "**Right**: no part failed.".into(),
     };
     let same = list(&verdict["same_as"]);
     let same = if same.is_empty() { "of no CPU".to_owned() } else { format!("that of {same}") };
@@ -288,7 +289,11 @@ fn line(report: &Value, folder: &str) -> Vec<String> {
     vec![
         format!("[{}](gpus/{folder}/report.md)", text(&report["adapter"])),
         text(&report["facts"]["machine"]["adapter"]["driver"]),
-        if failed == 0 { "yes".into() } else { format!("{failed} parts failed") },
+        match failed {
+            0 if verdict::unchecked(report).is_empty() => "yes".into(),
+            0 => "not checked".into(),
+            _ => format!("{failed} parts failed"),
+        },
         format!("`{} {}`", text(&verdict["class"]["rounding"]), text(&verdict["class"]["digest"])),
         if same.is_empty() { "-".into() } else { same },
         rate(&verdict["f32_tflop_per_s"]),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use unisono::checkpoint::write_whole;
-use unisono_examples::{Error, say};
+use unisono_examples::{Error, Refused, say};
 
 use super::process::{self, Ended, Ran};
 use crate::PART;
@@ -43,6 +43,10 @@ pub struct Part {
     env: Vec<(&'static str, String)>,
     limit: Duration,
     ends: Ended,
+    /// The part that needs this one, and is asked for together with it.
+    needed_by: Option<&'static str>,
+    /// A directory of the part's own, which is removed before it runs.
+    own: Option<PathBuf>,
 }
 
 impl Part {
@@ -58,6 +62,8 @@ impl Part {
             env: Vec::new(),
             limit: Duration::from_secs(60),
             ends: Ended::Well,
+            needed_by: None,
+            own: None,
         }
     }
 
@@ -87,6 +93,16 @@ impl Part {
     /// Sets the time limit in seconds.
     pub fn limit(self, seconds: u64) -> Self {
         Self { limit: Duration::from_secs(seconds), ..self }
+    }
+
+    /// The part runs as well if this one is asked for.
+    pub fn needed_by(self, name: &'static str) -> Self {
+        Self { needed_by: Some(name), ..self }
+    }
+
+    /// The part begins without this directory, which it writes to.
+    pub fn writes_to(self, dir: &Path) -> Self {
+        Self { own: Some(dir.to_owned()), ..self }
     }
 
     /// The part has to fail.
@@ -187,6 +203,12 @@ impl Report {
                 dir.display()
             )
         };
+        // A few parts would replace a report of all.
+        if !only.is_empty() && dir.join("report.json").exists() {
+            let what =
+                format!("--out {}: holds an earlier report, which --only would replace", dir.display());
+            return Err(Refused(format!("{what}: name another folder by --out DIR, or remove it")).into());
+        }
         for folder in ["parts", "cache"] {
             fs::create_dir_all(dir.join(folder)).map_err(failed)?;
         }
@@ -200,6 +222,11 @@ impl Report {
     /// Returns whether the adapter computes on a CPU.
     pub fn is_cpu(&self) -> bool {
         self.facts.get("machine").is_some_and(|machine| machine["adapter"]["kind"] == "cpu")
+    }
+
+    /// Returns whether the CPU can compute the same bits as the adapter.
+    pub fn is_class_of_cpu(&self) -> bool {
+        self.facts.get("machine").is_some_and(|machine| machine["cpus_of_the_same_class"][0].is_string())
     }
 
     /// Returns whether the adapter has 16-bit floats.
@@ -221,12 +248,16 @@ impl Report {
         }
     }
 
+    /// Returns whether a part is asked for. The part `machine` always is.
+    fn wants(&self, part: &Part) -> bool {
+        let mut names = part.needed_by.into_iter().chain([part.name.as_str()]);
+        let is_named = names.any(|name| self.only.iter().any(|only| name.starts_with(only.as_str())));
+        self.only.is_empty() || part.name == "machine" || is_named
+    }
+
     /// Runs a part, unless the time is over or others are asked for. Returns what became of it.
     pub fn run(&mut self, part: Part) -> Result<Option<Ran>, Error> {
-        if !self.only.is_empty()
-            && part.name != "machine"
-            && !self.only.iter().any(|only| part.name.starts_with(only.as_str()))
-        {
+        if !self.wants(&part) {
             self.unwanted.push(part.name);
             return Ok(None);
         }
@@ -235,6 +266,9 @@ impl Report {
             let why = "the time for the whole report was over";
             self.record(&part, Ended::LeftOut, Duration::ZERO, why, "")?;
             return Ok(None);
+        }
+        if let Some(own) = part.own.as_ref().filter(|own| own.exists()) {
+            fs::remove_dir_all(own).map_err(|error| format!("{}: {error}", own.display()))?;
         }
         let mut command = part.command()?;
         command.env("UNISONO_CACHE", self.dir.join("cache"));

@@ -17,7 +17,8 @@ fn report(dir: &Path, args: &[&str]) -> (bool, Value, String) {
 }
 
 /// Parts that take little time in a build for tests.
-const QUICK: [&str; 6] = ["--only", "digits", "--only", "limits", "--only", "random graphs"];
+const QUICK: [&str; 8] =
+    ["--only", "conformance", "--only", "digits", "--only", "limits", "--only", "random graphs"];
 
 #[test]
 fn a_report_tells_that_an_adapter_is_right() {
@@ -36,6 +37,46 @@ fn a_report_tells_that_an_adapter_is_right() {
     let limits = &json["facts"]["limits"];
     assert!(limits["too_large"].as_str().unwrap().contains("does not fit"), "{limits}");
     assert!(limits["given_up_after_ms"].as_f64().unwrap() > 400.0, "{limits}");
+}
+
+/// A part that says nothing about results does not make an adapter right, and a second report of some parts
+/// does not replace the first.
+#[test]
+fn a_report_without_checks_says_so_and_is_not_replaced_in_part() {
+    let dir = tempfile::tempdir().unwrap();
+    let (passed, json, page) = report(dir.path(), &["--short", "--adapter", "cpu", "--only", "machine"]);
+    assert!(passed, "{page}");
+    assert_eq!(json["verdict"]["is_right"], false);
+    assert_eq!(json["verdict"]["failed"], serde_json::json!([]));
+    assert!(page.contains("**Not checked**: ") && page.contains("takes conformance, vendors or"), "{page}");
+
+    let mut again = Command::new(env!("CARGO_BIN_EXE_gpu_report"));
+    again.env_clear().current_dir(dir.path()).args(["--out", "out", "--adapter", "cpu", "--only", "limits"]);
+    let output = again.output().unwrap();
+    let said = crate::err(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("--out out: holds an earlier report, which --only would replace"), "{said}");
+    let kept: Value =
+        serde_json::from_slice(&std::fs::read(dir.path().join("out/report.json")).unwrap()).unwrap();
+    assert_eq!(kept, json);
+
+    let mut table = Command::new(env!("CARGO_BIN_EXE_gpu_report"));
+    let table = table.arg("--table").arg(dir.path()).output().unwrap();
+    assert!(String::from_utf8_lossy(&table.stdout).contains("| not checked |"), "{table:?}");
+}
+
+/// A resume alone would have no checkpoint, and would say that a whole run was killed and resumed.
+#[test]
+fn a_run_is_resumed_only_after_it_was_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let only = ["--short", "--adapter", "cpu", "--only", "digits, resumed"];
+    let (passed, json, page) = report(dir.path(), &only);
+    assert!(passed, "{page}");
+    let names: Vec<&str> =
+        json["parts"].as_array().unwrap().iter().map(|part| part["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["machine", "digits, killed", "digits, resumed"]);
+    let said = std::fs::read_to_string(dir.path().join("out/parts/digits__resumed.err")).unwrap();
+    assert!(said.contains("resumed at step "), "{said}");
 }
 
 /// The kernel is named, and the report is no success.

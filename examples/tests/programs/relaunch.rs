@@ -44,6 +44,15 @@ fn command(dir: &Path, script: &str) -> Command {
     command
 }
 
+/// It could never be resumed.
+#[test]
+fn a_program_without_a_directory_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (output, calls) = relaunch(dir.path(), &[1, 0], &["--epochs", "3"]);
+    assert!(err(&output).contains("the program has no --out DIR"), "{}", err(&output));
+    assert_eq!((calls.len(), output.status.code()), (0, Some(1)));
+}
+
 #[test]
 fn a_run_that_was_lost_is_started_again_and_one_that_is_refused_or_asked_to_end_is_not() {
     let dir = tempfile::tempdir().unwrap();
@@ -92,7 +101,8 @@ fn a_signal_goes_on_to_mpirun_and_starts_nothing_again() {
         let script = format!("trap 'echo got {signal} >> CALLS; kill $!; exit 1' {signal}");
         let script = format!("{script}\nsleep 600 &\necho ready >&2\nwait");
         let mut command = command(dir.path(), &script);
-        let mut process = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        command.args(["--out", "run"]).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap();
         let mut lines = BufReader::new(process.stderr.take().unwrap()).lines().map(Result::unwrap);
         assert!(lines.any(|line| line == "ready"));
         let id = process.id().to_string();
@@ -110,7 +120,7 @@ fn a_run_is_started_again_where_standard_error_is_full() {
     let dir = tempfile::tempdir().unwrap();
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let script = "case $(wc -l < CALLS) in 1) exit 1;; 2) exit 0;; esac";
-    let status = command(dir.path(), script).stderr(full).status().unwrap();
+    let status = command(dir.path(), script).args(["--out", "run"]).stderr(full).status().unwrap();
     assert_eq!((calls(dir.path()).len(), status.code()), (2, Some(0)));
 }
 
