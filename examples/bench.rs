@@ -33,6 +33,7 @@ mod trust;
 #[path = "bench/uneven.rs"]
 mod uneven;
 
+use std::cmp::Ordering;
 use std::fs;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -44,8 +45,8 @@ use serde::{Deserialize, Serialize};
 use unisono::data::{Loader, Position};
 use unisono::gpu::{Adapter, Kind, select};
 use unisono::graph::{MAX_SHARDS, Run};
-use unisono::{AdamW, Precision, ProgramId, Trainer};
-use unisono_examples::{Error, Model, bytes, program, table};
+use unisono::{AdamW, Builder, Precision, ProgramId, Trainer};
+use unisono_examples::{Error, Model, Refused, bytes, program, table};
 
 /// The number of processes that are started to measure how long the first step takes.
 const STARTS: usize = 3;
@@ -131,6 +132,24 @@ impl Flags {
         self.model.noise(self.batch())
     }
 
+    /// Refuses flags that the other programs of `peers` cannot follow, so that all of them do the same work.
+    fn check(&self) -> Result<(), Error> {
+        let others = match (self.what, &self.torch) {
+            (What::Peers, Some(_)) => "PyTorch's program",
+            (What::Peers, None) => "the program that is compared with",
+            _ => return Ok(()),
+        };
+        let given = [
+            ("--batch", self.batch.is_some()),
+            ("--precision", self.precision != Precision::F32),
+            ("--replicas", self.torch.is_some() && !self.replicas.is_empty()),
+        ];
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            Some((flag, _)) => Err(Refused(format!("{flag}: {others} cannot follow it: omit it")).into()),
+            None => Ok(()),
+        }
+    }
+
     /// Returns an adapter as a trainer uses it in this precision.
     fn in_precision(&self, adapter: &Adapter) -> Result<Adapter, Error> {
         match self.precision {
@@ -181,20 +200,23 @@ enum What {
 
 pub(crate) fn main() -> ExitCode {
     let started = Instant::now();
-    program(|flags: Flags| match flags.what {
-        _ if flags.alone.is_some() => alone(&flags, started),
-        What::Step => step(&flags),
-        What::Kernels => kernels(&flags),
-        What::Scaling => scaling::measure(&flags),
-        What::Uneven => uneven::measure(&flags),
-        What::Trust => trust::measure(&flags),
-        What::Checkpoint => checkpoint::run(&flags),
-        What::Build => build::measure(&flags.layers),
-        What::Known => known::measure(&flags),
-        What::Peers => match flags.torch.clone() {
-            Some(python) => torch::measure(&flags, &python),
-            None => peers::measure(&flags),
-        },
+    program(|flags: Flags| {
+        flags.check()?;
+        match flags.what {
+            _ if flags.alone.is_some() => alone(&flags, started),
+            What::Step => step(&flags),
+            What::Kernels => kernels(&flags),
+            What::Scaling => scaling::measure(&flags),
+            What::Uneven => uneven::measure(&flags),
+            What::Trust => trust::measure(&flags),
+            What::Checkpoint => checkpoint::run(&flags),
+            What::Build => build::measure(&flags.layers),
+            What::Known => known::measure(&flags),
+            What::Peers => match flags.torch.clone() {
+                Some(python) => torch::measure(&flags, &python),
+                None => peers::measure(&flags),
+            },
+        }
     })
 }
 
@@ -315,13 +337,17 @@ fn start(flags: &Flags, replicas: u16, cache: bool) -> Result<Duration, Error> {
 }
 
 fn trainer(flags: &Flags, replicas: u16, data: &Loader) -> Result<Trainer, Error> {
+    Ok(builder(flags).replicas(replicas.into()).build(&data.fields()?)?)
+}
+
+/// Returns the builder of a trainer as the flags describe it.
+fn builder(flags: &Flags) -> Builder {
     let builder = Trainer::builder(flags.model.layers()).optimizer(AdamW::new(1e-3));
     let builder =
         builder.global_batch(flags.batch()).shards(flags.shards as usize).precision(flags.precision);
     let builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
     let builder = if flags.trace.is_some() { builder.timeline() } else { builder };
-    let builder = flags.shards_at_once.into_iter().fold(builder, |b, n| b.shards_at_once(n as usize));
-    Ok(builder.replicas(replicas.into()).build(&data.fields()?)?)
+    flags.shards_at_once.into_iter().fold(builder, |builder, n| builder.shards_at_once(n as usize))
 }
 
 /// Returns the time of each step. A step begins with its batch in memory.
@@ -353,9 +379,9 @@ fn counts(flags: &Flags, adapters: &[Adapter]) -> Vec<u16> {
     if all > 1 { vec![1, all] } else { vec![1] }
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times.get(times.len() / 2).copied().unwrap_or_default()
+fn median<T: PartialOrd + Copy + Default>(mut all: Vec<T>) -> T {
+    all.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
+    all.get(all.len() / 2).copied().unwrap_or_default()
 }
 
 /// Returns how long this process has run on the host's CPUs, in ticks of the system. On other systems

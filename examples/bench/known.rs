@@ -8,7 +8,7 @@ use unisono::data::{Loader, Memory, Values};
 use unisono::gpu::{Kind, select};
 use unisono::graph::DType;
 use unisono::{AdamW, Trainer};
-use unisono_examples::{Error, bytes, table};
+use unisono_examples::{Error, Refused, bytes, ids, numbers, table};
 use unisono_models::{Architecture, Bert, Gpt2, Pretrained, ResNet, Vit, model_type};
 
 use super::taken::Watch;
@@ -20,21 +20,23 @@ const FITS: u32 = 2;
 
 /// Prints, for the model of a directory, the memory and the time of a step with AdamW on random data.
 pub fn measure(flags: &Flags) -> Result<(), Error> {
-    let dir =
-        flags.known.as_deref().ok_or("`known` needs --known DIR, a directory as transformers writes it")?;
+    let dir = flags
+        .known
+        .as_deref()
+        .ok_or_else(|| Refused("`known` needs --known DIR, a directory as transformers writes it".into()))?;
     match &*model_type(dir)? {
-        "gpt2" => of::<Gpt2>(flags, dir, true),
-        "bert" => of::<Bert>(flags, dir, false),
-        "vit" => of::<Vit>(flags, dir, false),
-        "resnet" => of::<ResNet>(flags, dir, false),
-        other => Err(format!("{other:?} is not measured: gpt2, bert, vit, resnet").into()),
+        "gpt2" => of::<Gpt2>(flags, dir),
+        "bert" => of::<Bert>(flags, dir),
+        "vit" => of::<Vit>(flags, dir),
+        "resnet" => of::<ResNet>(flags, dir),
+        other => Err(Refused(format!("{other:?} is not measured: gpt2, bert, vit, resnet")).into()),
     }
 }
 
-fn of<M: Architecture>(flags: &Flags, dir: &Path, each_token: bool) -> Result<(), Error> {
+fn of<M: Architecture>(flags: &Flags, dir: &Path) -> Result<(), Error> {
     let base = Pretrained::<M>::open(dir)?;
     let batch = flags.batch.map_or(8, usize::from);
-    let data = noise(&base, batch, flags.length as usize, each_token)?;
+    let data = noise(&base, batch, flags.length as usize)?;
     // From here on the process takes what training takes.
     let memory = Watch::begin();
     let builder = Trainer::builder(base.model()).optimizer(AdamW::new(1e-4)).global_batch(batch);
@@ -69,23 +71,31 @@ fn of<M: Architecture>(flags: &Flags, dir: &Path, each_token: bool) -> Result<()
     Ok(writeln!(stdout(), "{}, batch {batch}, {}\n\n{}", M::MODEL_TYPE, flags.precision, table(&rows))?)
 }
 
-/// Makes two batches of random samples. Labels are 0 or 1, for each token or for each sample.
-fn noise<M: Architecture>(
-    base: &Pretrained<M>,
-    batch: usize,
-    length: usize,
-    each_token: bool,
-) -> Result<Loader, Error> {
+/// Makes two batches of random samples. Labels are 0 or 1, for each token if the model has an output for each,
+/// or else for each sample.
+fn noise<M: Architecture>(base: &Pretrained<M>, batch: usize, length: usize) -> Result<Loader, Error> {
     let (samples, input) = (2 * batch, base.architecture().input());
     let number = |at: usize| at.wrapping_mul(2_654_435_761) >> 7;
     let is_ids = input.dtype == DType::I32;
     let shape = if is_ids { vec![length] } else { input.dims };
     let count = samples * shape.iter().product::<usize>();
+    let words = vocabulary(base.dir())?.min(1000);
     let x = match is_ids {
-        true => Values::I32((0..count).map(|at| (number(at) % 1000) as i32).collect()),
+        true => Values::I32((0..count).map(|at| (number(at) % words) as i32).collect()),
         false => Values::F32((0..count).map(|at| (number(at) % 2001) as f32 / 1000.0 - 1.0).collect()),
     };
+    let x_field = if is_ids { ids("x", &shape) } else { numbers("x", &shape) };
+    // The loss takes labels with the axes of the output, which is traced without a device.
+    let of_tokens = [x_field, ids("y", &[length])];
+    let each_token = is_ids && Trainer::builder(base.model()).count_parameters(&of_tokens).is_ok();
     let labels = if each_token { vec![length] } else { vec![] };
     let y = (0..samples * labels.iter().product::<usize>()).map(|at| (number(at) % 2) as i32).collect();
     Ok(Loader::new(Memory::new("x", &shape[..], x)?.with("y", &labels[..], Values::I32(y))?).batch(batch))
+}
+
+/// Returns the number of ids that the model of a directory knows. Models of pictures have none.
+fn vocabulary(dir: &Path) -> Result<usize, Error> {
+    let text = std::fs::read(dir.join("config.json")).unwrap_or_else(|_| b"{}".to_vec());
+    let config: serde_json::Value = serde_json::from_slice(&text)?;
+    Ok(config["vocab_size"].as_u64().map_or(usize::MAX, |words| words.max(1) as usize))
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 use unisono::gpu::{Adapter, Backend, Kind, select};
 use unisono_examples::{Error, Model, table};
 
-use super::{Alone, Flags, command, counts, run};
+use super::{Alone, Flags, command, counts, median, run};
 
 /// The directory of Burn's program, which is a workspace of its own.
 const BURN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/peers/burn");
@@ -145,7 +145,7 @@ fn report(flags: &Flags, adapter: &str, peers: &[Peer], times: &[Vec<Times>]) ->
         ["", "first step, cold", "first step, warm", "step", "samples a second", &against, "cold", "warm"];
     let columns: [fn(&Times) -> f64; 3] = [|times| times.cold, |times| times.warm, |times| times.step];
     let medians: Vec<[f64; 3]> =
-        times.iter().map(|times| columns.map(|column| median(times, column))).collect();
+        times.iter().map(|times| columns.map(|column| median(times.iter().map(column).collect()))).collect();
     let last = *medians.last().ok_or("nobody to compare with")?;
     let row = |(peer, own): (&Peer, &[f64; 3])| {
         let [cold, warm, step] = *own;
@@ -163,12 +163,6 @@ fn report(flags: &Flags, adapter: &str, peers: &[Peer], times: &[Vec<Times>]) ->
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(peers.iter().zip(&medians).map(row));
     Ok(writeln!(out, "{}\n", table(&rows))?)
-}
-
-fn median(times: &[Times], column: fn(&Times) -> f64) -> f64 {
-    let mut all: Vec<f64> = times.iter().map(column).collect();
-    all.sort_by(f64::total_cmp);
-    all.get(all.len() / 2).copied().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use unisono::Trainer;
 use unisono::data::{Loader, Position};
-use unisono::gpu::{Adapter, select};
+use unisono::gpu::select;
 use unisono_examples::{Error, Model, table};
 
-use super::{Flags, trainer};
+use super::{Flags, heading, trainer};
 
 /// The number of steps of one run before it is the other's turn. With short turns, other work of the machine
 /// slows both alike.
@@ -24,14 +24,8 @@ pub const TURN: usize = 5;
 pub fn measure(flags: &Flags) -> Result<(), Error> {
     let flags = Flags { model: Model::Wide, ..flags.clone() };
     let adapters = select(&flags.adapter)?;
-    let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
-    let (model, batch) = (flags.model.name(), flags.batch());
-    writeln!(
-        stdout(),
-        "{model}, batch {batch} in {} shards, AdamW, on {}\n",
-        flags.shards,
-        labels.join(", ")
-    )?;
+    heading(&flags, &adapters)?;
+    let batch = flags.batch();
     let half =
         Flags { batch: u16::try_from(batch / 2).ok(), shards: (flags.shards / 2).max(1), ..flags.clone() };
     let (whole, halves) = (flags.noise()?, half.noise()?);

@@ -9,7 +9,7 @@ use serde_json::Value;
 use unisono::gpu::select;
 use unisono_examples::{Error, Model, say, table};
 
-use super::{Flags, command, run};
+use super::{Flags, command, median, run};
 
 /// PyTorch's program.
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/peers/torch/step.py");
@@ -85,9 +85,4 @@ fn torch(flags: &Flags, python: &Path, compiled: bool, threads: usize) -> Result
         None if compiled => Ok((f64::INFINITY, found["torch"].as_str().unwrap_or_default().to_owned())),
         None => Err(format!("PyTorch on {}: {}", flags.model.flag(), found["error"]).into()),
     }
-}
-
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
 }

@@ -4,12 +4,12 @@ use std::io::{Write, stdout};
 use std::time::{Duration, Instant};
 
 use unisono::data::Loader;
-use unisono::gpu::{Adapter, select};
-use unisono::{AdamW, Audits, Trainer};
+use unisono::gpu::select;
+use unisono::{Audits, Trainer};
 use unisono_examples::{Error, table};
 
 use super::scaling::{SideBySide, TURN};
-use super::{Flags, counts, median, ticks};
+use super::{Flags, builder, counts, heading, median, ticks, trainer};
 
 /// The number of fits of one epoch that are timed after the first one.
 const FITS: u32 = 9;
@@ -38,24 +38,15 @@ impl Took {
 /// audits its last step and a batch of its evaluation, however short it is.
 pub fn measure(flags: &Flags) -> Result<(), Error> {
     let adapters = select(&flags.adapter)?;
-    let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
-    let (model, batch) = (flags.model.name(), flags.batch());
-    writeln!(
-        stdout(),
-        "{model}, batch {batch} in {} shards, AdamW, on {}\n",
-        flags.shards,
-        labels.join(", ")
-    )?;
+    heading(flags, &adapters)?;
     let data = flags.noise()?;
     let head = ["replicas", "audits", "step (mean)", "step (median)", "first fit", "later fits (median)"]
         .map(str::to_owned);
     let (mut rows, mut notes) = (vec![head.to_vec()], Vec::new());
     for replicas in counts(flags, &adapters) {
         let pair = || -> Result<[Trainer; 2], Error> {
-            Ok([
-                trainer(flags, replicas, Some(Audits::Never), &data)?,
-                trainer(flags, replicas, None, &data)?,
-            ])
+            let unaudited = builder(flags).audits(Audits::Never).replicas(replicas.into());
+            Ok([unaudited.build(&data.fields()?)?, trainer(flags, replicas, &data)?])
         };
         let mut took = [Took::default(), Took::default()];
         fits(pair()?, &data, &mut took)?;
@@ -81,14 +72,6 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
         ));
     }
     Ok(writeln!(stdout(), "{}\n\n{}", table(&rows), notes.join("\n"))?)
-}
-
-fn trainer(flags: &Flags, replicas: u16, audits: Option<Audits>, data: &Loader) -> Result<Trainer, Error> {
-    let builder = Trainer::builder(flags.model.layers()).optimizer(AdamW::new(1e-3));
-    let builder = builder.global_batch(flags.batch()).shards(flags.shards as usize);
-    let builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
-    let builder = audits.into_iter().fold(builder, |builder, audits| builder.audits(audits));
-    Ok(builder.replicas(replicas.into()).build(&data.fields()?)?)
 }
 
 /// Times fits of one epoch that are evaluated on the same data, in turns.

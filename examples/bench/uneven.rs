@@ -3,12 +3,12 @@
 
 use std::io::{Write, stdout};
 
-use unisono::gpu::{Adapter, select};
-use unisono::{AdamW, Assignment, Trainer};
+use unisono::Assignment;
+use unisono::gpu::select;
 use unisono_examples::{Error, table};
 
-use super::Flags;
 use super::scaling::{QUANTILES, SideBySide, seconds_of, turns};
+use super::{Flags, builder, heading};
 
 /// The number of shards: enough to give a quarter of them to the slow replica.
 const SHARDS: u32 = 32;
@@ -36,9 +36,8 @@ const CASES: [Case; 4] = [
 pub fn measure(flags: &Flags) -> Result<(), Error> {
     let flags = Flags { shards: SHARDS, ..flags.clone() };
     let adapters = select(&flags.adapter)?;
-    let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
-    let (model, batch) = (flags.model.name(), flags.batch());
-    writeln!(stdout(), "{model}, batch {batch} in {SHARDS} shards, AdamW, on {}\n", labels.join(", "))?;
+    heading(&flags, &adapters)?;
+    let batch = flags.batch();
     let data = flags.noise()?;
     let mut runs = Vec::new();
     for case in &CASES {
@@ -56,10 +55,7 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
                 }
             }
         }
-        let builder = Trainer::builder(flags.model.layers()).optimizer(AdamW::new(1e-3)).fault_scope(&scope);
-        let builder = builder.global_batch(batch).shards(SHARDS as usize).assignment(case.assignment);
-        let builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
-        let builder = if flags.trace.is_some() { builder.timeline() } else { builder };
+        let builder = builder(&flags).fault_scope(&scope).assignment(case.assignment);
         runs.push(SideBySide::one(builder.replicas(case.replicas).build(&data.fields()?)?, &data));
     }
     for run in &mut runs {
@@ -109,5 +105,5 @@ fn set(point: &str, action: &str) -> Result<(), Error> {
 
 #[cfg(not(feature = "faults"))]
 fn set(_: &str, _: &str) -> Result<(), Error> {
-    Err("a replica is slowed through a fault point: build with --features faults, as `cargo xtask bench uneven` does".into())
+    Err("a replica is slowed through a fault point: build without --no-default-features".into())
 }
