@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use clap::Args;
 
-use crate::{cargo, run};
+use crate::{cargo, output, run};
 
 /// The target, and what runs and links its programs.
 const TARGET: &str = "aarch64-unknown-linux-gnu";
@@ -91,9 +91,5 @@ fn digests(mut cargo: Command, target: &[&str], flags: &Arm) -> Result<String, S
     let (every, fuzz) = (flags.every.to_string(), flags.fuzz.to_string());
     cargo.args(["run", "--quiet", "-p", "unisono-tests", "--bin", "vendors"]).args(target);
     cargo.args(["--", "--adapter", "cpu", "--digests", &every, "--fuzz", &fuzz]);
-    let output = cargo.stderr(Stdio::inherit()).output().map_err(|error| format!("{cargo:?}: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("{cargo:?}: {}", output.status));
-    }
-    String::from_utf8(output.stdout).map_err(|error| error.to_string())
+    output(&mut cargo)
 }

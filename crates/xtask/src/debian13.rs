@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::files::{failed, make, write};
 use crate::run;
 
 /// A folder of packages of Debian 13.
@@ -105,8 +106,7 @@ impl Folder {
 fn unpack(folder: &Path, root: &Path) -> Result<(), String> {
     make(&root.join("etc"))?;
     let archives = folder.join("cache/archives");
-    let entries = fs::read_dir(&archives).map_err(|error| format!("{}: {error}", archives.display()))?;
-    for package in entries.flatten().map(|entry| entry.path()) {
+    for package in fs::read_dir(&archives).map_err(failed(&archives))?.flatten().map(|entry| entry.path()) {
         if package.extension().is_some_and(|extension| extension == "deb") {
             run(Command::new("dpkg-deb").arg("-x").arg(&package).arg(root))?;
         }
@@ -114,8 +114,7 @@ fn unpack(folder: &Path, root: &Path) -> Result<(), String> {
     for name in ["lib", "lib64", "bin", "sbin"] {
         let link = root.join(name);
         if !link.exists() {
-            std::os::unix::fs::symlink(format!("usr/{name}"), &link)
-                .map_err(|error| format!("{}: {error}", link.display()))?;
+            std::os::unix::fs::symlink(format!("usr/{name}"), &link).map_err(failed(&link))?;
         }
     }
     write(&root.join("etc/hosts"), "127.0.0.1 localhost\n")?;
@@ -124,12 +123,4 @@ fn unpack(folder: &Path, root: &Path) -> Result<(), String> {
         make(&root.join(dir))?;
     }
     Ok(())
-}
-
-fn make(dir: &Path) -> Result<(), String> {
-    fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))
-}
-
-fn write(path: &Path, text: &str) -> Result<(), String> {
-    fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }

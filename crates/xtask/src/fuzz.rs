@@ -10,7 +10,8 @@ use std::process::Command;
 
 use clap::Args;
 
-use crate::{cargo, root, run};
+use crate::files::{copy, failed, make};
+use crate::{cargo, output, root, run};
 
 /// The flags that make LLVM count which edges were taken and show libFuzzer what is compared.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -123,14 +124,13 @@ fn build(facade: bool, pictures: bool, tables: bool) -> Result<PathBuf, String> 
     // The next build, of other features, must not change a program that still runs.
     let kept = folder().join(format!("fuzz_{}", if facade { "all" } else { &guided }));
     let _ = fs::remove_file(&kept);
-    fs::copy(&built, &kept).map_err(|error| format!("{}: {error}", built.display()))?;
+    copy(&built, &kept)?;
     Ok(kept)
 }
 
 /// Returns the name of the machine's own target.
 fn host() -> Result<String, String> {
-    let output = Command::new("rustc").arg("-vV").output().map_err(|error| format!("rustc: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = output(Command::new("rustc").arg("-vV"))?;
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).ok_or_else(|| "rustc -vV names no host".to_owned())
 }
@@ -141,9 +141,9 @@ fn one(program: &Path, reader: &str, args: &Fuzz) -> Result<(), String> {
     let (grown, minimal) = (target.join("corpus").join(reader), target.join("minimal").join(reader));
     let (found, log) = (target.join("found"), target.join(format!("{reader}.log")));
     for dir in [&grown, &minimal, &found] {
-        fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        make(dir)?;
     }
-    let file = File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
+    let file = File::create(&log).map_err(failed(&log))?;
     let mut command = Command::new(program);
     command.env("UNISONO_READER", reader).stderr(file);
     command.arg(format!("-artifact_prefix={}/{reader}-", found.display()));
@@ -158,7 +158,7 @@ fn one(program: &Path, reader: &str, args: &Fuzz) -> Result<(), String> {
         }
         command.args([&grown, &seeds]);
     }
-    let status = command.status().map_err(|error| format!("{}: {error}", program.display()))?;
+    let status = command.status().map_err(failed(program))?;
     let text = fs::read(&log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     println!("{reader:12} {}", summary(&text));
     if status.success() {

@@ -7,7 +7,8 @@ use std::process::Command;
 
 use clap::Args;
 
-use crate::{cargo, root, run};
+use crate::files::{copy, failed, write};
+use crate::{cargo, example, root, run, target_dir};
 
 /// Flags of `cargo xtask gpu-report`.
 #[derive(Args)]
@@ -40,27 +41,22 @@ exec "$here/unisono-gpu-report" "$@"
 pub fn gpu_report(flags: &Flags) -> Result<(), String> {
     match &flags.pack {
         Some(dir) => pack(dir),
-        None => {
-            let mut command = cargo();
-            command.args(["run", "--release", "-p", "unisono-examples", "--bin", "gpu_report", "--"]);
-            run(command.args(&flags.args))
-        }
+        None => example("gpu_report", &flags.args),
     }
 }
 
 /// Makes the folder: the program, its script, the data of its parts, and a page.
 fn pack(dir: &Path) -> Result<(), String> {
     run(cargo().args(["build", "--release", "-p", "unisono-examples", "--bin", "gpu_report"]))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let program = dir.join("unisono-gpu-report");
-    copy(&target.join("release/gpu_report"), &program)?;
+    copy(&target_dir().join("release/gpu_report"), &program)?;
     run(Command::new("strip").arg(&program))?;
     let script = dir.join("gpu-report");
     write(&script, SCRIPT)?;
     #[cfg(unix)]
     {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        fs::set_permissions(&script, mode).map_err(|error| format!("{}: {error}", script.display()))?;
+        fs::set_permissions(&script, mode).map_err(failed(&script))?;
     }
     let (examples, tests) = (root().join("examples"), root().join("tests"));
     copy(&examples.join("report/README.md"), &dir.join("README.md"))?;
@@ -69,8 +65,8 @@ fn pack(dir: &Path) -> Result<(), String> {
     }
     copy(&tests.join("peers/torch/step.py"), &dir.join("data/step.py"))?;
     let oracle = tests.join("oracle");
-    for entry in fs::read_dir(&oracle).map_err(|error| format!("{}: {error}", oracle.display()))? {
-        let path = entry.map_err(|error| format!("{}: {error}", oracle.display()))?.path();
+    for entry in fs::read_dir(&oracle).map_err(failed(&oracle))? {
+        let path = entry.map_err(failed(&oracle))?.path();
         if path.extension().is_some_and(|end| end == "json" || end == "safetensors") {
             copy(&path, &dir.join("data/oracle").join(path.file_name().unwrap_or_default()))?;
         }
@@ -84,23 +80,13 @@ fn pack(dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), String> {
-    let failed = |error| format!("{} to {}: {error}", from.display(), to.display());
-    to.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
-    fs::copy(from, to).map(drop).map_err(failed)
-}
-
-fn write(path: &Path, text: &str) -> Result<(), String> {
-    fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
-}
-
 /// Returns the bytes of all files in a directory.
 fn size(dir: &Path) -> Result<u64, String> {
-    let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
+    let failed = failed(dir);
     let mut bytes = 0;
-    for entry in fs::read_dir(dir).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let data = entry.metadata().map_err(failed)?;
+    for entry in fs::read_dir(dir).map_err(&failed)? {
+        let entry = entry.map_err(&failed)?;
+        let data = entry.metadata().map_err(&failed)?;
         bytes += if data.is_dir() { size(&entry.path())? } else { data.len() };
     }
     Ok(bytes)

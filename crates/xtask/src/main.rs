@@ -7,6 +7,7 @@
 mod arm;
 #[cfg(unix)]
 mod debian13;
+mod files;
 mod fuzz;
 mod gpu_report;
 mod lines;
@@ -22,7 +23,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 use clap::{Args, Parser};
 
@@ -170,25 +171,44 @@ fn main() -> ExitCode {
     }
 }
 
-/// Trains the digits. Default of `--out`: `target/demo`, which is emptied first unless `--resume` is given.
+/// Trains the digits. Default of `--out`: `target/demo`, where a run without `--resume` replaces the earlier
+/// one.
 fn demo(mut args: Vec<OsString>) -> Result<(), String> {
     let given = |flag: &str| args.iter().filter_map(|arg| arg.to_str()).any(|arg| is_flag(arg, flag));
     let (out, resume) = (given("--out"), given("--resume"));
+    let dir = root().join("target").join("demo");
     if !out {
-        let dir = root().join("target").join("demo");
-        if !resume && dir.exists() {
-            fs::remove_dir_all(&dir).map_err(|error| format!("{}: cannot empty: {error}", dir.display()))?;
-        }
-        args.extend(["--out".into(), dir.into()]);
+        args.extend(["--out".into(), dir.clone().into()]);
     }
     // A machine without a driver trains on its CPU.
-    example("digits", &[], &args)
+    let train = || example("digits", &args);
+    if out || resume { train() } else { replaced(&dir, train) }
 }
 
-/// Returns the arguments that turn on features of a bench. `uneven` slows a replica through a fault point;
-/// the other benches are built without fault points.
-fn faults(args: &[OsString]) -> &'static [&'static str] {
-    if args.iter().any(|arg| arg == "uneven") { &["--features", "faults"] } else { &[] }
+/// Runs a program that makes a directory anew. What was there comes back if the program makes none, as one
+/// whose flags are wrong.
+fn replaced(dir: &Path, run: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    let earlier = dir.with_extension("earlier");
+    let failed = |error| format!("{}: {error}", earlier.display());
+    if dir.exists() {
+        remove(&earlier)?;
+        fs::rename(dir, &earlier).map_err(failed)?;
+    }
+    let result = run();
+    match dir.exists() {
+        true => remove(&earlier)?,
+        false if earlier.exists() => fs::rename(&earlier, dir).map_err(failed)?,
+        false => {}
+    }
+    result
+}
+
+/// Removes a directory, if it is there.
+fn remove(dir: &Path) -> Result<(), String> {
+    if !dir.exists() {
+        return Ok(());
+    }
+    fs::remove_dir_all(dir).map_err(|error| format!("{}: cannot empty: {error}", dir.display()))
 }
 
 /// Runs the tests and lists what they left out.
@@ -312,14 +332,12 @@ fn vendors(args: &[OsString]) -> Result<(), String> {
 /// Runs the bench, which compares adapters: with a driver, where the machine had none.
 fn bench(args: &[OsString]) -> Result<(), String> {
     setup::adapter()?;
-    example("bench", faults(args), args)
+    example("bench", args)
 }
 
 /// Runs one of the example programs, built with optimisation.
-fn example(name: &str, features: &[&str], args: &[OsString]) -> Result<(), String> {
-    let mut command = cargo();
-    command.args(["run", "--release", "-p", "unisono-examples", "--bin", name]).args(features);
-    run(command.arg("--").args(args))
+fn example(name: &str, args: &[OsString]) -> Result<(), String> {
+    run(cargo().args(["run", "--release", "-p", "unisono-examples", "--bin", name, "--"]).args(args))
 }
 
 fn is_flag(arg: &str, flag: &str) -> bool {
@@ -337,12 +355,27 @@ fn root() -> PathBuf {
 }
 
 fn run(command: &mut Command) -> Result<(), String> {
-    let shown = format!("{command:?}").replace('"', "");
+    let shown = shown(command);
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("{shown}: {status}")),
         Err(error) => Err(format!("{shown}: {error}")),
     }
+}
+
+/// Runs a command, and returns what it prints on standard output.
+fn output(command: &mut Command) -> Result<String, String> {
+    let shown = shown(command);
+    let output = command.stderr(Stdio::inherit()).output().map_err(|error| format!("{shown}: {error}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(format!("{shown}: {}", output.status)),
+    }
+}
+
+/// Returns a command as one types it.
+fn shown(command: &Command) -> String {
+    format!("{command:?}").replace('"', "")
 }
 
 #[cfg(test)]
@@ -363,6 +396,25 @@ mod tests {
             panic!()
         };
         assert!(long && !cluster && !complete && rest.args == ["-p", "x"]);
+    }
+
+    #[test]
+    fn an_earlier_run_is_kept_until_a_new_one_has_begun() {
+        let root = env::temp_dir().join(format!("unisono-xtask-demo-{}", std::process::id()));
+        let (dir, file) = (root.join("demo"), root.join("demo/model"));
+        let make = |text: &str| {
+            files::make(&dir)?;
+            files::write(&file, text)
+        };
+        let kept = || fs::read_to_string(&file).unwrap_or_default();
+        replaced(&dir, || make("first")).unwrap();
+        assert_eq!(replaced(&dir, || Err("unexpected argument".into())), Err("unexpected argument".into()));
+        assert_eq!(kept(), "first");
+        replaced(&dir, || if dir.exists() { Err("it is still there".into()) } else { make("second") })
+            .unwrap();
+        assert_eq!(kept(), "second");
+        assert_eq!(fs::read_dir(&root).unwrap().count(), 1);
+        fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::{cargo, run, tidy};
+use crate::{cargo, output, run, tidy};
 
 /// The packages whose tests take minutes. Here they are compiled, and not run.
 const LONG: [&str; 3] = ["unisono-examples", "unisono-testkit", "unisono-tests"];
@@ -41,8 +41,7 @@ pub fn check(root: &Path) -> Result<(), String> {
     run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     let mut git = Command::new("git");
     git.current_dir(root).args(["status", "--porcelain", "--no-renames", "--untracked-files=all"]);
-    let listed = git.output().map_err(|error| format!("git status: {error}"))?;
-    let all = changed(root, &String::from_utf8_lossy(&listed.stdout));
+    let all = changed(root, &output(&mut git)?);
     let (long, short): (Vec<_>, Vec<_>) = all.iter().partition(|package| LONG.contains(&package.as_str()));
     if !short.is_empty() {
         run(cargo().arg("test").args(short.iter().flat_map(|package| ["-p", package.as_str()])))?;

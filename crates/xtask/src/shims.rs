@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::debian13;
+use crate::files::{copy, failed, make};
 use crate::run;
 
 /// Where the packages have their libraries.
@@ -97,13 +98,9 @@ pub fn run_on(
     let known = CHIPS.iter().find(|own| chip == own.name);
     let chip = known.ok_or_else(|| format!("--chip {}: one of {}", chip.display(), names.join(", ")))?;
     let root = debian13::MESA.root(target)?;
-    let failed = |path: &Path| {
-        let shown = path.display().to_string();
-        move |error: std::io::Error| format!("{shown}: {error}")
-    };
     let [written, cases] = [OUT, ORACLE].map(|dir| root.join(dir.trim_start_matches('/')));
     for dir in [root.join("dev"), root.join("sys"), root.join("proc"), written.clone(), cases.clone()] {
-        fs::create_dir_all(&dir).map_err(failed(&dir))?;
+        make(&dir)?;
     }
     let null = root.join("dev/null");
     if !null.exists() {
@@ -113,11 +110,9 @@ pub fn run_on(
     let memory = root.join("proc/meminfo");
     let text = fs::read("/proc/meminfo").map_err(failed(Path::new("/proc/meminfo")))?;
     fs::write(&memory, text).map_err(failed(&memory))?;
-    let inside = root.join("program");
-    fs::copy(program, &inside).map_err(failed(&inside))?;
+    copy(program, &root.join("program"))?;
     for file in fs::read_dir(oracle).map_err(failed(oracle))?.flatten().filter(|file| file.path().is_file()) {
-        let to = cases.join(file.file_name());
-        fs::copy(file.path(), &to).map_err(failed(&to))?;
+        copy(&file.path(), &cases.join(file.file_name()))?;
     }
     for file in fs::read_dir(&written).map_err(failed(&written))?.flatten() {
         fs::remove_file(file.path()).map_err(failed(&file.path()))?;
@@ -129,10 +124,9 @@ pub fn run_on(
     command.arg(format!("LD_PRELOAD={LIBRARIES}/lib{}_noop_drm_shim.so", chip.kernel));
     command.args(chip.chosen_by.iter().map(|(name, value)| format!("{name}={value}")));
     run(command.arg("/program").args(args))?;
-    fs::create_dir_all(out).map_err(failed(out))?;
+    make(out)?;
     for file in fs::read_dir(&written).map_err(failed(&written))?.flatten() {
-        let to = out.join(file.file_name());
-        fs::copy(file.path(), &to).map_err(failed(&to))?;
+        copy(&file.path(), &out.join(file.file_name()))?;
     }
     Ok(())
 }
