@@ -1,20 +1,110 @@
-//! Units that compute gradients of the same attention, which a GPU computes in one launch: that by the
-//! queries, and those by the keys and values.
+//! Units of attention that a GPU computes in one launch: the gradients of the same attention, and the roundings
+//! of its results to f16.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::store::Stores;
 use super::{Fusion, UnitKind};
+use crate::ops::RoundHalf;
 use crate::trace::{AttentionResult, Graph, Lowering, NodeId};
+
+/// What one launch of attention computes.
+#[derive(Clone, Debug)]
+pub struct AttentionLaunch {
+    /// Its units: the one of the values, or the two of all gradients.
+    pub units: Vec<usize>,
+    /// The roundings of what these units store.
+    pub rounded: Vec<Rounded>,
+}
+
+/// A value of attention that is stored as f16.
+#[derive(Clone, Copy, Debug)]
+pub struct Rounded {
+    /// The unit that rounds it.
+    pub unit: usize,
+    /// The value.
+    pub of: NodeId,
+    /// The rounded value.
+    pub value: NodeId,
+    /// Whether nobody needs the value as f32.
+    pub is_only: bool,
+}
+
+/// Returns the launches that compute more than one unit. `taken` are units that are computed in some other way.
+pub fn attention_launches(
+    graph: &Graph,
+    fusion: &Fusion,
+    stores: &Stores,
+    taken: &BTreeSet<usize>,
+) -> Vec<AttentionLaunch> {
+    let rounded = roundings(graph, fusion, stores, taken);
+    let of_values = fusion.units.iter().enumerate().filter(|(_, unit)| {
+        let is_values = unit.roots.iter().any(|&root| of_values(fusion, root));
+        unit.kind == UnitKind::Attention && is_values
+    });
+    let pairs = attention_pairs(graph, fusion).into_iter().map(Vec::from);
+    let launches = of_values.map(|(at, _)| vec![at]).chain(pairs).map(|units| {
+        let roots = units.iter().flat_map(|&at| &fusion.units[at].roots);
+        let rounded = roots.filter_map(|root| rounded.get(root).copied()).collect();
+        AttentionLaunch { units, rounded }
+    });
+    launches.filter(|launch| launch.units.len() + launch.rounded.len() > 1).collect()
+}
+
+/// Returns whether a value is the result of attention, and no gradient.
+fn of_values(fusion: &Fusion, root: NodeId) -> bool {
+    matches!(
+        fusion.lowering[fusion.result(root)],
+        Lowering::Attention { result: AttentionResult::Values, .. }
+    )
+}
+
+/// Returns for each value of attention the unit that only rounds it to f16, and lays it out as attention can.
+fn roundings(
+    graph: &Graph,
+    fusion: &Fusion,
+    stores: &Stores,
+    taken: &BTreeSet<usize>,
+) -> BTreeMap<NodeId, Rounded> {
+    let (readers, needed) = (fusion.readers(graph), fusion.needed(graph));
+    let mut found = BTreeMap::new();
+    for (unit, own) in fusion.units.iter().enumerate().filter(|(at, _)| !taken.contains(at)) {
+        let (UnitKind::Map, [value]) = (own.kind, &own.roots[..]) else { continue };
+        let place = stores.place(*value);
+        let rounds = |of: &NodeId| fusion.shows(graph, fusion.result(*of), *value, place);
+        if let Some(of) = rounded_by(graph, fusion, *value).filter(rounds)
+            && stores.is_half(place.store)
+        {
+            let has_others =
+                readers.get(&of).is_some_and(|readers| readers.iter().any(|other| *other != unit));
+            let is_only = !has_others && !needed.contains(&of);
+            found.insert(of, Rounded { unit, of, value: *value, is_only });
+        }
+    }
+    found
+}
+
+/// Returns the result of attention in memory that a value is, rounded to f16 and moved.
+fn rounded_by(graph: &Graph, fusion: &Fusion, value: NodeId) -> Option<NodeId> {
+    let (mut id, mut rounds) = (value, 0);
+    while id == value || !fusion.stored.contains(&id) {
+        rounds += usize::from(graph.nodes[id].op.is::<RoundHalf>());
+        id = *graph.nodes[id].inputs.first()?;
+        if rounds > 1 {
+            return None;
+        }
+    }
+    (rounds == 1 && matches!(fusion.lowering[fusion.result(id)], Lowering::Attention { .. })).then_some(id)
+}
 
 /// Returns the pairs of units that compute all gradients of an attention. Nothing between the two reads what
 /// the first one computes.
-pub fn attention_pairs(graph: &Graph, fusion: &Fusion) -> Vec<[usize; 2]> {
+fn attention_pairs(graph: &Graph, fusion: &Fusion) -> Vec<[usize; 2]> {
     let reads = fusion.unit_reads(graph);
     let mut open: BTreeMap<(&[NodeId], bool, u32), usize> = BTreeMap::new();
     let mut pairs = Vec::new();
     for (at, unit) in fusion.units.iter().enumerate().filter(|(_, unit)| unit.kind == UnitKind::Attention) {
-        let result = |root: &NodeId| fusion.written.get(root).copied().unwrap_or(*root);
-        let first = result(&unit.roots[0]);
+        let first = fusion.result(unit.roots[0]);
         let Lowering::Attention { causal, scale, result: of } = fusion.lowering[first] else { continue };
         if of.first() == AttentionResult::Values {
             continue;
@@ -23,8 +113,11 @@ pub fn attention_pairs(graph: &Graph, fusion: &Fusion) -> Vec<[usize; 2]> {
             continue;
         };
         let whole = |root: &NodeId| fusion.parts.get(root).map_or(*root, |part| part.whole);
-        let roots: BTreeSet<NodeId> =
-            fusion.units[before].roots.iter().flat_map(|root| [*root, result(root), whole(root)]).collect();
+        let roots: BTreeSet<NodeId> = fusion.units[before]
+            .roots
+            .iter()
+            .flat_map(|root| [*root, fusion.result(*root), whole(root)])
+            .collect();
         let is_needed = (before + 1..at).any(|between| !reads[between].is_disjoint(&roots));
         if !is_needed && fusion.units[before].segment == unit.segment {
             pairs.push([before, at]);

@@ -4,6 +4,7 @@
 use super::form::{Form, regrouped};
 use super::spot::{heads, layered};
 use super::{Fusion, Place, UnitKind};
+use crate::ops::RoundHalf;
 use crate::trace::{Graph, Lowering, NodeId, View};
 use crate::values::{Lead, strides};
 
@@ -21,7 +22,16 @@ impl Fusion {
                 let [shown] = map.roots[..] else { continue };
                 let is_copy =
                     kind == UnitKind::Attention && map.kind == UnitKind::Map && !needed.contains(&root);
-                if is_copy && map.segment == self.units[at].segment && self.shows(graph, root, shown) {
+                let place = Place {
+                    store: super::Store::Value(shown),
+                    inside: 0,
+                    runs: self.parts.get(&shown).map(|part| part.runs),
+                };
+                if is_copy
+                    && map.segment == self.units[at].segment
+                    && self.is_view(shown, root, graph)
+                    && self.shows(graph, root, shown, place)
+                {
                     self.units[at].roots[index] = shown;
                     self.stored.remove(&root);
                     self.written.insert(shown, root);
@@ -36,17 +46,29 @@ impl Fusion {
         });
     }
 
-    /// Returns whether attention can write its result `root` as the view `shown` of it.
-    fn shows(&self, graph: &Graph, root: NodeId, shown: NodeId) -> bool {
-        let store = super::Store::Value(shown);
-        let runs = self.parts.get(&shown).map(|part| part.runs);
+    /// Returns whether a value shows another one as it is.
+    fn is_view(&self, shown: NodeId, of: NodeId, graph: &Graph) -> bool {
+        let mut id = shown;
+        while id != of && matches!(self.lowering[id], Lowering::View(_)) {
+            id = graph.nodes[id].inputs[0];
+        }
+        id == of
+    }
+
+    /// Returns the result of attention that a value is, or is a view of as which it is written.
+    pub(crate) fn result(&self, value: NodeId) -> NodeId {
+        self.written.get(&value).copied().unwrap_or(value)
+    }
+
+    /// Returns whether attention can write its result `root` as the view `shown` of it at a place.
+    pub(super) fn shows(&self, graph: &Graph, root: NodeId, shown: NodeId, place: Place) -> bool {
         let width = graph.nodes[root].ty.dims.last().copied().unwrap_or(1);
-        self.written_address(graph, (root, shown), Place { store, inside: 0, runs })
+        self.written_address(graph, (root, shown), place)
             .is_some_and(|address| layered(&address, width).is_some())
     }
 
     /// Returns where an element of attention's result `root` lies that is written as the view `shown` of it,
-    /// at a place, by layer, row and column.
+    /// at a place, by layer, row and column. The view may be rounded.
     pub(crate) fn written_address(
         &self,
         graph: &Graph,
@@ -56,11 +78,11 @@ impl Fusion {
         let mut views = Vec::new();
         let mut id = shown;
         while id != root {
-            if id != shown && self.stored.contains(&id) {
-                return None;
+            match &self.lowering[id] {
+                Lowering::View(view) => views.push((view, id)),
+                _ if graph.nodes[id].op.is::<RoundHalf>() => {}
+                _ => return None,
             }
-            let Lowering::View(view) = &self.lowering[id] else { return None };
-            views.push((view, id));
             id = graph.nodes[id].inputs[0];
         }
         let ty = &graph.nodes[root].ty;

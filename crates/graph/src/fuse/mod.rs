@@ -23,7 +23,7 @@ mod state_layout;
 mod store;
 mod units;
 
-pub(crate) use self::attention::attention_pairs;
+pub(crate) use self::attention::{AttentionLaunch, Rounded, attention_launches};
 pub(crate) use self::columns::{alone, column_groups};
 pub(crate) use self::finish::{Finish, finishes};
 pub(crate) use self::folded::FoldedProduct;

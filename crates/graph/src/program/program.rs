@@ -9,8 +9,8 @@ use super::run::{BUCKET_BYTES, Conditions, OutputDecl, Run};
 use super::work::UnitWork;
 use crate::codegen::{self, Bound, RowKernel};
 use crate::fuse::{
-    Bucket, FoldedProduct, Fusion, RowGroup, StatePlacement, Store, Stores, Unit, alone, attention_pairs,
-    column_groups, finishes, fuse, in_order, row_groups,
+    AttentionLaunch, Bucket, FoldedProduct, Fusion, RowGroup, StatePlacement, Store, Stores, Unit, alone,
+    attention_launches, column_groups, finishes, fuse, in_order, row_groups,
 };
 use crate::passes::{place_parts, round_products, share_memory, simplify};
 use crate::plan::{StateLayout, Target};
@@ -55,8 +55,8 @@ pub struct Program {
     pub(crate) finishes: Vec<FinishKernel>,
     /// The products that a CPU computes together with the folds behind them.
     pub(crate) folded: Vec<FoldedKernel>,
-    /// The units that a GPU computes together as the gradients of an attention.
-    pub(crate) attentions: Vec<[usize; 2]>,
+    /// The launches in which a GPU computes several units of attention.
+    pub(crate) attentions: Vec<AttentionLaunch>,
     /// The sums over samples of each shard that only a sum over shards reads. The kernels in `columns` put
     /// them into memories of their own.
     pub(crate) alone: BTreeSet<NodeId>,
@@ -110,11 +110,11 @@ impl Program {
         let taken: BTreeSet<usize> = rows.iter().flat_map(|group| group.units.iter().copied()).collect();
         let columns = column_groups(&graph, &fusion, &stores, &taken);
         let alone = alone(&graph, &fusion, &stores, &columns);
-        let attentions = attention_pairs(&graph, &fusion);
+        let attentions = attention_launches(&graph, &fusion, &stores, &taken);
         let new = fusion.new_states(&graph);
         let of_rows = rows.iter().map(|group| &group.units[..]);
         let of_columns = columns.iter().map(|units| &units[..]);
-        let together = of_rows.chain(of_columns).chain(attentions.iter().map(|units| &units[..]));
+        let together = of_rows.chain(of_columns).chain(attentions.iter().map(|launch| &launch.units[..]));
         let turns = together.flat_map(|units| {
             let last = units.iter().max();
             units.iter().filter_map(move |&unit| Some((unit, *last?)))

@@ -193,6 +193,41 @@ fn products_by_matrix_units_are_near_the_reference_and_lavapipes_are_the_cpus() 
     }
 }
 
+/// Kernels of attention that store results as f16 themselves have the bits of those that leave it to others, and
+/// of the CPU.
+#[test]
+fn attention_that_stores_halves_is_one_function() {
+    let machine = unisono_graph::target::Machine::Gpu;
+    for (places, heads, d) in [(9, 2, 8), (70, 3, 5), (40, 1, 36)] {
+        let graph = crate::heads::model_in(Precision::Mixed, places, heads, d);
+        let feed = feed_with(&Program::compile_with(&graph, STORED).unwrap(), &[2, 1], |_| 1.0);
+        let mut known = None;
+        for adapter in adapters().into_iter().filter(|a| a.features.f16) {
+            let mut device = opened(&adapter);
+            let own = device.target();
+            for (f16, target) in
+                [(true, Target { machine, ..own.clone() }), (true, own.clone()), (false, own)]
+            {
+                let program = Program::compile_with(&graph, Layout { f16, ..STORED }).unwrap();
+                let plan = unisono_testkit::plan_for(&target, &program, &feed).unwrap();
+                let kernels = plan.kernels.iter().filter(|kernel| kernel.name.contains("attention"));
+                let rounding = kernels.filter(|kernel| kernel.wgsl.contains("f16(round_half(x.x))")).count();
+                let is_gpu = target.machine == machine;
+                assert_eq!(rounding, if f16 && is_gpu { 2 } else { 0 }, "{f16} on {}", adapter.label());
+                let run = unisono_testkit::run_for(&mut device, &target, &program, &feed);
+                let bits: Vec<(String, Vec<u32>)> = run
+                    .unwrap()
+                    .outputs
+                    .into_iter()
+                    .map(|(name, values)| (name, values.iter().map(|x| x.to_bits()).collect()))
+                    .collect();
+                let known = known.get_or_insert_with(|| bits.clone());
+                assert!(bits == *known, "{places} x {d}, f16 {f16}, GPU {is_gpu}, on {}", adapter.label());
+            }
+        }
+    }
+}
+
 /// Attention of heads that fill blocks and that do not, one head or several, causal or not: near its
 /// reference within f16's tolerance, and the same bytes on the CPU and lavapipe, whatever the launches are.
 #[test]

@@ -5,7 +5,9 @@
 use unisono_gpu::{Adapter, Device};
 use unisono_graph::ops::Attention;
 use unisono_graph::target::Machine;
-use unisono_graph::{Array, Feed, Frame, Graph, Program, Run, StateKind, Tape, Target, Type, Var, interpret};
+use unisono_graph::{
+    Array, Feed, Frame, Graph, Precision, Program, Run, StateKind, Tape, Target, Type, Var, interpret,
+};
 use unisono_random::Draws;
 use unisono_testkit::{adapters, cpu_like, relative_error, run_for};
 
@@ -13,7 +15,11 @@ pub(crate) const SHARDS: [usize; 3] = [2, 1, 1];
 
 /// Returns self-attention of `[B, places, width]` with its projections and the gradients of both weights.
 fn model(places: usize, heads: usize, d: usize) -> Graph {
-    let (tape, width) = (Tape::new(), heads * d);
+    model_in(Precision::F32, places, heads, d)
+}
+
+pub(crate) fn model_in(precision: Precision, places: usize, heads: usize, d: usize) -> Graph {
+    let (tape, width) = (Tape::with_precision(precision), heads * d);
     let x = tape.input("x", Type::sample(&[places, width]));
     let w = tape.state("w", &[3 * width, width], StateKind::Parameter);
     let b = tape.state("b", &[3 * width], StateKind::Parameter);

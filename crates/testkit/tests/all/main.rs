@@ -14,3 +14,4 @@ mod row_sums;
 mod small_workgroups;
 mod structures;
 mod together;
+mod views;

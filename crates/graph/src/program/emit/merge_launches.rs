@@ -9,7 +9,7 @@ use unisono_shaders::{Params, ReduceParams};
 use super::emitter::{Emitter, Step};
 use super::pointwise::MOST_IN_FOURS;
 use crate::codegen::{Bound, MOST_CHUNKS, RowKernel, WORKGROUP};
-use crate::fuse::{RowGroup, UnitKind};
+use crate::fuse::{AttentionLaunch, Rounded, RowGroup, UnitKind};
 use crate::plan::WorkKind;
 use crate::plan::target::Machine;
 use crate::program::{FinishKernel, UnitKernels};
@@ -24,8 +24,8 @@ pub(super) enum Merged<'a> {
     Rows(&'a RowGroup, &'a RowKernel),
     /// The unit is the last one of a group of sums over samples.
     Columns(&'a [usize], &'a Bound),
-    /// The unit is the last one of those that compute the gradients of an attention.
-    Attention(&'a [usize; 2]),
+    /// The unit is the last one of attention that a launch computes, with the roundings of what they store.
+    Attention(&'a [usize], &'a [Rounded]),
     /// The unit is a product, which is computed with the map behind it.
     Finish(&'a FinishKernel),
 }
@@ -37,7 +37,7 @@ impl<'a> Merged<'a> {
             Self::Nothing => &[],
             Self::Rows(group, _) => &group.units,
             Self::Columns(units, _) => units,
-            Self::Attention(units) => units,
+            Self::Attention(units, _) => units,
             Self::Finish(kernel) => std::slice::from_ref(&kernel.finish.product),
         }
     }
@@ -45,7 +45,8 @@ impl<'a> Merged<'a> {
     /// Returns all units that this launch computes.
     pub fn computed(self) -> impl Iterator<Item = usize> {
         let map = if let Self::Finish(kernel) = self { Some(kernel.finish.map) } else { None };
-        self.units().iter().copied().chain(map)
+        let rounded = if let Self::Attention(_, rounded) = self { rounded } else { &[] };
+        self.units().iter().copied().chain(map).chain(rounded.iter().map(|own| own.unit))
     }
 }
 
@@ -80,9 +81,12 @@ impl<'a> Emitter<'a> {
                 add(units, Merged::Columns(units, bound));
             }
         }
-        for units in self.program.attentions.iter().filter(|units| is_here(&units[..])) {
-            if self.attends_together(units) {
-                add(units, Merged::Attention(units));
+        for AttentionLaunch { units, rounded } in &self.program.attentions {
+            let joint = |rounded: &[Rounded]| self.attends_together(units, rounded);
+            let rounded: &[Rounded] = if joint(rounded) { rounded } else { &[] };
+            if is_here(units) && joint(rounded) {
+                add(units, Merged::Attention(units, rounded));
+                rounded.iter().for_each(|own| add(&[own.unit], Merged::Nothing));
             }
         }
         for kernel in &self.program.finishes {
@@ -99,7 +103,7 @@ impl<'a> Emitter<'a> {
             Merged::Nothing => Ok(()),
             Merged::Rows(group, kernel) => self.row_group(group, kernel),
             Merged::Columns(units, bound) => self.columns(units, bound),
-            Merged::Attention(units) => self.attention_gradients(units),
+            Merged::Attention(units, rounded) => self.attention_launch(units, rounded),
             Merged::Finish(kernel) => self.finish_product(kernel),
         }
     }

@@ -5,7 +5,7 @@ use unisono_shaders::{AttentionParams, Params, attention, module, snippets};
 
 use super::super::marks::chosen;
 use super::super::shares::extensions;
-use super::text::Memory;
+use super::text::{Memory, base};
 use super::unit;
 use crate::ops::AttentionSizes;
 use crate::plan::target::MatrixUnit;
@@ -65,7 +65,9 @@ pub(super) struct AttentionKernel {
 impl AttentionKernel {
     pub(super) fn build(&self) -> Kernel {
         let mut shared = vec![snippets::SUM_QUADS, snippets::KEPT, snippets::QUOTIENT, snippets::ELEMENTARY];
-        shared.extend(self.unit.map(|_| snippets::ROUND_HALF));
+        let rounds =
+            self.unit.is_some() || self.memories.iter().any(|memory| memory.is_written && memory.is_half);
+        shared.extend(rounds.then_some(snippets::ROUND_HALF));
         let declaration = AttentionParams::declaration(self.memories.len());
         let half = self.memories.iter().any(|memory| memory.is_half);
         let enable = match self.unit {
@@ -206,6 +208,7 @@ impl AttentionKernel {
         }));
         text.extend(spreads.iter().map(|[rows, width]| of(&spread, rows, "", width)));
         let written = self.memories.iter().filter(|memory| memory.is_written && memory.name != "lse_out");
+        let written = written.filter(|memory| base(memory.name) == memory.name);
         text.extend(written.map(|memory| of(result, memory.name, "", memory.columns())));
         text
     }

@@ -8,10 +8,10 @@ mod unit;
 use unisono_shaders::{AttentionParams, Params};
 
 use self::kernel::{AttentionKernel, Family, MOST_OF_BOTH};
-use self::text::{Lies, Memory};
+use self::text::{Lies, Memory, base, half_of};
 use super::emitter::Emitter;
 use crate::codegen::Binding;
-use crate::fuse::{MAX_BINDINGS, Spot, Store, Unit, in_order, layered};
+use crate::fuse::{MAX_BINDINGS, Rounded, Spot, Store, Unit, in_order, layered};
 use crate::ops::AttentionSizes;
 use crate::plan::target::{Machine, MatrixUnit};
 use crate::plan::{Target, Workgroup};
@@ -88,25 +88,29 @@ impl Emitter<'_> {
         // Both gradients of one kernel would take more buffers than there are, or too many registers.
         let apart = backward && (has_mask || family == Family::Tiles && v.max(q) > MOST_OF_BOTH);
         if apart {
-            unit.roots.iter().try_for_each(|&root| self.attention_of(&[root], family))
+            unit.roots.iter().try_for_each(|&root| self.attention_of(&[root], family, &[]))
         } else {
-            self.attention_of(&unit.roots, family)
+            self.attention_of(&unit.roots, family, &[])
         }
     }
 
-    /// Returns whether one launch computes all gradients of an attention: it does on GPUs where they need no
-    /// more buffers than a kernel may have.
-    pub(super) fn attends_together(&self, units: &[usize; 2]) -> bool {
+    /// Returns whether one launch computes these units of an attention, with the roundings of what they store: it
+    /// does on GPUs where they need no more buffers than a kernel may have.
+    pub(super) fn attends_together(&self, units: &[usize], rounded: &[Rounded]) -> bool {
         let roots = self.roots_of(units);
-        let bound = self.bound(self.named(&roots), &roots);
+        let bound = self.bound(self.named(&roots), &roots, rounded);
         self.family_of(roots[0]) == Family::Tiles && bound.stores.len() <= MAX_BINDINGS
     }
 
-    /// Launches the kernel that computes all gradients of an attention. A workgroup computes one of them, or
-    /// those by keys and by values where both fit its registers.
-    pub(super) fn attention_gradients(&mut self, units: &[usize; 2]) -> Result<(), GraphError> {
+    /// Launches the kernel that computes the values of an attention, or all its gradients. Of gradients a
+    /// workgroup computes one, or those by keys and by values where both fit its registers.
+    pub(super) fn attention_launch(
+        &mut self,
+        units: &[usize],
+        rounded: &[Rounded],
+    ) -> Result<(), GraphError> {
         let roots = self.roots_of(units);
-        self.attention_of(&roots, self.family_of(roots[0]))
+        self.attention_of(&roots, self.family_of(roots[0]), rounded)
     }
 
     /// Returns the matrix unit that multiplies for a result of attention, if one does: it does if f16 holds
@@ -126,7 +130,7 @@ impl Emitter<'_> {
         if self.unit_of(root).is_some() { Family::Tiles } else { family(self.target) }
     }
 
-    fn roots_of(&self, units: &[usize; 2]) -> Vec<NodeId> {
+    fn roots_of(&self, units: &[usize]) -> Vec<NodeId> {
         units.iter().flat_map(|&at| self.program.fusion.units[at].roots.iter().copied()).collect()
     }
 
@@ -158,8 +162,13 @@ impl Emitter<'_> {
         read.filter(|(name, _)| is_read(name)).chain(mask).chain(written).collect()
     }
 
-    /// Launches the kernel that computes these results of the same operands.
-    fn attention_of(&mut self, roots: &[NodeId], family: Family) -> Result<(), GraphError> {
+    /// Launches the kernel that computes these results of the same operands, and stores some as f16 too.
+    fn attention_of(
+        &mut self,
+        roots: &[NodeId],
+        family: Family,
+        rounded: &[Rounded],
+    ) -> Result<(), GraphError> {
         let program = self.program;
         let (graph, fusion) = (&program.graph, &program.fusion);
         let node = &graph.nodes[self.result(roots[0])];
@@ -175,7 +184,7 @@ impl Emitter<'_> {
         let sizes = AttentionSizes::of(ty(0), ty(1), ty(2), mask)
             .map_err(|problem| self.cannot(roots[0], problem))?;
         let only: Vec<AttentionResult> = results.iter().map(|(result, _)| *result).collect();
-        let mut bound = self.bound(self.named(roots), roots);
+        let mut bound = self.bound(self.named(roots), roots, rounded);
         if forward && !only.contains(&AttentionResult::Values) {
             let has_samples = node.ty.lead == Lead::Sample;
             self.keep_values(roots[0], (ty(0).dims.clone(), has_samples, sizes.e), &mut bound);
@@ -218,23 +227,31 @@ impl Emitter<'_> {
 
     /// Returns the result of attention that a value is, or is a view of as which it is written.
     fn result(&self, root: NodeId) -> NodeId {
-        self.program.fusion.written.get(&root).copied().unwrap_or(root)
+        self.program.fusion.result(root)
     }
 
     /// Returns what a kernel binds: the values by the names that they have in it. Where one computes all
     /// gradients, it binds a buffer once that several operands, or several gradients, are parts of.
-    fn bound(&self, named: Vec<(&'static str, NodeId)>, roots: &[NodeId]) -> Bound {
+    fn bound(&self, named: Vec<(&'static str, NodeId)>, roots: &[NodeId], rounded: &[Rounded]) -> Bound {
         let Program { graph, fusion, stores, .. } = self.program;
         let mut bound = Bound::default();
         let all = ["dq", "dk"].iter().all(|gradient| named.iter().any(|(name, _)| name == gradient));
-        for (name, id) in named {
-            let is_written = roots.contains(&id);
-            let ty = &graph.nodes[self.result(id)].ty;
+        let stored = named.into_iter().flat_map(|(name, id)| {
+            let half = rounded.iter().find(|own| own.of == id);
+            // A value that is needed as f16 only takes the place of that as f32.
+            let own = if half.is_some_and(|half| half.is_only) { None } else { Some((name, id)) };
+            let name = if own.is_some() { half_of(name) } else { Some(name) };
+            own.into_iter().chain(name.zip(half.map(|half| half.value)))
+        });
+        for (name, id) in stored {
+            let of = rounded.iter().find(|own| own.value == id).map_or(id, |own| own.of);
+            let is_written = roots.contains(&of);
+            let ty = &graph.nodes[self.result(of)].ty;
             let whole = in_order(graph, fusion, id);
             let mut source = whole;
             let mut place = stores.place(source);
             let address = if is_written {
-                fusion.written_address(graph, (self.result(id), id), place)
+                fusion.written_address(graph, (self.result(of), id), place)
             } else {
                 Spot::heads(graph, fusion, id, None).map(|spot| {
                     source = spot.source;
@@ -242,7 +259,7 @@ impl Emitter<'_> {
                     spot.address(&graph.nodes[source].ty, place)
                 })
             };
-            let is_matrix = MATRICES.contains(&name);
+            let is_matrix = MATRICES.contains(&base(name));
             let lies = address.filter(|_| is_matrix).and_then(|address| {
                 let (step, layer) = layered(&address, ty.dims.last().copied().unwrap_or(1))?;
                 Some(Lies { step, layer, first: address.plus as usize })
@@ -263,6 +280,7 @@ impl Emitter<'_> {
                 is_half: stores.is_half(place.store),
                 is_aligned: first.is_multiple_of(4) && lies.as_ref().is_none_or(Lies::is_aligned),
                 is_written,
+                half: rounded.iter().any(|own| own.of == id).then(|| half_of(name)).flatten(),
                 lies,
             };
             let is_same = |other: &&Memory| {
@@ -299,6 +317,7 @@ impl Emitter<'_> {
             is_half: false,
             is_aligned: true,
             is_written: true,
+            half: None,
             lies: None,
         };
         bound.memories.push(memory);

@@ -7,7 +7,7 @@ use crate::values::strides;
 
 /// A memory of a kernel.
 pub(super) struct Memory {
-    /// The name of what it holds: q, k, v, dy, lse, delta, mask, out, lse_out, dq, dk or dv.
+    /// The name of what it holds: q, k, v, dy, lse, delta, mask, out, lse_out, dq, dk or dv, or one of [`HALVES`].
     pub name: &'static str,
     /// The number of the binding, from 0.
     pub binding: usize,
@@ -20,8 +20,23 @@ pub(super) struct Memory {
     /// Whether the first element is at a multiple of four.
     pub is_aligned: bool,
     pub is_written: bool,
+    /// The name of the memory that has the same values as f16, if there is one.
+    pub half: Option<&'static str>,
     /// Where rows and layers lie, if not one behind the other.
     pub lies: Option<Lies>,
+}
+
+/// The results that may be stored as f16 too, each with the name of that memory.
+const HALVES: [[&str; 2]; 4] = [["out", "out_half"], ["dq", "dq_half"], ["dk", "dk_half"], ["dv", "dv_half"]];
+
+/// Returns the name of the memory that has a result as f16.
+pub(super) fn half_of(name: &str) -> Option<&'static str> {
+    HALVES.iter().find(|[own, _]| *own == name).map(|[_, half]| *half)
+}
+
+/// Returns the name of the result that a memory has, as f32 or as f16.
+pub(super) fn base(name: &str) -> &str {
+    name.strip_suffix("_half").unwrap_or(name)
 }
 
 /// Where the rows and layers of a memory lie.
@@ -80,12 +95,12 @@ impl Memory {
 
     /// Returns the constant that is the memory's number of rows.
     fn rows(&self) -> &'static str {
-        if ["k", "v", "dk", "dv"].contains(&self.name) { "S" } else { "T" }
+        if ["k", "v", "dk", "dv"].contains(&base(self.name)) { "S" } else { "T" }
     }
 
     /// Returns the elements of a row as a constant.
     pub fn columns(&self) -> &'static str {
-        if ["q", "k", "dq", "dk"].contains(&self.name) { "D" } else { "E" }
+        if ["q", "k", "dq", "dk"].contains(&base(self.name)) { "D" } else { "E" }
     }
 
     /// Returns the binding, unless another memory declares it, and the functions of a memory. `scales` says
@@ -147,14 +162,21 @@ impl Memory {
         if self.is_written {
             let _ = writeln!(text, "fn {name}_put(row: u32, column: u32, x: vec4<f32>) {{");
             let _ = writeln!(text, "    if row >= {rows} {{ return; }}");
+            if let Some(half) = self.half {
+                let _ = writeln!(text, "    {half}_put(row, column, x);");
+            }
             let _ = writeln!(text, "    let at = {name}_base + row * {step} + column;");
+            let element = |part: &str| {
+                if self.is_half { format!("f16(round_half(x.{part}))") } else { format!("x.{part}") }
+            };
+            let parts = ["x", "y", "z", "w"].map(element);
             if self.comes_in_fours() {
-                let _ = writeln!(text, "    {data}_data[at / 4u] = x;\n}}");
+                let four = if self.is_half { format!("vec4<f16>({})", parts.join(", ")) } else { "x".into() };
+                let _ = writeln!(text, "    {data}_data[at / 4u] = {four};\n}}");
             } else {
-                let _ = writeln!(text, "    let last = {columns} - 1u - column;\n    {data}_data[at] = x.x;");
-                for (i, part) in ["y", "z", "w"].into_iter().enumerate() {
-                    let at = i + 1;
-                    let _ = writeln!(text, "    if last >= {at}u {{ {data}_data[at + {at}u] = x.{part}; }}");
+                let _ = writeln!(text, "    let last = {columns} - 1u - column;");
+                for (i, part) in parts.iter().enumerate() {
+                    let _ = writeln!(text, "    if last >= {i}u {{ {data}_data[at + {i}u] = {part}; }}");
                 }
                 text += "}\n";
             }

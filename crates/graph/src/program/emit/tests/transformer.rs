@@ -8,7 +8,7 @@ use crate::plan::{Access, Command, Launch, Plan, Target, WorkKind};
 use crate::program::{Layout, Program, Run};
 use crate::trace::{StateKind, Tape};
 use crate::values::{DType, Type};
-use crate::{StatePlacement, Var};
+use crate::{Precision, StatePlacement, Var};
 
 /// The sizes of a transformer and of its batch.
 struct Sizes {
@@ -22,8 +22,12 @@ struct Sizes {
 
 /// Returns a training step of a causal transformer with layer normalization first, updated by momentum.
 fn step(sizes: &Sizes) -> Program {
+    step_in(Precision::F32, sizes)
+}
+
+fn step_in(precision: Precision, sizes: &Sizes) -> Program {
     let &Sizes { blocks, width, heads, vocabulary, places, .. } = sizes;
-    let tape = Tape::new();
+    let tape = Tape::with_precision(precision);
     let (ids, labels) = (
         tape.input("x", Type::sample(&[places]).of(DType::I32)),
         tape.input("y", Type::sample(&[places]).of(DType::I32)),
@@ -69,10 +73,15 @@ fn step(sizes: &Sizes) -> Program {
         tape.update(&moment, &new);
         tape.update(state, &(state - &(new * tape.constant(0.01))));
     }
-    Program::compile_placed(&tape.finish().unwrap(), Layout::default(), StatePlacement::ByUpdate).unwrap()
+    let layout = Layout { f16: precision.is_mixed(), ..Layout::default() };
+    Program::compile_placed(&tape.finish().unwrap(), layout, StatePlacement::ByUpdate).unwrap()
 }
 
 fn plan(sizes: &Sizes) -> Plan {
+    plan_in(Precision::F32, sizes)
+}
+
+fn plan_in(precision: Precision, sizes: &Sizes) -> Plan {
     let target = Target {
         max_binding_bytes: (2 << 30) - 4,
         max_buffer_bytes: 4 << 30,
@@ -82,7 +91,7 @@ fn plan(sizes: &Sizes) -> Plan {
         f16: true,
         ..Target::default()
     };
-    step(sizes).plan(&Run::whole(&vec![1; sizes.shards]), &target).unwrap()
+    step_in(precision, sizes).plan(&Run::whole(&vec![1; sizes.shards]), &target).unwrap()
 }
 
 fn launches(plan: &Plan) -> impl Iterator<Item = &Launch> {
@@ -185,4 +194,18 @@ fn a_plan_does_not_depend_on_those_before() {
         runs.iter().for_each(|run| drop(used.plan(run, target).unwrap()));
     }
     assert!(every(&|| used.clone()) == fresh);
+}
+
+/// Attention stores what products read as f16 itself: its result and its three gradients.
+#[test]
+fn results_of_attention_are_rounded_in_its_kernels() {
+    let sizes = Sizes { blocks: 12, width: 768, heads: 12, vocabulary: 8192, places: 1024, shards: 8 };
+    let plan = plan_in(Precision::Mixed, &sizes);
+    let of_attention = launches(&plan).filter(|launch| launch.work.kind == WorkKind::Attention);
+    let halves =
+        of_attention.filter(|launch| plan.kernels[launch.kernel].wgsl.contains("f16(round_half(x.x))"));
+    assert_eq!(halves.count(), 24);
+    let (count, bytes) =
+        (launches(&plan).count(), launches(&plan).map(|launch| launch.work.bytes).sum::<u64>());
+    println!("{count} launches, {bytes} bytes, {} of scratch", plan.scratch_bytes());
 }
