@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// An f64 for serde. Signs and payloads of NaNs are lost.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(into = "Written", try_from = "Written")]
-struct Number(f64);
+pub(crate) struct Number(pub f64);
 
 /// What stands in JSON for an f64.
 #[derive(Serialize, Deserialize)]

@@ -5,6 +5,7 @@ use std::io::{Result, Write};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::objective::number::Number;
 use crate::observe::logged::Logged;
 use crate::observe::observer::{Observer, Start};
 use crate::observe::tables;
@@ -16,6 +17,9 @@ use crate::{Epoch, Evaluation};
 /// A table that was measured in an epoch, such as a confusion matrix, follows on a line of its own:
 /// `{"event":"table","epoch":3,"part":"val","name":"confusion matrix","rows":[[50,2],[1,47]]}`. Histories
 /// have no tables, so a resumed run does not repeat those of earlier epochs.
+///
+/// Losses and metrics that are not finite are the strings `"NaN"`, `"inf"` and `"-inf"`, as in a
+/// [`History`](crate::History).
 ///
 /// Numbers and texts that a program logs are lines with the event `log`. If steps are repeated because
 /// replicas were wrong, their lines are written again.
@@ -110,7 +114,7 @@ impl<W: Write + Send> Observer for JsonLines<W> {
 
     fn logged(&mut self, step: u64, tag: &str, value: &Logged) {
         let value: Value = match value {
-            Logged::Scalar(value) => (*value).into(),
+            Logged::Scalar(value) => number(*value),
             Logged::Text(text) => text.as_str().into(),
             Logged::Histogram(_) | Logged::Image(_) => return,
         };
@@ -125,9 +129,15 @@ impl<W: Write + Send> Observer for JsonLines<W> {
 
 /// Returns the fields of an evaluation: `train_loss`, `train_accuracy` and so on.
 fn measured<'a>(part: &'a str, evaluation: &'a Evaluation) -> impl Iterator<Item = (String, Value)> + 'a {
-    let loss = field(&format!("{part}_loss"), evaluation.loss);
+    let loss = field(&format!("{part}_loss"), number(evaluation.loss));
     let metrics = evaluation.metrics.iter();
-    std::iter::once(loss).chain(metrics.map(move |(name, value)| field(&format!("{part}_{name}"), *value)))
+    std::iter::once(loss)
+        .chain(metrics.map(move |(name, value)| field(&format!("{part}_{name}"), number(*value))))
+}
+
+/// Returns a number, or the text of one that JSON does not have.
+fn number(value: f64) -> Value {
+    serde_json::to_value(Number(value)).unwrap_or_default()
 }
 
 /// Returns a number of a table, without a point where it is whole.
@@ -163,6 +173,17 @@ mod tests {
         let expected =
             r#"{"event":"table","epoch":3,"part":"val","name":"confusion","rows":[[50,2],[1,0.5]]}"#;
         assert_eq!(text.lines().nth(1), Some(expected), "{text}");
+    }
+
+    #[test]
+    fn a_diverged_loss_says_which_number_it_is() {
+        for (loss, expected) in [(f64::NAN, "\"NaN\""), (f64::INFINITY, "\"inf\""), (0.5, "0.5")] {
+            let train = Evaluation { loss, ..Evaluation::default() };
+            let mut lines = JsonLines::new(Vec::new());
+            Observer::epoch(&mut lines, &Epoch { epoch: 0, steps: 1, train, validation: None });
+            let text = String::from_utf8(lines.out).unwrap();
+            assert!(text.contains(&format!("\"train_loss\":{expected}")), "{text}");
+        }
     }
 
     /// A writer that fails while it is full.

@@ -10,8 +10,9 @@ use super::settings::{Problem, valid};
 use super::size::Size;
 use crate::model::{Context, Forward, Layer};
 
-/// Images of another size (PyTorch's `interpolate` and `Upsample` without `antialias`; Keras's `Resizing`
-/// with `data_format="channels_first"`). Each pixel is that of its place in the input, or lies between
+/// Images of another size (PyTorch's `interpolate` and `Upsample` without `antialias`; with
+/// [`bilinear`](Self::bilinear) also Keras's `Resizing` with `data_format="channels_first"`, whose nearest
+/// pixels are others). Each pixel is that of its place in the input, or lies between
 /// neighbours with [`bilinear`](Self::bilinear) or [`bicubic`](Self::bicubic).
 ///
 /// It is two products with matrices of the sizes, so that a side takes old x new multiplications.
