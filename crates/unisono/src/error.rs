@@ -71,8 +71,8 @@ pub enum Error {
         /// What is wrong with the sample.
         problem: String,
     },
-    /// The batch into which a [`Server`](crate::Server) put a row could not be predicted. All rows of the batch
-    /// have this error.
+    /// The batch into which a [`Server`](crate::Server) put a row could not be predicted. All rows of the
+    /// batch have this error.
     #[error(transparent)]
     Served(Arc<Error>),
     /// The validation data do not fit the model, or have a bad sample.

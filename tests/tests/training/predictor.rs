@@ -7,8 +7,8 @@ use std::time::Duration;
 use unisono::checkpoint::WeightPrecision;
 use unisono::data::{Field, FieldSpec, Loader, Memory, Sample, Source, Values};
 use unisono::{
-    Context, CrossEntropy, Dense, Embedding, FromFn, Initializer, Lstm, MeanSquaredError, Model, Outputs, Predictor,
-    PredictorBuilder, Sequential, Trainer, Var,
+    Context, CrossEntropy, Dense, Embedding, FromFn, Initializer, Lstm, MeanSquaredError, Model, Outputs,
+    Predictor, PredictorBuilder, Sequential, Trainer, Var,
 };
 use unisono_tests::{CLASSES, FEATURES, blobs, loader, perceptron};
 

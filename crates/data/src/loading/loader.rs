@@ -293,10 +293,11 @@ impl Loader {
     ///
     /// # Errors
     /// A setting cannot work: a batch or a source without samples, a limit of 0 batches,
-    /// [`Loader::drop_last`] with fewer samples than a batch, a shuffle together with [`Loader::lanes`],
-    /// two of [`Loader::shuffle_window`], [`Loader::lanes`] and [`Loader::buckets`], buckets for another number of samples, two transforms with one name, or too many threads or prefetched
-    /// batches. The errors of [`Loader::fields`]. The threads cannot be started. Bad samples and failing
-    /// transforms are errors of the iterator.
+    /// [`Loader::drop_last`] with fewer samples than a batch, a shuffle together with [`Loader::lanes`], two
+    /// of [`Loader::shuffle_window`], [`Loader::lanes`] and [`Loader::buckets`], buckets for another number
+    /// of samples, two transforms with one name, or too many threads or prefetched batches. The errors of
+    /// [`Loader::fields`]. The threads cannot be started. Bad samples and failing transforms are errors of
+    /// the iterator.
     pub fn epoch(&self, epoch: u32) -> Result<Batches, DataError> {
         self.batches(Position { epoch, sample: 0 }.into(), u64::from(epoch) + 1)
     }

@@ -13,8 +13,8 @@ use crate::ops::Checkpoint;
 use crate::trace::{NodeId, Tape, Var};
 use crate::values::{DType, Lead};
 
-/// What was recorded a second time for gradients. Gradients arrive at the original nodes, so they are added in
-/// the same order as without regions.
+/// What was recorded a second time for gradients. Gradients arrive at the original nodes, so they are added
+/// in the same order as without regions.
 #[derive(Default)]
 pub(super) struct SecondTime {
     /// Where the regions start that were recorded.
@@ -127,8 +127,8 @@ mod tests {
         assert_eq!(kept, again);
     }
 
-    /// A region is recorded once, however many statistics of the batch are in it, and its gradients are added in
-    /// the order in which they are without it.
+    /// A region is recorded once, however many statistics of the batch are in it, and its gradients are added
+    /// in the order in which they are without it.
     #[test]
     fn a_region_with_statistics_is_computed_once_more() {
         let graph = |recomputes: bool| {

@@ -1,5 +1,5 @@
-//! Units of attention that a GPU computes in one launch: the gradients of the same attention, and the roundings
-//! of its results to f16.
+//! Units of attention that a GPU computes in one launch: the gradients of the same attention, and the
+//! roundings of its results to f16.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,8 @@ pub struct Rounded {
     pub is_only: bool,
 }
 
-/// Returns the launches that compute more than one unit. `taken` are units that are computed in some other way.
+/// Returns the launches that compute more than one unit. `taken` are units that are computed in some other
+/// way.
 pub fn attention_launches(
     graph: &Graph,
     fusion: &Fusion,

@@ -193,8 +193,8 @@ fn products_by_matrix_units_are_near_the_reference_and_lavapipes_are_the_cpus() 
     }
 }
 
-/// Kernels of attention that store results as f16 themselves have the bits of those that leave it to others, and
-/// of the CPU.
+/// Kernels of attention that store results as f16 themselves have the bits of those that leave it to others,
+/// and of the CPU.
 #[test]
 fn attention_that_stores_halves_is_one_function() {
     let machine = unisono_graph::target::Machine::Gpu;

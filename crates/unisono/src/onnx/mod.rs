@@ -25,8 +25,9 @@ const OTHERS: [&str; 3] = ["safetensors", "json", "keras"];
 /// Writes a prediction as a file, with the weights in a precision.
 ///
 /// # Errors
-/// Those of [`WeightPrecision::store`]; a weight is larger than the precision holds; the model draws random numbers, keeps memory on devices, or has an op
-/// of your own; it takes more than 2 GB; the file cannot be written.
+/// Those of [`WeightPrecision::store`]; a weight is larger than the precision holds; the model draws random
+/// numbers, keeps memory on devices, or has an op of your own; it takes more than 2 GB; the file cannot be
+/// written.
 pub(crate) fn write(
     path: &Path,
     program: &PredictionProgram,

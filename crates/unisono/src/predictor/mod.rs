@@ -151,8 +151,8 @@ impl Predictor {
         Ok(all)
     }
 
-    /// Returns the size of a loader's batches. For a model that carries state, it is the loader's own: each row
-    /// of a batch continues where the same row of the one before stopped.
+    /// Returns the size of a loader's batches. For a model that carries state, it is the loader's own: each
+    /// row of a batch continues where the same row of the one before stopped.
     fn batch_of(&self, loader: &Loader) -> Result<usize, Error> {
         let carries = self.programs.iter().any(|(program, _)| program.carries());
         let own = loader.explicit_batch_size().filter(|_| carries).unwrap_or(self.batch);

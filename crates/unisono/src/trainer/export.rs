@@ -197,7 +197,8 @@ impl Trainer {
     /// weights have the same values as those that [`Trainer::export`] writes in this precision.
     ///
     /// # Errors
-    /// Those of [`Trainer::export_onnx`] and of [`WeightPrecision::store`]; a weight is larger than f16 holds.
+    /// Those of [`Trainer::export_onnx`] and of [`WeightPrecision::store`]; a weight is larger than f16
+    /// holds.
     pub fn export_onnx_as(
         &mut self,
         path: impl AsRef<Path>,

@@ -13,8 +13,8 @@ use crate::model::{Context, Description, Forward, Initializer, Layer};
 ///
 /// Weights are parameters with two axes or more whose names contain `weight`. Shapes: those of the inner
 /// layer. Parameters: those of the inner layer, where each weight NAME is v, and NAME`_g` `[out]` (default:
-/// ones, so that rows start with length 1). PyTorch starts with the lengths of v. A row of zeros, such as that
-/// of an embedding's padding, stays zeros.
+/// ones, so that rows start with length 1). PyTorch starts with the lengths of v. A row of zeros, such as
+/// that of an embedding's padding, stays zeros.
 ///
 /// ```
 /// use unisono::{Dense, Relu, Sequential, WeightNorm};

@@ -111,9 +111,9 @@ pub(super) fn reduction_of_labels(ignored: Option<i32>) -> Option<&'static dyn R
     ignored.map(|_| &MeanOfLabels as &dyn Reduction)
 }
 
-/// Binary accuracy: the share of logits that are above 0 exactly where their target is above 0.5 (torchmetrics'
-/// `BinaryAccuracy`; Keras's of probabilities, which are above 0.5 where logits are above 0). All logits of a
-/// sample count alike.
+/// Binary accuracy: the share of logits that are above 0 exactly where their target is above 0.5
+/// (torchmetrics' `BinaryAccuracy`; Keras's of probabilities, which are above 0.5 where logits are above 0).
+/// All logits of a sample count alike.
 ///
 /// Shapes: logits and targets `[B, ...]`. A last axis of length 1 may be missing on one side: labels `[B]`
 /// fit logits `[B, 1]`. Errors: the two shapes differ otherwise.

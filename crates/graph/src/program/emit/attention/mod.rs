@@ -94,8 +94,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Returns whether one launch computes these units of an attention, with the roundings of what they store: it
-    /// does on GPUs where they need no more buffers than a kernel may have.
+    /// Returns whether one launch computes these units of an attention, with the roundings of what they
+    /// store: it does on GPUs where they need no more buffers than a kernel may have.
     pub(super) fn attends_together(&self, units: &[usize], rounded: &[Rounded]) -> bool {
         let roots = self.roots_of(units);
         let bound = self.bound(self.named(&roots), &roots, rounded);

@@ -7,7 +7,8 @@ use crate::values::strides;
 
 /// A memory of a kernel.
 pub(super) struct Memory {
-    /// The name of what it holds: q, k, v, dy, lse, delta, mask, out, lse_out, dq, dk or dv, or one of [`HALVES`].
+    /// The name of what it holds: q, k, v, dy, lse, delta, mask, out, lse_out, dq, dk or dv, or one of
+    /// [`HALVES`].
     pub name: &'static str,
     /// The number of the binding, from 0.
     pub binding: usize,
