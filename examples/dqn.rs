@@ -36,7 +36,7 @@ fn dqn(run: Run) -> Result<(), Error> {
     let mut replay = Replay::new(20_000, run.seed);
     // The network is asked about all carts at once.
     let carts = |most: usize| Episodes::<CartPole>::new(most.min(run.global_batch));
-    let (mut test, mut carts) = (carts(64), carts(CARTS));
+    let (test, mut carts) = (carts(64), carts(CARTS));
     for step in 0..50 {
         carts.act(&mut replay, &mut Draws::of(run.seed, "dqn", "first", 0, step), &[], 1.0)?;
     }

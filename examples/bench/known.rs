@@ -71,8 +71,8 @@ fn of<M: Architecture>(flags: &Flags, dir: &Path) -> Result<(), Error> {
     Ok(writeln!(stdout(), "{}, batch {batch}, {}\n\n{}", M::MODEL_TYPE, flags.precision, table(&rows))?)
 }
 
-/// Makes two batches of random samples. Labels are 0 or 1, for each token if the model has an output for each,
-/// or else for each sample.
+/// Makes two batches of random samples. Labels are 0 or 1, for each token if the model has an output for
+/// each, or else for each sample.
 fn noise<M: Architecture>(base: &Pretrained<M>, batch: usize, length: usize) -> Result<Loader, Error> {
     let (samples, input) = (2 * batch, base.architecture().input());
     let number = |at: usize| at.wrapping_mul(2_654_435_761) >> 7;

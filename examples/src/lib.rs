@@ -183,8 +183,8 @@ pub fn data(flag: Option<&Path>, own: &str) -> PathBuf {
     }
 }
 
-/// Returns the epoch whose weights a trainer has: the last one, or the best one if early stopping has restored
-/// its weights.
+/// Returns the epoch whose weights a trainer has: the last one, or the best one if early stopping has
+/// restored its weights.
 pub(crate) fn kept_epoch(trainer: &Trainer) -> Option<&Epoch> {
     kept_of(trainer.history(), trainer.stopped().is_some())
 }

@@ -60,7 +60,7 @@ impl Run {
         while trainer.steps() < last {
             let done = trainer.steps();
             let mut batch = play(trainer)?;
-            let ends = (done + 1) % steps == 0;
+            let ends = (done + 1).is_multiple_of(steps);
             batch.epoch = (done / steps) as u32;
             batch.after.epoch = batch.epoch + u32::from(ends);
             let made = trainer.step(&batch)?;
@@ -75,7 +75,7 @@ impl Run {
                 match done == last || is_stopped {
                     true => drop(trainer.save()?),
                     // A checkpoint that is not written in the middle of a run does not end it.
-                    false if done % every == 0 => trainer.save_behind()?,
+                    false if done.is_multiple_of(every) => trainer.save_behind()?,
                     false => {}
                 }
             }

@@ -23,8 +23,8 @@ fn ends_with(code: i32, args: &[&str], words: &[&str]) {
     }
 }
 
-/// Trains on a file of data whose line `number` was changed. What is wrong in a file as it is read is refused,
-/// and what is found in a batch is an error of the run.
+/// Trains on a file of data whose line `number` was changed. What is wrong in a file as it is read is
+/// refused, and what is found in a batch is an error of the run.
 fn wrong_data(code: i32, number: usize, change: impl Fn(&str) -> String, words: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let mut lines = lines(80);
@@ -186,7 +186,8 @@ fn data_beside_the_program_are_found() {
     assert!(err(&output).contains(place.to_str().unwrap()), "{}", err(&output));
 }
 
-/// Programs that read other files than tables exit with 2 as well, so that `relaunch` does not start them again.
+/// Programs that read other files than tables exit with 2 as well, so that `relaunch` does not start them
+/// again.
 #[test]
 fn files_that_are_not_what_they_should_be_are_refused() {
     let dir = tempfile::tempdir().unwrap();
