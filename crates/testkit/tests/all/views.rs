@@ -54,7 +54,7 @@ fn step(draws: &mut Draws, x: &Var) -> Var {
         9 => x.sigmoid(),
         10 => x.tanh() * 0.75,
         11 => {
-            let all = x.sum_keep(&[last]).tanh() * 0.5;
+            let all = (x.sum_keep(&[last]) / dims[axis] as f32).tanh() * 0.5;
             x + all.expand(x.ty().lead, &dims)
         }
         12 => (x * x.tanh() - 0.25).relu() + x * 0.5,
