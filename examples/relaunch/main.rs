@@ -109,9 +109,12 @@ fn main() -> ExitCode {
 /// Starts the program until it succeeds, is asked to end, or has failed too often. Returns its exit code.
 fn relaunch(flags: &Flags) -> Result<u8, String> {
     let asked = Asked::new()?;
-    if out(&flags.program).is_none() {
+    let restarts = flags.retries > 0 || flags.ask_every > 0;
+    if restarts && out(&flags.program).is_none() {
         return Err(
-            "the program has no --out DIR, without which it cannot be restarted: add it behind --".into()
+            "the program has no --out DIR, without which it cannot be restarted: add it behind --, or \
+                    start it only once with --retries 0 --ask-every 0"
+                .into(),
         );
     }
     let resumes = flags.program.iter().any(|arg| arg == "--resume");

@@ -51,6 +51,14 @@ fn a_program_without_a_directory_is_refused() {
     let (output, calls) = relaunch(dir.path(), &[1, 0], &["--epochs", "3"]);
     assert!(err(&output).contains("the program has no --out DIR"), "{}", err(&output));
     assert_eq!((calls.len(), output.status.code()), (0, Some(1)));
+    // One that is started only once needs none.
+    let script = "exit 0";
+    let args: Vec<_> = command(dir.path(), script).get_args().map(std::ffi::OsStr::to_owned).collect();
+    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
+    let mut once = Command::new(env!("CARGO_BIN_EXE_relaunch"));
+    once.env("PATH", path).args(&args[..2]).args(["--retries", "0", "--ask-every", "0", "--", "program"]);
+    let output = once.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
 }
 
 #[test]
