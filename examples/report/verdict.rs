@@ -38,7 +38,7 @@ fn differing(states: &States, is_class_of_cpu: bool) -> Vec<String> {
 pub fn unchecked(report: &Value) -> Vec<String> {
     let parts = report["parts"].as_array().map_or(&[][..], Vec::as_slice);
     let passed = |name: &&str| parts.iter().any(|part| part["name"] == **name && part["ended"] == "well");
-    let missing = CHECKS.iter().filter(|any| !any.iter().any(|name| passed(name)));
+    let missing = CHECKS.iter().filter(|any| !any.iter().any(&passed));
     missing.map(|any| any.join(" or ")).collect()
 }
 
