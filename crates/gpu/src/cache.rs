@@ -66,10 +66,10 @@ impl Cache {
     }
 }
 
-/// Returns a name for a file that is being written. No other thread or process has it, even where containers
-/// on one volume count their processes alike.
+/// Returns a name for a file that is being written. No other thread or process has it, even if containers
+/// that share a volume have equal process ids.
 fn half_name() -> String {
-    // Each state of random hashes has other keys.
+    // Every `RandomState` has its own random keys.
     format!("{}-{:016x}.new", std::process::id(), RandomState::new().hash_one(0))
 }
 

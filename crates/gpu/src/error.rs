@@ -142,8 +142,7 @@ fn compiled() -> String {
     compiled.join(" or ")
 }
 
-/// Says what there is nothing of: drivers for any of these backends, and a CPU that kernels can be compiled
-/// for.
+/// Names what is missing: drivers for any of these backends, and a CPU that kernels can be compiled for.
 fn missing(drivers: &str, has_cpu: bool) -> String {
     let drivers = (!drivers.is_empty()).then(|| format!("no driver for {drivers}"));
     let cpu = || format!("kernels cannot be compiled for this CPU ({})", std::env::consts::ARCH);

@@ -71,8 +71,8 @@ pub enum Error {
         /// What is wrong with the sample.
         problem: String,
     },
-    /// The batch into which a [`Server`](crate::Server) put a row could not be predicted. All rows of the
-    /// batch have this error.
+    /// A [`Server`](crate::Server) could not predict the batch that contains this row. Every row of the batch
+    /// gets this error.
     #[error(transparent)]
     Served(Arc<Error>),
     /// The validation data do not fit the model, or have a bad sample.
@@ -249,7 +249,10 @@ impl Error {
     /// Returns whether resident memory was lost with a replica, so that it has to be filled again: see
     /// [`Predictor::drop_residents`](crate::Predictor::drop_residents).
     pub fn lost_residents(&self) -> bool {
-        matches!(self, Self::Replica(ReplicaError::ResidentsLost))
+        match self {
+            Self::Served(error) => error.lost_residents(),
+            _ => matches!(self, Self::Replica(ReplicaError::ResidentsLost)),
+        }
     }
 
     /// Makes an error from a cause of your own, such as an I/O error in a callback. The error of the callback
@@ -286,6 +289,7 @@ impl Error {
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Here(error) => error.is_refusal(),
+            Self::Served(error) => error.is_refusal(),
             Self::Setting { .. } | Self::Resume { .. } | Self::Model(_) | Self::TooLarge { .. } => true,
             Self::Checkpoint(error) => matches!(error, unisono_checkpoint::Error::Record { .. }),
             Self::Cluster(error) | Self::Replica(ReplicaError::Cluster(error)) => {

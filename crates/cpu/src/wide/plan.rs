@@ -392,7 +392,7 @@ impl Planner {
                 if own.iter().any(|other| (other.0, other.1) != (code, flushes)) {
                     return None;
                 }
-                // One instruction divides by one number.
+                // One instruction divides all four lanes by the same number.
                 let divides = matches!(code, Code::Quotient | Code::Rest);
                 if divides && own.iter().any(|other| other.2[1] != own[0].2[1]) {
                     return None;

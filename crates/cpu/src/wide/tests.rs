@@ -86,7 +86,7 @@ const BODIES: &[&str] = &[
      let p = vec4<f32>(b0[j], b0[j + 1u], b0[j + 2u], b0[j + 4u]) + q;
      b2[i] = vec4<f32>(exp_(p.x), exp_(p.y), exp_(p.z), exp_(p.w));",
     "let q = vec4<f32>(b0[5], b0[6], b0[7], b0[8]) + b1[i]; b2[i] = vec4<f32>(exp_(q.x), q.y, q.z, q.w);",
-    // Places that are divided by numbers of their own.
+    // Each lane divides by a different number.
     "b2[i] = vec4<f32>(exp_(b0[i / 5u]), exp_(b0[i / 7u]), exp_(b0[i / 7u]), exp_(b0[i / 5u]));",
     "b2[i] = vec4<f32>(exp_(b0[i % 5u]), exp_(b0[i % 7u + 1u]), exp_(b0[i % 9u]), exp_(b0[i % 5u + 2u]));",
     // The same numbers for all invocations, in parts of rows.

@@ -100,7 +100,8 @@ impl Loader {
     /// Shuffles every epoch differently, and sets the seed of the random draws of transforms. Default: no
     /// shuffle.
     ///
-    /// The sample at a position is `unisono_random::permute(seed, epoch, position, len)`.
+    /// The sample at a position is `unisono_random::permute(seed, epoch, position, len)`. It takes the place
+    /// of [`shuffle_window`](Self::shuffle_window) if that was set before.
     pub fn shuffle(mut self, seed: u64) -> Self {
         self.pipeline.order.shuffled = true;
         if let Kind::Window(_) = self.pipeline.order.kind {

@@ -15,7 +15,7 @@ use crate::{DataError, FieldSpec, Fingerprint};
 pub(crate) struct Order {
     pub shuffled: bool,
     pub kind: Kind,
-    /// The settings of two kinds that were both asked for.
+    /// The names of two settings that ask for different orders.
     pub conflict: Option<[&'static str; 2]>,
 }
 

@@ -238,7 +238,7 @@ fn check_most(of: &str, most: f32) -> Result<(), BoxError> {
     if most >= 0.0 && most.is_finite() {
         return Ok(());
     }
-    Err(format!("{of} by {most}: it is drawn from -most to most, and most is at least 0").into())
+    Err(format!("{of} by {most}: the largest change must be finite and at least 0").into())
 }
 
 /// Checks that all fields have their channels last. A field with rows of 2 to 5 numbers, next to a wider

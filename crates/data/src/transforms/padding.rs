@@ -35,7 +35,7 @@ pub fn pad(field: &str, to: usize, fill: f32) -> impl Transform {
         }
         let whole = fill as i32;
         if field.values.as_i32().is_some() && f64::from(whole) != f64::from(fill) {
-            return Err(wrong(format!("{fill} is not a whole number of i32, which the field has")).into());
+            return Err(wrong(format!("the field is i32, and the fill {fill} is no i32 number")).into());
         }
         field.shape[0] = to;
         let elements = field.shape.iter().product();
@@ -90,7 +90,7 @@ mod tests {
         assert!(error(&|s| pad("n", 2, 0.0)(s, &mut draws()), &mut sample).contains("no axis"));
         for fill in [0.5, f32::NAN, 3e9] {
             let error = error(&|s| pad("x", 5, fill)(s, &mut draws()), &mut sample);
-            assert!(error.contains(&format!("{fill} is not a whole number of i32")), "{error}");
+            assert!(error.contains(&format!("the fill {fill} is no i32 number")), "{error}");
         }
         assert!(error(&|s| mask("mask", 3)(s, &mut draws()), &mut sample).contains("no such i32 field"));
         pad("x", 5, 9.0)(&mut sample, &mut draws()).unwrap();

@@ -124,7 +124,7 @@ fn settings_are_checked_at_the_start() {
     let first = loader().map_batch("mix", |_, _| Ok(()));
     first.fields().unwrap();
     let twice = first.map_batch("mix", |_, _| Ok(()));
-    assert_eq!(message(twice), "map: two are called 'mix', so they would draw alike");
+    assert_eq!(message(twice), "map_batch: two are called 'mix', so they would draw alike");
     loader().require_finite().require_finite().epoch(0).unwrap();
     assert_eq!(loader().batch(usize::MAX).epoch(0).unwrap().count(), 1);
 }

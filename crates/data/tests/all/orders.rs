@@ -83,7 +83,7 @@ fn each_lane_continues() {
     assert_eq!(error.to_string(), "lanes: a shuffle leaves nothing to continue");
 }
 
-/// The last setting of an order does not silently replace another one.
+/// Two settings of another order are an error. A shuffle as a whole takes the place of one within windows.
 #[test]
 fn a_loader_has_one_order() {
     let loader = || Loader::new(Sequences::labelled(vec![vec![1]; 9], vec![0; 9], -1).unwrap());

@@ -117,7 +117,8 @@ fn is_named(adapter: &Adapter, all: &[Adapter], part: &str) -> bool {
     contains(&adapter.label(), part) || is_first() && contains(&format!("{name} #1 [{backend}]"), part)
 }
 
-/// Returns whether a label contains a text. If that ends in a number such as `#1`, it is all of the number.
+/// Returns whether a label contains a text. If the text ends in a number such as `#1`, the number must match
+/// completely: `#1` is not found in `#12`.
 fn contains(whole: &str, part: &str) -> bool {
     let (whole, part) = (whole.to_lowercase(), part.to_lowercase());
     let ends_in_number = part.rsplit_once('#').is_some_and(|(_, number)| is_number(number));

@@ -8,8 +8,8 @@ use crate::Device;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// The number of submissions to the queue, except those by which loading a plan tries its kernels and
-    /// copies scratch, and those of [`Device::poison_scratch`].
+    /// The number of submissions to the queue. Not counted: the trial launches and copies when a plan is
+    /// loaded, and [`Device::poison_scratch`].
     pub submissions: u64,
     /// The number of times that the host waited for the device.
     pub waits: u64,

@@ -191,7 +191,8 @@ impl Device {
         // Half of a step's time is not its time.
         timing.device = timing.device.filter(|_| is_timed);
         timing.download += done.elapsed();
-        // Where the device gives no time, this is at most that: the host may have come for the results late.
+        // Without a device clock, this is an upper bound: it includes the time until the host came for the
+        // results.
         let first = segments.first().and_then(|loaded| loaded.lanes[lane].parts.first());
         let submitted = first.and_then(|part| part.submitted);
         let host = submitted.map_or(timing.submit + timing.wait, |submitted| done - submitted);

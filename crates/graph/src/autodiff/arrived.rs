@@ -51,7 +51,8 @@ impl Boxed {
         (self.range.start, self.range.end)
     }
 
-    /// Returns whether the slice is beside all others, which are beside each other. So its neighbours tell.
+    /// Returns whether the slice is beside all others, which are beside each other. It is therefore enough to
+    /// check its two neighbours.
     fn is_beside(&self, others: &BTreeMap<(usize, usize), Self>) -> bool {
         let beside = |other: &Self| {
             let apart = self.range.end <= other.range.start || other.range.end <= self.range.start;

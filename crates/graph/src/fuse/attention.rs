@@ -26,7 +26,7 @@ pub struct Rounded {
     pub of: NodeId,
     /// The rounded value.
     pub value: NodeId,
-    /// Whether nobody needs the value as f32.
+    /// Whether nothing reads the value as f32.
     pub is_only: bool,
 }
 
@@ -60,7 +60,8 @@ fn of_values(fusion: &Fusion, root: NodeId) -> bool {
     )
 }
 
-/// Returns for each value of attention the unit that only rounds it to f16, and lays it out as attention can.
+/// Returns, for each result of attention, the unit that does nothing but round it to f16, if attention can
+/// store the rounded value itself.
 fn roundings(
     graph: &Graph,
     fusion: &Fusion,
@@ -85,7 +86,8 @@ fn roundings(
     found
 }
 
-/// Returns the result of attention in memory that a value is, rounded to f16 and moved.
+/// Returns the stored result of attention that a value is made of, if exactly one rounding to f16 and
+/// otherwise only moves lie between them.
 fn rounded_by(graph: &Graph, fusion: &Fusion, value: NodeId) -> Option<NodeId> {
     let (mut id, mut rounds) = (value, 0);
     while id == value || !fusion.stored.contains(&id) {
@@ -95,7 +97,11 @@ fn rounded_by(graph: &Graph, fusion: &Fusion, value: NodeId) -> Option<NodeId> {
             return None;
         }
     }
-    (rounds == 1 && matches!(fusion.lowering[fusion.result(id)], Lowering::Attention { .. })).then_some(id)
+    let is_matrix = matches!(
+        fusion.lowering[fusion.result(id)],
+        Lowering::Attention { result, .. } if result != AttentionResult::LogSums
+    );
+    (rounds == 1 && is_matrix).then_some(id)
 }
 
 /// Returns the pairs of units that compute all gradients of an attention. Nothing between the two reads what

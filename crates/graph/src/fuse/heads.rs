@@ -46,7 +46,7 @@ impl Fusion {
         });
     }
 
-    /// Returns whether a value shows another one as it is.
+    /// Returns whether a value is reached from another one through views alone.
     fn is_view(&self, shown: NodeId, of: NodeId, graph: &Graph) -> bool {
         let mut id = shown;
         while id != of && matches!(self.lowering[id], Lowering::View(_)) {
@@ -55,7 +55,8 @@ impl Fusion {
         id == of
     }
 
-    /// Returns the result of attention that a value is, or is a view of as which it is written.
+    /// Returns the result of attention behind a value. If attention writes its result in the layout of this
+    /// view, that is the result under the view.
     pub(crate) fn result(&self, value: NodeId) -> NodeId {
         self.written.get(&value).copied().unwrap_or(value)
     }

@@ -6,7 +6,8 @@ use crate::values::{Array, Frame, Lead, Type};
 
 /// y is x repeated over a larger shape. Axes align at the last one; an axis of length 1, a missing axis and a
 /// missing lead are repeated (NumPy's broadcasting; PyTorch's `expand`). A global value then has one entry
-/// for each sample. A value of samples has all axes of the result, so that none of them meets the batch.
+/// for each sample. A value with samples must already have all axes of the result, so that no axis is aligned
+/// with the batch.
 #[derive(Debug, Clone, Serialize)]
 pub struct Broadcast {
     /// The lead of the result.
@@ -70,7 +71,7 @@ impl Op for Broadcast {
 
 impl Var {
     /// Returns the value repeated over a larger shape. A value that has this shape already is returned as it
-    /// is. Axes that a value of samples gains are before its own ones and behind the batch.
+    /// is. New axes of a value with samples are inserted right after the batch axis.
     pub fn expand(&self, lead: Lead, dims: &[usize]) -> Var {
         if self.ty().lead == lead && self.dims() == dims {
             return self.clone();

@@ -60,7 +60,8 @@ impl Op for Pad {
 impl Var {
     /// Returns the value with zeros before and after each axis of a sample, or of a global value.
     pub fn pad(&self, before: &[usize], after: &[usize]) -> Var {
-        let dims = self.dims().iter().zip(before).zip(after).map(|((d, b), a)| d.saturating_add(*b).saturating_add(*a)).collect();
+        let padded = |((d, b), a): ((&usize, &usize), &usize)| d.saturating_add(*b).saturating_add(*a);
+        let dims = self.dims().iter().zip(before).zip(after).map(padded).collect();
         self.apply(Pad { before: before.to_vec(), dims })
     }
 }

@@ -325,7 +325,7 @@ impl Program {
             let count = if is_joined { extent.blocks * ty.count() } else { extent.count(ty) };
             (self.element_bytes(id) * count) as u64
         };
-        let folded = self.folded_values(run, target);
+        let folded = self.values_not_stored(run, target);
         let computed = self.fusion.units.iter().flat_map(|unit| unit.roots.iter().copied());
         let computed = computed.filter(|id| !folded.contains(id));
         let inputs = (0..self.graph.nodes.len()).filter(|&id| self.graph.nodes[id].op.is::<Input>());

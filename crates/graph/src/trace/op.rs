@@ -31,7 +31,7 @@ pub trait Op: Identity + Debug + Send + Sync {
     /// Returns the gradient of each operand as a node of the same tape, `None` for an operand that has none.
     ///
     /// The gradient of a global operand may have the lead of the result. [`crate::Tape::gradients`] sums it
-    /// over the shards.
+    /// over samples and shards.
     fn gradient(&self, io: &Io<'_>) -> Vec<Option<Var>>;
 
     /// Returns the result in f64. Kernels are compared with it.

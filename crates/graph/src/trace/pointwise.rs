@@ -59,8 +59,8 @@ pub trait Pointwise: Identity + Debug + Send + Sync {
     /// never subnormal, and never 2^-126 or -2^-126. Default: `false`, which is always safe, because kernels
     /// then make the result canonical.
     const CANONICAL: bool = false;
-    /// Whether the operands may be i32. Default: `false`, as for an expression with functions or constants of
-    /// f32.
+    /// Whether the operands may be i32. Default: `false`, which makes such operands an error. Leave it so if
+    /// the expression calls functions of f32 or contains constants of f32.
     const INTEGERS: bool = false;
     /// The element type of the result. Default: `None`, which stands for that of the operands.
     const RESULT: Option<DType> = None;

@@ -44,7 +44,7 @@ struct Recording {
     rounding: Option<Arc<dyn Op>>,
     /// Whether [`Tape::in_f32`] keeps the tape from rounding.
     is_in_f32: bool,
-    /// The products that were recorded meanwhile.
+    /// The products that were recorded inside [`Tape::in_f32`].
     in_f32: BTreeSet<NodeId>,
     /// For each value that was rounded for a product, the rounded one.
     rounded: BTreeMap<NodeId, NodeId>,
@@ -195,6 +195,13 @@ impl Tape {
     /// operands of others. Its gradients are such products too.
     pub(crate) fn is_in_f32(&self, id: NodeId) -> bool {
         self.inner.borrow().in_f32.contains(&id)
+    }
+
+    /// Notes that a copy is such a product where the original is.
+    pub(crate) fn copy_in_f32(&self, original: NodeId, copy: NodeId) {
+        if self.is_in_f32(original) {
+            self.inner.borrow_mut().in_f32.insert(copy);
+        }
     }
 
     /// Returns the rounded value. A value is rounded once, however often it is asked for, so that its
@@ -392,7 +399,7 @@ fn infer(op: &dyn Op, inputs: &[&Var]) -> Result<Type, String> {
     }
     let (least, given) = (least_operands(&op.lowering()), inputs.len());
     if given < least {
-        return Err(format!("takes {least} operands, got {given}"));
+        return Err(format!("takes at least {least} operands, got {given}"));
     }
     op.fields().map_err(|problem| format!("its fields cannot be encoded: {problem}"))?;
     inputs.iter().try_for_each(|input| has_elements(&input.ty))?;

@@ -47,10 +47,10 @@ impl Held {
 }
 
 impl Feed {
-    /// Makes sure that these rows are there. `check` looks at inputs that are brought.
+    /// Makes sure that these rows are there. `check` validates newly fetched inputs.
     ///
     /// # Errors
-    /// Why they cannot be brought, or what `check` finds.
+    /// The rows cannot be fetched, or `check` refuses them.
     pub(crate) fn hold(&self, rows: Range<usize>, check: &Check<'_>) -> Result<(), String> {
         let Some(held) = &self.held else { return Ok(()) };
         let has = |own: &Range<usize>| rows.is_empty() || own.start <= rows.start && rows.end <= own.end;

@@ -18,7 +18,7 @@ impl Feed {
     }
 }
 
-/// Checks that a program can take inputs of so many samples.
+/// Checks that inputs have the sizes that a program needs for this number of samples.
 pub(crate) fn check_inputs(program: &Program, inputs: &[Arc<[u8]>], rows: usize) -> Result<(), ReplicaError> {
     let declared = program.inputs();
     if declared.len() != inputs.len() {
@@ -34,7 +34,7 @@ pub(crate) fn check_inputs(program: &Program, inputs: &[Arc<[u8]>], rows: usize)
     Ok(())
 }
 
-/// Returns the bytes of an input for a batch of so many samples.
+/// Returns the bytes of an input for a batch of this many samples.
 fn expected_bytes(decl: &InputDecl, rows: usize) -> usize {
     match (decl.kind, decl.ty.lead) {
         (InputKind::Random | InputKind::Resident(_), _) => 0,

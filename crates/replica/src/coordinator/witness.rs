@@ -29,7 +29,7 @@ use crate::worker::digest::Digest;
 /// The most programs that a witness keeps compiled.
 const PROGRAMS: usize = 8;
 
-/// Why a witness left whose thread has ended.
+/// The reason given when a witness's thread has ended.
 const ENDED: &str = "its thread ended";
 
 /// A witness on the CPU uses one core in four.
@@ -294,7 +294,7 @@ fn second_opinion(
     known: &mut Vec<(usize, Arc<Program>)>,
     sample: &Sample,
 ) -> Result<Option<StepResult>, String> {
-    let mut make = || recompute(replicas, known, sample).map_err(|error| error.to_string());
+    let mut make = || recompute(replicas, known, sample).map_err(ReplicaError::of_the_only_one);
     let first = make()?;
     if first == sample.made {
         return Ok(None);

@@ -9,10 +9,10 @@ use unisono_gpu::Stopwatch;
 static CLOSING: Mutex<()> = Mutex::new(());
 /// The longest wait for another device to be closed, since its driver may hang.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is looked whether another device is closed.
+/// The pause between two attempts to take the lock.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// Drops whatever has a device, when no other device is being closed any more.
+/// Waits until no other device is being closed, but for [`PATIENCE`] at most, and drops the device.
 pub(super) fn close<T>(device: T) {
     close_after(&CLOSING, PATIENCE, device);
 }

@@ -211,7 +211,9 @@ fn attention_that_stores_halves_is_one_function() {
                 let program = Program::compile_with(&graph, Layout { f16, ..STORED }).unwrap();
                 let plan = unisono_testkit::plan_for(&target, &program, &feed).unwrap();
                 let kernels = plan.kernels.iter().filter(|kernel| kernel.name.contains("attention"));
-                let rounding = kernels.filter(|kernel| kernel.wgsl.contains("f16(round_half(x.x))")).count();
+                let rounding = kernels
+                    .filter(|kernel| kernel.wgsl.contains("canonical(vec4<f32>(round_half(x.x)"))
+                    .count();
                 let is_gpu = target.machine == machine;
                 assert_eq!(rounding, if f16 && is_gpu { 2 } else { 0 }, "{f16} on {}", adapter.label());
                 let run = unisono_testkit::run_for(&mut device, &target, &program, &feed);

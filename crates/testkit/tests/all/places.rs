@@ -61,8 +61,7 @@ fn parts_are_where_they_belong_on_every_adapter() {
     }
 }
 
-/// The four places that a lane reads may be divided by numbers of their own, where axes are put together and
-/// apart again.
+/// Axes are merged and split again, so the four elements that a lane reads may need different divisors.
 #[test]
 fn axes_that_move_through_each_other_are_right_on_every_adapter() {
     let mut shapes = 0;

@@ -1,5 +1,5 @@
-//! Random chains of views, pads, joins and lookups between functions: what they read is where the f64
-//! reference reads it, on every adapter, and the kernels of GPUs and of the CPU have the same bits.
+//! Random chains of views, pads, joins and functions. Every adapter's results agree with the f64 reference,
+//! and the kernels of GPUs and of the CPU give the same bits.
 
 use unisono_graph::{Graph, Program, StateKind, Tape, Type, Var};
 use unisono_random::Draws;

@@ -115,7 +115,7 @@ impl Predictor {
 
     /// Returns all outputs for every sample of a loader, in the loader's order. Its batches have
     /// [`PredictorBuilder::batch`] samples, but if the model carries state from batch to batch, they have the
-    /// number that the loader was given.
+    /// number that the loader was given, if it was given one.
     ///
     /// # Errors
     /// The data do not fit the model. The loader's batches are larger than the predictor's, and the model
@@ -156,17 +156,14 @@ impl Predictor {
     fn batch_of(&self, loader: &Loader) -> Result<usize, Error> {
         let carries = self.programs.iter().any(|(program, _)| program.carries());
         let own = loader.explicit_batch_size().filter(|_| carries).unwrap_or(self.batch);
-        if own <= self.batch { Ok(own) } else { Err(self.too_many(own)) }
-    }
-
-    /// Returns the error of a batch with more samples than there may be.
-    fn too_many(&self, rows: usize) -> Error {
         let most = self.batch;
-        let problem = format!(
-            "{rows} samples in batches of up to {most}: pass a loader to `predict`, which cuts it into batches, \
-             or set `PredictorBuilder::batch({rows})`"
-        );
-        Error::setting("batch", problem)
+        let problem = || {
+            format!(
+                "the model carries state, so its batches have the loader's {own} samples, and the predictor takes {most}: \
+                 set `PredictorBuilder::batch({own})`, or a smaller `Loader::batch`"
+            )
+        };
+        if own <= most { Ok(own) } else { Err(Error::setting("batch", problem())) }
     }
 
     /// Returns the output of a model with one output and one f32 input. `values` contains the samples one
@@ -234,7 +231,12 @@ impl Predictor {
             return Err(Error::setting("batch", "there is no sample in it"));
         }
         if batch.len() > self.batch {
-            return Err(self.too_many(batch.len()));
+            let (rows, most) = (batch.len(), self.batch);
+            let problem = format!(
+                "{rows} samples in batches of up to {most}: pass a loader to `predict`, which cuts it into batches, \
+                 or set `PredictorBuilder::batch({rows})`"
+            );
+            return Err(Error::setting("batch", problem));
         }
         let at = self.program_for(batch)?;
         let (program, index) = &self.programs[at];

@@ -37,7 +37,8 @@ struct Waiting {
 
 impl Predictor {
     /// Serves single rows from any number of threads. A row waits for others, for at most `wait`. The batch
-    /// is computed after that time, or as soon as it is full.
+    /// is computed after that time, or as soon as it is full. If the model draws random numbers, a row draws
+    /// by its place among all rows that were served.
     ///
     /// ```no_run
     /// use std::time::Duration;

@@ -81,13 +81,14 @@ impl Loader {
 
     /// Checks that no two transforms have one name.
     fn check_names(&self) -> Result<(), DataError> {
-        for stages in [&self.pipeline.stages, &self.pipeline.batch_stages] {
+        let stages = [("map", &self.pipeline.stages), ("map_batch", &self.pipeline.batch_stages)];
+        for (setting, stages) in stages {
             let named = stages.iter().filter(|stage| stage.label != REQUIRE_FINITE);
             let names: Vec<&String> = named.map(|stage| &stage.name).collect();
             let twice = |&at: &usize| names[..at].contains(&names[at]);
             if let Some(at) = (0..names.len()).find(twice) {
                 let what = format!("two are called '{}', so they would draw alike", names[at]);
-                return Err(DataError::Setting { setting: "map", what });
+                return Err(DataError::Setting { setting, what });
             }
         }
         Ok(())

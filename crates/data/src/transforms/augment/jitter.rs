@@ -66,7 +66,7 @@ impl ColorJitter {
     }
 
     /// Sets the value of white: 255 for pictures as `ImageFolder` reads them. Default: 1. A picture with a
-    /// value of more than twice as much is an error.
+    /// value of more than twice as much, or of less than minus half of it, is an error.
     pub fn values_to(self, most: f32) -> Self {
         Self { most, ..self }
     }
@@ -121,9 +121,9 @@ pub(super) fn has_white(what: &str, image: &Image, most: f32) -> Result<(), BoxE
     if low >= -most / 2.0 && high <= 2.0 * most {
         return Ok(());
     }
-    let advice = "set it with values_to, and change colours before pictures are normalised";
-    let range = format!("values from {low} to {high}, black is 0 and white {most}");
-    Err(format!("{what} of a picture with {range}: {advice}").into())
+    let advice = "set white with values_to, and change colours before pictures are normalised";
+    let range = format!("the picture has values from {low} to {high}, but black is 0 and white is {most}");
+    Err(format!("{what}: {range}: {advice}").into())
 }
 
 /// Returns the luminance of a pixel.

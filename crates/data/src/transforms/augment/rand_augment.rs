@@ -56,7 +56,7 @@ impl RandAugment {
     }
 
     /// Sets the value of white: 255 for pictures as `ImageFolder` reads them. Default: 1. A picture with a
-    /// value of more than twice as much is an error.
+    /// value of more than twice as much, or of less than minus half of it, is an error.
     pub fn values_to(self, most: f32) -> Self {
         Self { most, ..self }
     }

@@ -24,7 +24,8 @@ pub(super) enum Merged<'a> {
     Rows(&'a RowGroup, &'a RowKernel),
     /// The unit is the last one of a group of sums over samples.
     Columns(&'a [usize], &'a Bound),
-    /// The unit is the last one of attention that a launch computes, with the roundings of what they store.
+    /// The unit is the last one of those whose attention one launch computes, together with the roundings of
+    /// their results.
     Attention(&'a [usize], &'a [Rounded]),
     /// The unit is a product, which is computed with the map behind it.
     Finish(&'a FinishKernel),
@@ -82,9 +83,12 @@ impl<'a> Emitter<'a> {
             }
         }
         for AttentionLaunch { units, rounded } in &self.program.attentions {
+            if !is_here(units) {
+                continue;
+            }
             let joint = |rounded: &[Rounded]| self.attends_together(units, rounded);
             let rounded: &[Rounded] = if joint(rounded) { rounded } else { &[] };
-            if is_here(units) && joint(rounded) {
+            if joint(rounded) {
                 add(units, Merged::Attention(units, rounded));
                 rounded.iter().for_each(|own| add(&[own.unit], Merged::Nothing));
             }

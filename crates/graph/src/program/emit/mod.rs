@@ -24,7 +24,8 @@ mod work;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::emitter::{Emitter, Part, Step};
-use crate::fuse::{Store, Unit, in_order};
+use crate::fuse::{AttentionLaunch, Store, Unit, in_order};
+use crate::plan::target::Machine;
 use crate::plan::{Plan, Target};
 use crate::program::{FoldedKernel, Program, Run, Slot, UnitKernels};
 use crate::trace::{GraphError, NodeId, OutputKind};
@@ -49,11 +50,17 @@ impl Program {
         emitter.finish()
     }
 
-    /// Returns the products that a plan does not store: their kernel computes the fold behind them too.
-    pub(super) fn folded_values(&self, run: &Run, target: &Target) -> BTreeSet<NodeId> {
+    /// Returns the results that a plan does not store, because the kernel that computes them also computes
+    /// what is behind them: a fold of a product, or attention as f16.
+    pub(super) fn values_not_stored(&self, run: &Run, target: &Target) -> BTreeSet<NodeId> {
         let emitter = Emitter::new(self, run, target);
         let folded = self.folded.iter().filter(|kernel| emitter.is_folded(&kernel.folded));
-        folded.map(|kernel| self.fusion.units[kernel.folded.product].roots[0]).collect()
+        let folded = folded.map(|kernel| self.fusion.units[kernel.folded.product].roots[0]);
+        let joint = |launch: &&AttentionLaunch| {
+            target.machine == Machine::Gpu && emitter.attends_together(&launch.units, &launch.rounded)
+        };
+        let rounded = self.attentions.iter().filter(joint).flat_map(|launch| &launch.rounded);
+        folded.chain(rounded.filter(|own| own.is_only).map(|own| own.of)).collect()
     }
 }
 

@@ -10,7 +10,7 @@ impl Context {
     /// network (DQN), a momentum encoder (BYOL, MoCo) or a mean teacher. Other applications under the same
     /// name train the weights, and the averages follow: average = decay average + (1 - decay) weight.
     ///
-    /// Of a weight that is computed from others ([`WeightNorm`](crate::WeightNorm)), these are averaged.
+    /// If a weight is computed from others ([`WeightNorm`](crate::WeightNorm)), those others are averaged.
     ///
     /// An average starts where its weight does, and is saved as a statistic, `path.name.*.average`. It
     /// changes once in each training step, however often the layer is applied in this way, and all uses in a

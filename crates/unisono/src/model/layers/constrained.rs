@@ -14,7 +14,7 @@ use crate::model::{Context, Description, Forward, Initializer, Layer};
 /// Weights are parameters with two axes or more whose names contain `weight`. Shapes: those of the inner
 /// layer. Parameters: those of the inner layer, where each weight NAME is v, and NAME`_g` `[out]` (default:
 /// ones, so that rows start with length 1). PyTorch starts with the lengths of v. A row of zeros, such as
-/// that of an embedding's padding, stays zeros.
+/// that of an embedding's padding, stays zeros: no gradient reaches it.
 ///
 /// ```
 /// use unisono::{Dense, Relu, Sequential, WeightNorm};
@@ -104,8 +104,10 @@ impl Forward for WeightNorm {
             let g = cx.parameter(&format!("{name}_g"), &[out], Initializer::Ones);
             let mut dims = vec![1; v.dims().len()];
             dims[0] = out;
-            let square = v.square().sum_keep(&axes).maximum(&v.tape().constant(LEAST * LEAST));
-            v * (g.reshape(&dims) / square.sqrt())
+            let (square, least) = (v.square().sum_keep(&axes), v.tape().constant(LEAST * LEAST));
+            // A row without a length gets no gradient, which would be that of a division by 0.
+            let has_length = square.greater(&least);
+            v * (g.reshape(&dims) / square.maximum(&least).sqrt() * has_length)
         })
     }
 }

@@ -11,9 +11,9 @@ use super::size::Size;
 use crate::model::{Context, Forward, Layer};
 
 /// Images of another size (PyTorch's `interpolate` and `Upsample` without `antialias`; with
-/// [`bilinear`](Self::bilinear) also Keras's `Resizing` with `data_format="channels_first"`, whose nearest
-/// pixels are others). Each pixel is that of its place in the input, or lies between
-/// neighbours with [`bilinear`](Self::bilinear) or [`bicubic`](Self::bicubic).
+/// [`bilinear`](Self::bilinear) also Keras's `Resizing` with `data_format="channels_first"`, which chooses
+/// other nearest pixels). Each pixel is that of its place in the input, or lies between neighbours with
+/// [`bilinear`](Self::bilinear) or [`bicubic`](Self::bicubic).
 ///
 /// It is two products with matrices of the sizes, so that a side takes old x new multiplications.
 /// [`Upsample2d`](crate::Upsample2d) is faster for whole factors.

@@ -4,9 +4,10 @@ use unisono_graph::{Type, Var};
 use super::Loss;
 use super::binary::{as_output, binary_target, within};
 
-/// Soft Dice loss (Milletari et al. 2016; MONAI's `DiceLoss(sigmoid=True)`; Keras's `Dice` sums over the
-/// whole batch, and adds nothing to the numerator): with the probabilities p and the targets y of a sample, 1
-/// - (2 sum p y + smooth) / (sum p + sum y + smooth). The sums run over all elements of the sample.
+/// Soft Dice loss (Milletari et al. 2016; MONAI's `DiceLoss(sigmoid=True)`). With the probabilities p and the
+/// targets y of a sample, it is `1 - (2 sum(p y) + smooth) / (sum(p) + sum(y) + smooth)`. The sums run over
+/// all elements of the sample. Keras's `Dice` sums over the whole batch instead, and adds nothing to the
+/// numerator.
 ///
 /// The output is logits x, p = sigmoid(x); with [`probabilities`](Self::probabilities) it is p itself.
 ///

@@ -112,8 +112,8 @@ pub(super) fn reduction_of_labels(ignored: Option<i32>) -> Option<&'static dyn R
 }
 
 /// Binary accuracy: the share of logits that are above 0 exactly where their target is above 0.5
-/// (torchmetrics' `BinaryAccuracy`; Keras's of probabilities, which are above 0.5 where logits are above 0).
-/// All logits of a sample count alike.
+/// (torchmetrics' `BinaryAccuracy`). All logits of a sample count alike. Keras's `BinaryAccuracy` agrees when
+/// it is given probabilities: they exceed 0.5 where logits exceed 0.
 ///
 /// Shapes: logits and targets `[B, ...]`. A last axis of length 1 may be missing on one side: labels `[B]`
 /// fit logits `[B, 1]`. Errors: the two shapes differ otherwise.

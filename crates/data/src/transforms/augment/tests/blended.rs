@@ -122,15 +122,14 @@ fn pictures_far_beyond_white_are_refused() {
     ];
     for (name, of_one, of_bytes) in transforms {
         let error = of_one(&mut bytes(), &mut draws(0)).unwrap_err().to_string();
-        let expected = format!(
-            "{name} of a picture with values from 0 to 255, black is 0 and white 1: set it with values_to"
-        );
+        let expected =
+            format!("{name}: the picture has values from 0 to 255, but black is 0 and white is 1: set white");
         assert!(error.starts_with(&expected), "{error}");
         of_bytes(&mut bytes(), &mut draws(0)).unwrap();
         // So are those of values from -1 to 1, whose darker half would become black.
         let mut scaled = Sample::new().with("x", Field::f32([1, 1, 3], [-1.0, 0.0, 1.0]));
         let error = of_one(&mut scaled, &mut draws(0)).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("{name} of a picture with values from -1 to 1")), "{error}");
+        assert!(error.starts_with(&format!("{name}: the picture has values from -1 to 1")), "{error}");
     }
     // A jitter that changes nothing cuts nothing off.
     ColorJitter::new().transform("x")(&mut bytes(), &mut draws(0)).unwrap();

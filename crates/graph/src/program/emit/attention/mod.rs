@@ -102,7 +102,7 @@ impl Emitter<'_> {
         self.family_of(roots[0]) == Family::Tiles && bound.stores.len() <= MAX_BINDINGS
     }
 
-    /// Launches the kernel that computes the values of an attention, or all its gradients. Of gradients a
+    /// Launches the kernel that computes the values of an attention, or all its gradients. A
     /// workgroup computes one, or those by keys and by values where both fit its registers.
     pub(super) fn attention_launch(
         &mut self,
@@ -225,7 +225,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Returns the result of attention that a value is, or is a view of as which it is written.
+    /// Returns the result of attention behind a value.
     fn result(&self, root: NodeId) -> NodeId {
         self.program.fusion.result(root)
     }
@@ -238,7 +238,7 @@ impl Emitter<'_> {
         let all = ["dq", "dk"].iter().all(|gradient| named.iter().any(|(name, _)| name == gradient));
         let stored = named.into_iter().flat_map(|(name, id)| {
             let half = rounded.iter().find(|own| own.of == id);
-            // A value that is needed as f16 only takes the place of that as f32.
+            // If only the f16 value is needed, it is stored instead of the f32 value.
             let own = if half.is_some_and(|half| half.is_only) { None } else { Some((name, id)) };
             let name = if own.is_some() { half_of(name) } else { Some(name) };
             own.into_iter().chain(name.zip(half.map(|half| half.value)))

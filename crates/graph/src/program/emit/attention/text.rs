@@ -167,17 +167,15 @@ impl Memory {
                 let _ = writeln!(text, "    {half}_put(row, column, x);");
             }
             let _ = writeln!(text, "    let at = {name}_base + row * {step} + column;");
-            let element = |part: &str| {
-                if self.is_half { format!("f16(round_half(x.{part}))") } else { format!("x.{part}") }
-            };
-            let parts = ["x", "y", "z", "w"].map(element);
+            // What rounds to -0 is 0, as behind every op.
+            let half = "vec4<f16>(canonical(vec4<f32>(round_half(x.x), round_half(x.y), round_half(x.z), round_half(x.w))))";
+            let _ = writeln!(text, "    let y = {};", if self.is_half { half } else { "x" });
             if self.comes_in_fours() {
-                let four = if self.is_half { format!("vec4<f16>({})", parts.join(", ")) } else { "x".into() };
-                let _ = writeln!(text, "    {data}_data[at / 4u] = {four};\n}}");
+                let _ = writeln!(text, "    {data}_data[at / 4u] = y;\n}}");
             } else {
                 let _ = writeln!(text, "    let last = {columns} - 1u - column;");
-                for (i, part) in parts.iter().enumerate() {
-                    let _ = writeln!(text, "    if last >= {i}u {{ {data}_data[at + {i}u] = {part}; }}");
+                for (i, part) in ["x", "y", "z", "w"].into_iter().enumerate() {
+                    let _ = writeln!(text, "    if last >= {i}u {{ {data}_data[at + {i}u] = y.{part}; }}");
                 }
                 text += "}\n";
             }
