@@ -102,7 +102,15 @@ fn another_loader_can_be_forced_and_is_told() {
     let mut forced = builder.build(&plain().fields().unwrap()).unwrap();
     forced.checkpoints(dir.path(), 0).unwrap();
     forced.force_resume().unwrap().unwrap();
+    // Also where the run is saved somewhere else from then on.
+    let other = tempfile::tempdir().unwrap();
+    forced.checkpoints(other.path(), 0).unwrap();
+    // A directory that cannot be written changes nothing.
+    let file = other.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    forced.checkpoints(&file.join("within"), 0).unwrap_err();
     forced.fit(&plain(), None, 1).unwrap();
+    assert!(newest(other.path()).unwrap().is_some());
     let notes = notes.0.lock().unwrap();
     let expected = "warning: the loader is not that of the run: transforms: map 'jitter', not none";
     assert!(notes.iter().any(|note| note == expected), "{notes:?}");

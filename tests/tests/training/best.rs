@@ -1,6 +1,6 @@
 //! The best checkpoint is found, and its weights can be loaded.
 
-use unisono::{BestBy, Error, Metric, Perplexity, Saving, Var};
+use unisono::{BestBy, Error, Metric, Optimizer, Perplexity, Phase, Saving, Var};
 use unisono_tests::{loader, perceptron};
 
 #[test]
@@ -44,6 +44,34 @@ fn the_best_checkpoint_is_known_and_its_weights_come_back() {
     other.save_to(saving).unwrap();
     other.load_best().unwrap();
     assert_eq!(other.evaluate(&held_out).unwrap().loss, losses[lowest]);
+}
+
+/// Where averages predict, the best checkpoint was measured with its averages, and these are loaded.
+#[test]
+fn the_averages_of_the_best_checkpoint_come_back() {
+    let (train, held_out) = (loader(40, 5).unwrap(), loader(20, 6).unwrap());
+    let optimizer = || unisono::Sgd::new(0.5).average_weights(0.5);
+    let phases = [Phase::new("all").steps(1).optimizer(optimizer())];
+    let builders = [
+        perceptron(8).optimizer(optimizer()),
+        phases.into_iter().fold(perceptron(8), |builder, phase| builder.phase(phase)),
+    ];
+    for builder in builders {
+        let builder = builder.use_average_weights().global_batch(16).replicas(1);
+        let mut trainer = builder.build(&train.fields().unwrap()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let saving = Saving::new(dir.path()).keep_last(1).keep_best(BestBy::Lowest("loss".into()));
+        trainer.save_to(saving).unwrap();
+        trainer.fit(&train, Some(&held_out), 4).unwrap();
+        trainer.set_tensor("3.bias", &[1000.0, 0.0, 0.0]).unwrap();
+        trainer.fit(&train, Some(&held_out), 5).unwrap();
+        let losses: Vec<f64> =
+            trainer.history().iter().map(|e| e.validation.as_ref().unwrap().loss).collect();
+        let lowest = losses.iter().copied().fold(f64::INFINITY, f64::min);
+        assert!(losses[4] > lowest, "{losses:?}");
+        trainer.load_best().unwrap();
+        assert_eq!(trainer.evaluate(&held_out).unwrap().loss, lowest, "{losses:?}");
+    }
 }
 
 /// Training losses fall below those of samples held out, and are not compared with them.

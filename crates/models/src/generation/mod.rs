@@ -220,7 +220,7 @@ impl<M: Decoder> Generator<M> {
 
 /// Returns the length of the program that reads this number of tokens.
 fn bucket(tokens: usize, context: usize) -> usize {
-    tokens.next_power_of_two().max(SHORTEST).min(context)
+    tokens.checked_next_power_of_two().unwrap_or(context).max(SHORTEST).min(context)
 }
 
 /// The names of a layer's keys and values.

@@ -82,7 +82,11 @@ impl<M: EncoderDecoder> Pretrained<M> {
             settings.stop = Some(self.generation_ids("eos_token_id")?);
         }
         let architecture = self.architecture().clone();
-        let room = bucket(settings.most, architecture.sizes().context);
+        if settings.most > MOST {
+            let problem = format!("{} tokens are more than {MOST}: ask for fewer", settings.most);
+            return Err(Error::setting("most", problem));
+        }
+        let room = bucket(settings.most, longest(&architecture));
         let opened = Program::First([shortest(&architecture), room]);
         let (model, fields) = program(&architecture, opened);
         let predictor = builder.batch(settings.batch).open_tensors(model, &fields, self.weights())?;
@@ -92,6 +96,14 @@ impl<M: EncoderDecoder> Pretrained<M> {
         let programs = BTreeMap::new();
         Ok(Writer { architecture, settings, predictor, opened, programs, suppressed, begin })
     }
+}
+
+/// The most tokens of a text by a model whose positions have no end.
+const MOST: usize = 1 << 17;
+
+/// Returns the most tokens that a model writes in one text.
+fn longest(architecture: &impl EncoderDecoder) -> usize {
+    architecture.sizes().context.min(MOST)
 }
 
 impl<M: EncoderDecoder> Writer<M> {
@@ -177,16 +189,16 @@ impl<M: EncoderDecoder> Writer<M> {
         mask: Option<&Field>,
         draws: &[unisono_random::Stream],
     ) -> Result<Vec<Vec<i32>>, Error> {
-        let sizes = self.architecture.sizes();
+        let context = longest(&self.architecture);
         let (rows, most) = (draws.len(), self.settings.most);
         let tokens = self.begin.len() + most - 1;
-        if tokens > sizes.context {
-            let (begin, context) = (self.begin.len(), sizes.context);
+        if tokens > context {
+            let begin = self.begin.len();
             let problem =
                 format!("{most} tokens behind {begin} are too many for a model of {context}: ask for fewer");
             return Err(Error::setting("most", problem));
         }
-        let sizes = [length, bucket(tokens, sizes.context)];
+        let sizes = [length, bucket(tokens, context)];
         let mut texts: Vec<Vec<i32>> = vec![self.begin.clone(); rows];
         let written = self.write((sizes, tokens), &fields, mask, draws, &mut texts);
         let dropped = self.predictor.drop_residents();

@@ -175,6 +175,8 @@ fn what_t5_and_whisper_write_is_transformers() {
 fn sources_that_cannot_be_read_are_named() {
     let t5 = Pretrained::<T5>::open(case("t5_long")).unwrap();
     let problem = |result: Result<Vec<Vec<i32>>, unisono_models::Error>| result.unwrap_err().to_string();
+    let endless = t5.writer(Generate::new().most(usize::MAX)).map(|_| ()).unwrap_err().to_string();
+    assert!(endless.starts_with("most: "), "{endless}");
     let mut writer = t5.writer(Generate::new()).unwrap();
     assert_eq!(problem(writer.tokens(&[vec![1], vec![]])), "prompt 1: it is empty");
     let unknown = problem(writer.tokens(&[vec![1, 99]]));

@@ -4,8 +4,8 @@ use super::moments::Moments;
 use super::settings::not_negative;
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
 
-/// Adamax (Kingma and Ba 2015, section 7.1; PyTorch's and Keras's `Adamax`): Adam with a decaying maximum of
-/// the gradient's magnitude in place of its root mean square.
+/// Adamax (Kingma and Ba 2015, section 7.1; PyTorch's `Adamax`): Adam with a decaying maximum of the
+/// gradient's magnitude in place of its root mean square. Keras's `Adamax` adds epsilon behind the maximum.
 ///
 /// ```text
 /// g += decay w

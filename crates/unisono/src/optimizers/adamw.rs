@@ -4,7 +4,9 @@ use super::moments::Moments;
 use super::settings::not_negative;
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
 
-/// Adam with decoupled weight decay (Loshchilov and Hutter 2019; PyTorch's and Keras's `AdamW`).
+/// Adam with decoupled weight decay (Loshchilov and Hutter 2019; PyTorch's `AdamW`). Keras's `AdamW` adds
+/// epsilon to the root of the uncorrected average, and has other defaults: weight decay 0.004 and epsilon
+/// 1e-7.
 ///
 /// ```text
 /// m += (1 - b1) (g - m)

@@ -6,7 +6,8 @@ use super::moments::Moments;
 use super::settings::not_negative;
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
 
-/// Adam with Nesterov momentum (Dozat 2016; PyTorch's `NAdam`, Keras's `Nadam`).
+/// Adam with Nesterov momentum (Dozat 2016; PyTorch's `NAdam`). Keras's `Nadam` has the schedule of
+/// `momentum_decay(1.0)`, and epsilon 1e-7.
 ///
 /// ```text
 /// g  += decay w

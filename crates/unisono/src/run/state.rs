@@ -172,6 +172,12 @@ run_state! {
 }
 
 impl RunState {
+    /// Returns how many steps the optimizer of a run without phases has made.
+    pub fn optimizer_steps(&self) -> u64 {
+        let for_the_scale = self.loss_scale.as_ref().map_or(0, |scaling| scaling.skipped);
+        self.position.step - self.position.weightless - for_the_scale
+    }
+
     /// Writes the state into a checkpoint's contents.
     ///
     /// # Errors

@@ -26,8 +26,14 @@ pub(crate) struct Checkpoints {
     durable: Option<u64>,
     /// The last step whose state an audit has confirmed.
     confirmed: u64,
-    /// The step from which the run goes on, if it was resumed.
-    resumed_at: Option<u64>,
+    resumption: Resumption,
+}
+
+/// How a run goes on that was resumed, wherever it is saved then.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Resumption {
+    /// The step from which the run goes on.
+    pub step: Option<u64>,
     /// Whether the run goes on with other settings or data than it was started with.
     pub forced: bool,
 }
@@ -78,8 +84,7 @@ impl Checkpoints {
             saved: None,
             durable: None,
             confirmed: 0,
-            resumed_at: None,
-            forced: false,
+            resumption: Resumption::default(),
         })
     }
 
@@ -179,14 +184,26 @@ impl Checkpoints {
 
     /// Notes that a run goes on from one of the checkpoints.
     pub fn resumed(&mut self, step: u64, forced: bool) {
-        (self.saved, self.durable, self.forced) = (Some(step), Some(step), forced);
+        (self.saved, self.durable) = (Some(step), Some(step));
         self.confirmed = 0;
-        self.resumed_at = Some(step);
+        self.resumption = Resumption { step: Some(step), forced };
     }
 
-    /// Returns the step from which the run goes on, if it was resumed.
-    pub fn resumed_at(&self) -> Option<u64> {
-        self.resumed_at
+    /// Returns the policy by which the directory was opened.
+    pub fn policy(&self) -> Saving {
+        let mut saving = self.saving.clone();
+        saving.dir.clone_from(&self.base);
+        saving
+    }
+
+    /// Returns how the run goes on, if it was resumed.
+    pub fn resumption(&self) -> Resumption {
+        self.resumption
+    }
+
+    /// Returns the same for a run that goes on so.
+    pub fn with(self, resumption: Resumption) -> Self {
+        Self { resumption, ..self }
     }
 
     /// Removes all checkpoints.

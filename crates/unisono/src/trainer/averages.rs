@@ -1,10 +1,13 @@
 //! Moving averages of weights, in use and in the places of the weights.
 
-use unisono_checkpoint::{Plan, Tensor, Tensors};
+use std::path::Path;
+
+use unisono_checkpoint::{Contents, Plan, Tensor, Tensors};
 use unisono_graph::StateKind;
 
 use crate::compile::averages::Last;
 use crate::optimizers::Scalar;
+use crate::run::state::SavedRun;
 use crate::saving::tensors::info;
 use crate::trainer::builder::Builder;
 use crate::trainer::control::Control;
@@ -94,6 +97,26 @@ impl Trainer {
             tensors.insert(name, Tensor::new(own.dtype, own.shape, bytes)?);
         }
         Ok(Some(tensors))
+    }
+
+    /// Returns the parameters and statistics of a checkpoint with which the model was evaluated there:
+    /// averages where they are in use and were there.
+    pub(super) fn used_in(&self, step: u64, path: &Path, contents: Contents) -> Result<Tensors, Error> {
+        let Contents { mut model, optimizer, .. } = match self.plan.parts.uses_averages {
+            true => contents.clone(),
+            false => return Ok(contents.model),
+        };
+        let saved = SavedRun::load(path, step, &contents)?.state;
+        let last = |phase: Option<usize>| match phase.and_then(|at| self.plan.parts.phases.get(at)) {
+            Some(phase) => saved.phases.last_of(&phase.name),
+            None => (saved.optimizer_steps() > 0).then_some((0, 0)),
+        };
+        for (name, state) in self.plan.programs.averages.in_use(&self.plan.parts.phases, last) {
+            if let Some(average) = optimizer.get(state) {
+                model.insert(name.to_owned(), average.clone());
+            }
+        }
+        Ok(model)
     }
 
     /// Sets the averages of parameters that were set, if averages are in use: those of before would be used

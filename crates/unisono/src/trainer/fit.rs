@@ -189,7 +189,7 @@ impl Trainer {
     /// Returns the first step that this fit may make again. Steps that this process made before were on
     /// batches that it does not know; those before a resume were the same run's.
     fn first_to_make_again(&self) -> u64 {
-        let resumed = self.saver.as_ref().is_some_and(|saver| saver.resumed_at() == Some(self.steps()));
+        let resumed = self.saver.as_ref().is_some_and(|saver| saver.resumption().step == Some(self.steps()));
         if resumed { 0 } else { self.steps() }
     }
 

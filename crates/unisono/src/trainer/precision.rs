@@ -55,6 +55,10 @@ impl Trainer {
         let before = self.evaluate(loader)?;
         let own = self.read_states()?;
         let after = self.write_tensors(&read).and_then(|()| self.evaluate(loader));
+        // The run went back to an earlier step, whose tensors are on the devices.
+        if let Err(error @ Error::RolledBack { .. }) = after {
+            return Err(error);
+        }
         self.write_states(&own)?;
         let bytes = [tensors.values().map(|tensor| tensor.bytes().len() as u64).sum(), stored.bytes()];
         Ok(PrecisionReport { precision, before, after: after?, bytes, rounded: stored.rounded })

@@ -169,6 +169,8 @@ impl Trainer {
             self.check_result(written)?;
         }
         self.replica_set.non_finite = None;
+        // What predictions carried was computed with other weights.
+        self.using.reset();
         let skipped = run.state.loss_scale.as_ref().map_or(0, |scaling| scaling.skipped);
         self.state.resume(run.state);
         // Without a loss scale, nothing else would know that the optimizer has made fewer steps than the run.
@@ -234,7 +236,7 @@ impl Trainer {
 
     /// Whether the run was resumed with other settings or data than it was started with.
     pub(super) fn is_forced(&self) -> bool {
-        self.saver.as_ref().is_some_and(|saver| saver.forced)
+        self.saver.as_ref().is_some_and(|saver| saver.resumption().forced)
     }
 }
 

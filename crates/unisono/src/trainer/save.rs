@@ -42,9 +42,18 @@ impl Trainer {
         self.replica_set.classes.probed()?;
         // The directory may be the one that is open. Observers are told what became of the saves to it.
         self.durable();
-        self.saver = None;
-        self.saver = Some(Checkpoints::open(saving, self.cluster())?);
-        Ok(())
+        let before = self.saver.take().map(|saver| (saver.policy(), saver.resumption()));
+        let opened = Checkpoints::open(saving, self.cluster());
+        let (opened, problem) = match (opened, &before) {
+            // The run is saved on where it was saved so far.
+            (Err(error), Some((saving, _))) => {
+                (Checkpoints::open(saving.clone(), self.cluster()), Some(error))
+            }
+            (opened, _) => (opened, None),
+        };
+        let resumption = before.map(|(_, resumption)| resumption).unwrap_or_default();
+        self.saver = Some(opened?.with(resumption));
+        problem.map_or(Ok(()), Err)
     }
 
     /// Returns what a checkpoint contains: the history, and everything that the next step depends on.
@@ -307,10 +316,10 @@ impl Trainer {
         self.saver.as_ref().map_or(Ok(None), Checkpoints::best)
     }
 
-    /// Loads parameters and statistics of the best checkpoint, to use or export them after training. Returns
-    /// its step. Position, history and optimizer stay as they are: training that continues from here is
-    /// another run. On several machines all ranks call this, and load the best checkpoint that any of them
-    /// has.
+    /// Loads parameters and statistics of the best checkpoint, to use or export them after training: those
+    /// with which it was evaluated, so averages where these are in use. Returns its step. Position, history
+    /// and optimizer stay as they are: training that continues from here is another run. On several machines
+    /// all ranks call this, and load the best checkpoint that any of them has.
     ///
     /// # Errors
     /// There is no such checkpoint, or it cannot be read or is damaged. Nothing has changed then.
@@ -326,7 +335,7 @@ impl Trainer {
         let (step, weights) = match self.cluster().is_alone() {
             true => {
                 let (step, path) = own.ok_or_else(none)?;
-                (step, saver.load(&path)?.model)
+                (step, self.used_in(step, &path, saver.load(&path)?)?)
             }
             false => self.best_of_all(own)?.ok_or_else(none)?,
         };
@@ -345,10 +354,13 @@ impl Trainer {
         let holder = records.iter().find(|(_, record)| step_of(record) == Some(best));
         let holder = holder.map_or(0, |(rank, _)| *rank);
         let read = match &own {
-            Some((_, path)) if holder == cluster.rank() => saver.load(path).map(|contents| contents.model),
+            Some((_, path)) if holder == cluster.rank() => saver
+                .load(path)
+                .and_then(|contents| self.used_in(best, path, contents))
+                .map_err(std::io::Error::other),
             _ => Ok(Tensors::default()),
         };
-        let read = all_or_none(cluster, read.map_err(std::io::Error::other), saver.dir())?;
+        let read = all_or_none(cluster, read, saver.dir())?;
         let parts: Vec<&[u8]> =
             read.iter().flat_map(|(name, tensor)| [name.as_bytes(), tensor.bytes()]).collect();
         let packed = hand_round(cluster, holder, pack(&parts))?;

@@ -227,10 +227,7 @@ impl Trainer {
     pub(super) fn optimizer_step(&self, phase: Option<usize>) -> u64 {
         match phase.and_then(|at| self.plan.parts.phases.get(at)) {
             Some(phase) => self.state.phases.of(&phase.name),
-            None => {
-                let for_the_scale = self.state.loss_scale.as_ref().map_or(0, |scaling| scaling.skipped);
-                self.state.position.step - self.state.position.weightless - for_the_scale
-            }
+            None => self.state.optimizer_steps(),
         }
     }
 
