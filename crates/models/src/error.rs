@@ -63,3 +63,13 @@ impl Error {
         Self::Broken { path: path.to_owned(), problem: problem.into() }
     }
 }
+
+impl Error {
+    /// Returns the error with the place that a prompt has among all, given its place in its batch.
+    pub(crate) fn of_prompt(self, place: impl FnOnce(usize) -> usize) -> Self {
+        match self {
+            Self::Prompt { index, problem } => Self::Prompt { index: place(index), problem },
+            other => other,
+        }
+    }
+}

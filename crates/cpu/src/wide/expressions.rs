@@ -73,11 +73,12 @@ impl<'m> Reader<'m> {
             Expression::FunctionArgument(at) => frame.arguments.get(*at as usize)?.clone(),
             Expression::GlobalVariable(variable) => Val::Buffer(self.binding(*variable)?, Spot::All),
             Expression::LocalVariable(local) => Val::Local(*local, vec![]),
-            Expression::Compose { components, .. } => {
+            Expression::Compose { ty, components } => {
+                let is_vector = matches!(self.module.types[*ty].inner, TypeInner::Vector { .. });
                 let mut all = Vec::new();
                 for part in components {
                     match self.value(frame, *part)? {
-                        Val::Many(parts) => all.extend(parts),
+                        Val::Many(parts) if is_vector => all.extend(parts),
                         part => all.push(part),
                     }
                 }
@@ -208,6 +209,7 @@ impl<'m> Reader<'m> {
             (B::Subtract, true) => Code::Sub,
             (B::Multiply, true) => Code::Mul,
             (B::Divide, true) => Code::Div,
+            (B::Modulo, true) => return None,
             (B::Add, _) => Code::AddWord,
             (B::Subtract, _) => Code::SubWord,
             (B::Multiply, _) => Code::MulWord,

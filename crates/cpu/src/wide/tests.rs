@@ -86,6 +86,8 @@ const BODIES: &[&str] = &[
      let p = vec4<f32>(b0[j], b0[j + 1u], b0[j + 2u], b0[j + 4u]) + q;
      b2[i] = vec4<f32>(exp_(p.x), exp_(p.y), exp_(p.z), exp_(p.w));",
     "let q = vec4<f32>(b0[5], b0[6], b0[7], b0[8]) + b1[i]; b2[i] = vec4<f32>(exp_(q.x), q.y, q.z, q.w);",
+    // A part of an array of vectors.
+    "let q = array<vec2<f32>, 2>(vec2(b0[i], 1.0), vec2(2.0, 3.0))[1]; b3[i] = flush(exp_(b0[i]) * q.x + q.y);",
     // Each lane divides by a different number.
     "b2[i] = vec4<f32>(exp_(b0[i / 5u]), exp_(b0[i / 7u]), exp_(b0[i / 7u]), exp_(b0[i / 5u]));",
     "b2[i] = vec4<f32>(exp_(b0[i % 5u]), exp_(b0[i % 7u + 1u]), exp_(b0[i % 9u]), exp_(b0[i % 5u + 2u]));",
@@ -235,6 +237,7 @@ fn kernels_with_loops_and_cheap_ones_are_compiled() {
         "var x = b0[i]; for (var k = 0u; k < i; k++) { x = exp_(x); } b3[i] = x;",
         "if i % 2u == 0u { b3[i] = exp_(b0[i]); }",
         "b3[i] = exp_(b0[i / (params.s0 + 1u)]);",
+        "b3[i] = exp_(b0[i]) % 2.0;",
         "b3[i] = exp_(b0[i]); if i == 3u { return; } b2[i] = b1[i];",
     ];
     for body in all {

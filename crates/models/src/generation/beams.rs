@@ -49,7 +49,11 @@ pub(super) fn search<M: Decoder>(
         let mut beams: Vec<Beams> = (0..part.len()).map(|row| Beams::new(row, &settings)).collect();
         let mut written = 0;
         while beams.iter().any(Beams::goes_on) {
-            let logits = steps.logits()?;
+            let of = |row| {
+                let has = |beams: &Beams| beams.running.iter().any(|beam| beam.row == row);
+                all.len() + beams.iter().position(has).unwrap_or(row)
+            };
+            let logits = steps.logits().map_err(|error| error.of_prompt(of))?;
             for beams in beams.iter_mut().filter(|beams| beams.goes_on()) {
                 beams.step(&logits, written, &settings);
             }

@@ -138,7 +138,8 @@ impl<M: Decoder> Generator<M> {
         for (part, streams) in prompts.chunks(self.settings.batch).zip(streams.chunks(self.settings.batch)) {
             let mut tokens = vec![Vec::new(); part.len()];
             for step in Stream::new(self, part, streams) {
-                step?.into_iter().zip(&mut tokens).for_each(|(token, tokens)| tokens.extend(token));
+                let step = step.map_err(|error| error.of_prompt(|index| all.len() + index))?;
+                step.into_iter().zip(&mut tokens).for_each(|(token, tokens)| tokens.extend(token));
             }
             all.extend(tokens);
         }

@@ -140,7 +140,8 @@ impl<M: EncoderDecoder> Writer<M> {
             let mask: Vec<Vec<i32>> = texts.iter().map(seen).collect();
             let mask = ids(&[texts.len(), length], mask.concat());
             let fields = Sample::new().with(INPUT, ids(&[texts.len(), length], x.concat()));
-            all.extend(self.behind(length, fields.with(MASK, mask.clone()), Some(&mask), draws)?);
+            let written = self.behind(length, fields.with(MASK, mask.clone()), Some(&mask), draws);
+            all.extend(written.map_err(|error| error.of_prompt(|index| all.len() + index))?);
         }
         Ok(all)
     }
@@ -171,7 +172,8 @@ impl<M: EncoderDecoder> Writer<M> {
         for (spectra, draws) in spectra.chunks(self.settings.batch).zip(draws.chunks(self.settings.batch)) {
             let shape = [&[spectra.len()], &input.dims[..]].concat();
             let fields = Sample::new().with(INPUT, Field { shape, values: Values::F32(spectra.concat()) });
-            all.extend(self.behind(shortest(&self.architecture), fields, None, draws)?);
+            let written = self.behind(shortest(&self.architecture), fields, None, draws);
+            all.extend(written.map_err(|error| error.of_prompt(|index| all.len() + index))?);
         }
         Ok(all)
     }

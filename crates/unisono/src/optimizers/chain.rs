@@ -271,7 +271,8 @@ impl Chain {
 
     /// Returns whether averages of the weights are kept.
     pub(crate) fn keeps_averages(&self) -> bool {
-        self.transforms.iter().any(|transform| matches!(transform, Transform::Average(_)))
+        let in_groups = matches!(&self.rule, Rule::Groups(groups) if groups.keeps_averages());
+        in_groups || self.transforms.iter().any(|transform| matches!(transform, Transform::Average(_)))
     }
 
     /// Returns notes on a schedule of the learning rate that does not fit a run of this many steps. For

@@ -54,6 +54,11 @@ impl Groups {
 
     transforms!([pub] []);
 
+    /// Returns whether a group keeps averages of its weights.
+    pub(super) fn keeps_averages(&self) -> bool {
+        self.optimizers.iter().any(Chain::keeps_averages)
+    }
+
     /// Returns the number of a parameter's group, 0 being the rest.
     fn index(&self, name: &str) -> usize {
         self.accepts.iter().position(|accepts| accepts(name)).map_or(0, |i| i + 1)

@@ -187,6 +187,9 @@ impl Trainer {
     /// Returns the only loss, if it is one of classes, and what it is where all of them are as likely.
     fn guess(&self) -> Option<(&str, f64)> {
         let [(loss, output)] = &*self.plan.programs.losses else { return None };
+        if loss.weight != 1.0 {
+            return None;
+        }
         let classes = match loss.loss.name() {
             "cross-entropy" => *output.dims.last()?,
             "binary cross-entropy" => 2,

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use super::pack_launches::Kept;
+use super::pointwise::MOST_IN_ONES;
 use super::product::RightOperands;
 use crate::codegen::{Binding, WORKGROUP};
 use crate::fuse::{Extent, Store};
@@ -377,6 +378,7 @@ impl Emitter<'_> {
     ) -> Result<Vec<Range<usize>>, GraphError> {
         let is_one = ty.lead != Lead::Sample;
         let row = if is_one { elements } else { elements.div_ceil(self.extent.rows.max(1) as u64) };
+        let most = if row <= MOST_IN_ONES { most.min(MOST_IN_ONES) } else { most };
         match most / row.max(1) {
             0 => {
                 let what = self.program.graph.describe(root);

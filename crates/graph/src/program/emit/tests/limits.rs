@@ -54,6 +54,22 @@ fn a_sum_over_samples_of_seven_values_has_a_plan() {
     }
 }
 
+/// The weights' index counts elements one by one, in 32 bits, though four are read at a time.
+#[test]
+fn a_sum_of_more_than_2_to_the_32_elements_takes_several_launches() {
+    let tape = Tape::new();
+    let x = tape.input("x", Type::sample(&[1024, 1, 12, 3]));
+    let y = tape.input("y", Type::sample(&[1, 1024, 12, 3]));
+    let w = tape.input("w", Type::global(&[3]));
+    tape.output("sum", &((&x - &y).square() * w).sum(&[-2, -1]));
+    let program = Program::compile(&tape.finish().unwrap()).unwrap();
+    let target = Target { max_binding_bytes: 2 << 30, max_buffer_bytes: 1 << 40, ..Target::default() };
+    for (samples, launches) in [(100, 1), (128, 2), (300, 3)] {
+        let plan = program.plan(&Run { first: 0, sizes: vec![samples], shards: 1 }, &target).unwrap();
+        assert_eq!(plan.segments[0].commands.len(), launches, "{samples} samples");
+    }
+}
+
 /// The result is larger than a binding, and its chunks are in memory of their own.
 #[test]
 fn a_large_result_of_several_chunks_has_a_plan() {
