@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{self, Builder};
 
-/// Runs `work` on this number of threads at once, one of which is the caller's. If the system does not give
-/// that many, it runs on fewer, so `work` has to take its parts from a list that the threads share.
+/// Runs `work` on the calling thread and on more threads, `threads` in all. If the system refuses to start
+/// some of them, fewer run. Therefore `work` must take its parts from a list that all threads share.
 ///
 /// `builder` configures each new thread. Returns the result of each thread, or `None` for one that panicked.
 pub fn on_threads<T: Send>(

@@ -68,8 +68,11 @@ fn roundings(
     stores: &Stores,
     taken: &BTreeSet<usize>,
 ) -> BTreeMap<NodeId, Rounded> {
-    let (readers, needed) = (fusion.readers(graph), fusion.needed(graph));
     let mut found = BTreeMap::new();
+    if stores.halves.is_empty() {
+        return found;
+    }
+    let (readers, needed) = (fusion.readers(graph), fusion.needed(graph));
     for (unit, own) in fusion.units.iter().enumerate().filter(|(at, _)| !taken.contains(at)) {
         let (UnitKind::Map, [value]) = (own.kind, &own.roots[..]) else { continue };
         let place = stores.place(*value);

@@ -14,7 +14,7 @@ fn within(draws: &mut Draws, least: usize, most: usize) -> usize {
     least + draws.below((most - least + 1) as u32) as usize
 }
 
-/// Returns axes for so many elements.
+/// Returns random lengths of axes whose product is `count`.
 fn axes(draws: &mut Draws, mut count: usize) -> Vec<usize> {
     let mut dims = Vec::new();
     while count > 1 && dims.len() < 3 {

@@ -29,7 +29,7 @@ pub(crate) struct Checkpoints {
     resumption: Resumption,
 }
 
-/// How a run goes on that was resumed, wherever it is saved then.
+/// How a resumed run continues. It stays the same if the run is saved elsewhere from then on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Resumption {
     /// The step from which the run goes on.

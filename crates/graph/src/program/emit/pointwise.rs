@@ -14,8 +14,8 @@ use crate::values::tree::SUM_CHUNK;
 /// beyond the end of a row.
 pub(super) const MOST_IN_FOURS: u64 = (1 << 34) - (1 << 10);
 
-/// The most elements of a launch where fewer rows can make it so: an index that no kernel divides by four is
-/// in ones, and wraps at 2^32.
+/// The most elements of a launch of several rows. Some indices cannot be divided by four, so they count
+/// single elements and wrap at 2^32.
 pub(super) const MOST_IN_ONES: u64 = MOST_IN_FOURS / 4;
 
 /// The most elements that kernels make one of which count them one by one, in 32 bits, and the end of the
