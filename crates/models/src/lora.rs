@@ -89,10 +89,14 @@ impl<M: Architecture> Pretrained<M> {
     /// Adds low-rank matrices to the layers that `lora` selects. They have no effect at first, because B is
     /// 0.
     ///
-    /// A setting out of range, or a pattern that matches no linear layer, is an error of everything that is
+    /// Tables of embeddings get no matrices, even if a pattern matches them. A setting out of range, or a
+    /// pattern that matches no linear layer, is an error of everything that is
     /// done with the result. [`Adapted::check`] returns it at once.
     pub fn with(self, lora: Lora) -> Adapted<M> {
-        let linear = self.weights().iter().filter(|(_, tensor)| tensor.shape().len() == 2);
+        let is_linear = |(name, tensor): &(&String, &Tensor)| {
+            tensor.shape().len() == 2 && !self.architecture().is_table(name)
+        };
+        let linear = self.weights().iter().filter(is_linear);
         let names: Vec<&str> = linear.filter_map(|(name, _)| name.strip_suffix(".weight")).collect();
         let problem = lora.problem(&names);
         let is_on = |name: &&str| lora.on.iter().any(|pattern| pattern.matches(name));

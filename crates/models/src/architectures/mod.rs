@@ -70,6 +70,15 @@ pub trait Architecture: Clone + Send + Sync + Sized + 'static {
     /// the tensor is no weight but a constant, a counter, a copy of another one, or a part of another head.
     fn name(&self, in_file: &str) -> Option<String>;
 
+    /// Returns whether a parameter is a table in which ids are looked up. Default: whether it has one of the
+    /// names that transformers gives to such tables.
+    fn is_table(&self, name: &str) -> bool {
+        let layer = name.strip_suffix(".weight").unwrap_or(name);
+        let last = layer.rsplit('.').next().unwrap_or(layer);
+        let names = ["wte", "wpe", "embed_tokens", "shared", "relative_attention_bias"];
+        names.contains(&last) || last.ends_with("_embeddings")
+    }
+
     /// Returns whether a tensor without a name in this model may be a copy of a weight. Copies are saved with
     /// the weight's new values, and others as they were. Default: yes.
     fn is_copy(&self, _in_file: &str) -> bool {

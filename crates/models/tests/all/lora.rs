@@ -158,6 +158,11 @@ fn new_matrices_change_nothing_and_wrong_ones_are_named() {
     assert_eq!(trainer.predict(&loader).unwrap(), logits(&base, &loader, base.weights()));
     let problem = |lora: Lora| base.clone().with(lora).check().unwrap_err().to_string();
     assert!(problem(Lora::rank(2).on("*.q_proj")).starts_with("lora: *.q_proj matches no linear layer"));
+    // Tables of embeddings are no linear layers (peft has other matrices for them).
+    assert!(problem(Lora::rank(2).on("*.wte")).starts_with("lora: *.wte matches no linear layer"));
+    let all = base.clone().with(Lora::rank(2).on("*"));
+    assert!(all.layers().all(|layer| !layer.ends_with("wte") && !layer.ends_with("wpe")));
+    assert_eq!(all.layers().count(), 8, "four in each of two blocks");
     assert!(problem(Lora::rank(0).on("*.c_attn")).contains("rank 0"));
     assert!(problem(Lora::rank(2)).contains("no layer is named"));
     let missing = adapted.merged(base.weights()).unwrap_err().to_string();
