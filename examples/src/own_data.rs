@@ -4,7 +4,7 @@ use unisono::data::{Batch, Replay};
 use unisono::{Builder, Stop, Trainer};
 
 use crate::interrupt::{self, Interrupted};
-use crate::{Error, Refused, Run, say};
+use crate::{Error, Refused, Run};
 
 impl Run {
     /// Trains on samples that the run makes itself, with `steps` steps in an epoch. `play` gets the trainer.
@@ -27,9 +27,6 @@ impl Run {
         self.check_own_data(steps)?;
         let fields = replay.fields().to_vec();
         let mut trainer = self.start(builder, &fields, |_| Ok(()))?;
-        if trainer.steps() > 0 && (self.flags.json || self.flags.csv.is_some()) {
-            say!("note: this program's --json and --csv begin at the resume, not at the start of the run");
-        }
         // A run that was resumed has its buffer.
         if trainer.replay().is_none() {
             trainer.keep_replay(replay);

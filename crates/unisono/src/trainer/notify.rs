@@ -50,17 +50,31 @@ impl Trainer {
         self.monitor.step(step);
     }
 
-    /// Notifies observers that an epoch of your own training loop has ended with a step, and of the
-    /// evaluation after it, if there is one. The run's history contains only epochs of fits. On several
-    /// machines all ranks call this, though the observers are those of one rank, because the ranks agree on
-    /// who shows the weights; [`Trainer::notify_step`] may be called on any.
+    /// Ends an epoch of your own training loop with its last step, and with the evaluation after it, if there
+    /// is one: adds it to the run's history, which schedules with a plateau and the best checkpoint follow,
+    /// and notifies observers. If the same step has ended an epoch before, this epoch takes its place.
+    ///
+    /// On several machines all ranks call this, though the observers are those of one rank, because the ranks
+    /// agree on who shows the weights; [`Trainer::notify_step`] may be called on any.
     ///
     /// # Errors
-    /// An observer wants the parameters ([`Observer::wants_weights`](crate::Observer::wants_weights)), which
-    /// cannot be read.
+    /// A plateau monitors a value that was not measured. An observer wants the parameters
+    /// ([`Observer::wants_weights`](crate::Observer::wants_weights)), which cannot be read.
     pub fn notify_epoch_ended(&mut self, last: &Step, validation: Option<Evaluation>) -> Result<(), Error> {
-        self.notify_own_start(last.step + 1);
-        let ended = Epoch { epoch: last.epoch, steps: last.step + 1, train: last.so_far.clone(), validation };
+        let steps = last.step + 1;
+        self.notify_own_start(steps);
+        let ended = Epoch { epoch: last.epoch, steps, train: last.so_far.clone(), validation };
+        let before = self.state.history.clone();
+        if before.last().is_some_and(|epoch| epoch.steps == steps) {
+            self.state.history.pop();
+        }
+        self.state.history.push(ended.clone().without_tables());
+        if let Err(error) = self.observe() {
+            self.state.history = before;
+            self.observe()?;
+            return Err(error);
+        }
+        self.saver.iter_mut().for_each(|saver| saver.epoch_ended(steps));
         self.notify_epoch(&ended)
     }
 
