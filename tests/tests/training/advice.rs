@@ -203,3 +203,33 @@ fn a_freeze_of_nothing_or_of_everything_is_noted() {
     let none = notes(picture_model(), &[3, 12, 10], Sgd::new(0.1).freeze(|name| name == "encoder"));
     assert!(none[0].contains("matches none of the 4 parameters: 0.weight"), "{none:?}");
 }
+
+/// A metric of an output with a name gets the same advice as that of the only output.
+#[test]
+fn metrics_of_named_outputs_are_noted_too() {
+    fn notes(
+        end: fn(&Var) -> Var,
+        loss: impl Loss + 'static,
+        metric: impl unisono::Metric + 'static,
+    ) -> String {
+        let data = Memory::new("x", [4], Values::F32(vec![0.5; 4])).unwrap();
+        let data = data.with("sold", [3], Values::F32(vec![1.0; 3])).unwrap();
+        let model = Model::new(move |cx, x| {
+            Outputs::new().with("sold", &end(&cx.apply("head", &Dense::new(3), &x["x"])))
+        });
+        let builder = Trainer::builder(model).loss_of("sold", loss, 1.0).metric_of("sold", metric);
+        let builder = builder.global_batch(8).replicas(1);
+        builder.build(&Loader::new(data).fields().unwrap()).unwrap().notes().join(" ")
+    }
+    let answers = notes(Var::clone, BinaryCrossEntropyWithLogits, unisono::Accuracy);
+    assert!(
+        answers.contains("the metric sold accuracy looks only") && answers.contains("use BinaryAccuracy"),
+        "{answers:?}"
+    );
+    let shares = notes(Var::sigmoid, unisono::MeanSquaredError, unisono::BinaryAccuracy);
+    assert!(
+        shares.contains("the metric sold binary accuracy takes logits")
+            && shares.contains("use F1::binary()"),
+        "{shares:?}"
+    );
+}

@@ -104,10 +104,8 @@ fn activations_before_losses(programs: &Programs) -> Vec<String> {
 
 /// A metric that compares logits with a threshold finds all probabilities above it.
 fn activations_before_metrics(parts: &Parts, programs: &Programs) -> Option<String> {
-    let objective = parts.objective();
-    let mut all =
-        objective.metrics.iter().zip(&objective.measured).filter(|(metric, _)| metric.takes_logits());
-    all.find_map(|(metric, on)| {
+    let mut all = parts.objective().named_metrics().filter(|(metric, ..)| metric.takes_logits());
+    all.find_map(|(metric, on, kind)| {
         let activation =
             programs.activations.get(&on.output).filter(|found| !["relu", "tanh"].contains(found))?;
         // A note on the loss says more.
@@ -115,7 +113,7 @@ fn activations_before_metrics(parts: &Parts, programs: &Programs) -> Option<Stri
             return None;
         }
         let [metric, output] = [metric.name(), &on.output];
-        let instead = match metric {
+        let instead = match kind {
             "binary accuracy" => ": use F1::binary().probabilities() instead",
             "perplexity" => "",
             _ => ": call probabilities() on the metric",
@@ -285,12 +283,11 @@ fn one_of_several(parts: &Parts, programs: &Programs) -> Option<String> {
     let yes_or_no = programs.losses.iter().find(|(loss, output)| {
         loss.loss.name() == "binary cross-entropy" && output.dims.last().is_some_and(|answers| *answers > 1)
     })?;
-    let objective = parts.objective();
-    let metrics = objective.metrics.iter().zip(&objective.measured);
     let is_on = |on: &On| on.output == yes_or_no.0.on.output;
-    let (metric, _) = metrics.into_iter().find(|(metric, on)| metric.takes_largest() && is_on(on))?;
+    let mut metrics = parts.objective().named_metrics();
+    let (metric, _, kind) = metrics.find(|(metric, on, _)| metric.takes_largest() && is_on(on))?;
     let name = metric.name();
-    let instead = if name == "accuracy" { "use BinaryAccuracy" } else { "use multilabel(), as F1 has it" };
+    let instead = if kind == "accuracy" { "use BinaryAccuracy" } else { "use multilabel(), as F1 has it" };
     Some(format!(
         "the metric {name} looks only at the largest output, but the loss binary cross-entropy has several answers \
          that may all be true: {instead}"

@@ -47,6 +47,15 @@ impl Objective {
         self.measured.push(on);
     }
 
+    /// Returns the metrics, each with what it is measured on and the name that it has by itself. In the
+    /// history, a metric of a named output has the output's name in front.
+    pub fn named_metrics(&self) -> impl Iterator<Item = (&dyn Metric, &On, &str)> {
+        self.metrics.iter().zip(&self.measured).map(|(metric, on)| {
+            let name = metric.name().strip_prefix(&*on.output).and_then(|name| name.strip_prefix(' '));
+            (&**metric, on, name.unwrap_or(metric.name()))
+        })
+    }
+
     /// Measures each loss by itself, before all metrics, where there are several.
     pub fn settle(&mut self) {
         self.metrics.drain(..self.measured_losses);
@@ -222,6 +231,22 @@ impl<M: Metric> Metric for Named<M> {
 
     fn better(&self) -> Option<Better> {
         self.metric.better()
+    }
+
+    fn counts_label(&self, label: i32) -> bool {
+        self.metric.counts_label(label)
+    }
+
+    fn takes_largest(&self) -> bool {
+        self.metric.takes_largest()
+    }
+
+    fn takes_logits(&self) -> bool {
+        self.metric.takes_logits()
+    }
+
+    fn takes_probabilities(&self) -> bool {
+        self.metric.takes_probabilities()
     }
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use unisono_data::{Batch, Values};
 use unisono_graph::Type;
 
-use crate::compile::objective::LossOn;
+use crate::compile::objective::{LossOn, On};
 use crate::compile::opposed::Opposed;
 use crate::run::scales::Scale;
 use crate::{Epoch, Evaluation, Step, Trainer};
@@ -97,12 +97,14 @@ impl Trainer {
         let on = &loss.0.on;
         let target = on.target.as_deref()?;
         let Values::F32(values) = &batch.stacked.field(target)?.values else { return None };
-        let objective = self.plan.parts.objective();
-        let mut metrics = objective.metrics.iter().zip(&objective.measured);
+        let is_counted = || {
+            let mut metrics = self.plan.parts.objective().named_metrics();
+            metrics.any(|(_, of, kind)| of == on && kind == "binary accuracy")
+        };
         let is_share = |x: &f32| (0.0..=1.0).contains(x);
         let other = values.iter().find(|x| !is_share(x));
         if let Some(other) = other
-            && metrics.any(|(metric, of)| of == on && metric.name() == "binary accuracy")
+            && is_counted()
         {
             return Some(format!(
                 "the metric binary accuracy takes targets from 0 to 1, but {target:?} has {other}: for a quantity, \
@@ -113,10 +115,7 @@ impl Trainer {
             return None;
         }
         let is_label = |x: &f32| [0.0, 1.0].contains(x);
-        let is_counted = objective.metrics.iter().zip(&objective.measured);
-        let is_counted =
-            is_counted.into_iter().any(|(metric, of)| of == on && metric.name() == "binary accuracy");
-        if is_counted && values.iter().all(is_label) && self.plan.programs.linear.contains(&on.output) {
+        if is_counted() && values.iter().all(is_label) && self.plan.programs.linear.contains(&on.output) {
             return Some(format!(
                 "the metric binary accuracy counts outputs above 0 as a yes, but the loss {} trains them towards the \
                  0 and 1 of {target:?}: use the loss BinaryCrossEntropyWithLogits",
@@ -237,13 +236,16 @@ impl Trainer {
         self.monitor.note(&note);
     }
 
+    /// Returns the name of the first accuracy, and what it is measured on.
+    fn accuracy(&self) -> Option<(&str, &On)> {
+        let mut metrics = self.plan.parts.objective().named_metrics();
+        let (metric, on, _) = metrics.find(|(.., kind)| matches!(*kind, "accuracy" | "binary accuracy"))?;
+        Some((metric.name(), on))
+    }
+
     /// Counts the labels that an accuracy is measured on.
     pub(super) fn count_labels(&self, batch: &Batch, counts: &mut LabelCounts) {
-        let objective = self.plan.parts.objective();
-        let mut metrics = objective.metrics.iter().zip(&objective.measured);
-        let is_accuracy = |name: &str| matches!(name, "accuracy" | "binary accuracy");
-        let target = metrics.find(|(metric, _)| is_accuracy(metric.name()));
-        let target = target.and_then(|(_, on)| batch.stacked.field(on.target.as_deref()?));
+        let target = self.accuracy().and_then(|(_, on)| batch.stacked.field(on.target.as_deref()?));
         let mut count = |label| *counts.counts.entry(label).or_default() += 1;
         match target.map(|target| &target.values) {
             Some(Values::I32(labels)) => labels.iter().copied().for_each(count),
@@ -255,7 +257,8 @@ impl Trainer {
     /// Tells observers once of an accuracy that is the share of the most frequent class.
     pub(super) fn note_accuracy(&mut self, measured: &Evaluation, counts: &LabelCounts) {
         let Some((label, share)) = counts.most().filter(|(_, share)| *share >= MOST_SHARE) else { return };
-        let accuracy = measured.metrics.iter().find(|(name, _)| name.ends_with("accuracy"));
+        let named = self.accuracy().map(|(name, _)| name);
+        let accuracy = measured.metrics.iter().find(|(name, _)| Some(&**name) == named);
         let is_share = |accuracy: f64| accuracy <= share + 1e-6 && share < 1.0;
         if accuracy.is_some_and(|(_, accuracy)| is_share(*accuracy))
             && !std::mem::replace(&mut self.monitor.told_share, true)
