@@ -258,3 +258,52 @@ fn a_prediction_of_another_length_needs_no_targets() {
     }
     assert_eq!(sha256(&mut one), sha256(&mut other));
 }
+
+/// The number of answers is the length of the longest text by chance, and stays that.
+#[test]
+fn a_target_as_long_as_the_longest_samples_may_have_a_length_of_its_own() {
+    let (texts, answers) = (Values::I32((0..80).map(|i| i % 5).collect()), Values::F32(vec![0.5; 80]));
+    let data = Memory::new("x", [8], texts).unwrap().with("y", [8], answers).unwrap();
+    let mean = FromFn::new("mean", |_, x: &Var| x.mean(&[1]));
+    let model = Sequential::new().add(Embedding::new(5, 4)).add(mean).add(Dense::new(8));
+    let builder = Trainer::builder(model).loss(MeanSquaredError).global_batch(4).replicas(1);
+    let mut trainer = builder.build(&Loader::new(data).fields().unwrap()).unwrap();
+    let words = |length: usize| {
+        let words: Vec<i32> = (0..length).map(|i| i as i32 % 5).collect();
+        Batch::of([("x", Field::i32([1, length], words))]).unwrap()
+    };
+    // The mean of the same word is the same for any number.
+    let [five, eight] = [5, 8].map(|length| {
+        let x = Field::i32([1, length], vec![3; length]);
+        trainer.predict_batch(&Batch::of([("x", x)]).unwrap()).unwrap()
+    });
+    assert_eq!(five.len(), 8);
+    assert!(five.iter().zip(&eight).all(|(five, eight)| (five - eight).abs() < 1e-6));
+    assert_eq!(trainer.predict_batch(&words(3)).unwrap().len(), 8);
+}
+
+/// The texts that are held out may all be shorter than those to train on.
+#[test]
+fn validation_samples_may_be_shorter() {
+    let bytes = |length: usize| Values::I32((0..16 * length).map(|i| (i % 5) as i32).collect());
+    let data = |length: usize| {
+        let texts = Memory::new("x", [length], bytes(length)).unwrap();
+        Loader::new(texts.with("y", [], Values::I32(vec![1; 16])).unwrap())
+    };
+    let mean = || FromFn::new("mean", |_, x: &Var| x.mean(&[1]));
+    let model = || Sequential::new().add(Embedding::new(5, 4)).add(mean()).add(Dense::new(2));
+    let (train, held_out) = (data(8), data(6));
+    let build = || {
+        let builder = Trainer::builder(model()).loss(CrossEntropy::new()).global_batch(8).replicas(1);
+        builder.build(&train.fields().unwrap()).unwrap()
+    };
+    let (mut with, mut without) = (build(), build());
+    with.fit(&train, Some(&held_out), 2).unwrap();
+    without.fit(&train, None, 2).unwrap();
+    let measured = with.history().last().unwrap().validation.clone().unwrap();
+    assert_eq!(measured, without.evaluate(&held_out).unwrap());
+    assert_eq!(sha256(&mut with), sha256(&mut without));
+    // Longer ones are refused before the first step.
+    let error = build().fit(&train, Some(&data(9)), 1).unwrap_err().to_string();
+    assert!(error.contains("expected [B, 8] i32, got [B, 9] i32"), "{error}");
+}

@@ -166,6 +166,29 @@ fn each_optimizer_counts_its_own_steps() {
     assert_eq!(phased.learning_rate(), own.learning_rate());
 }
 
+/// The next step at the end of a phase's last epoch is the next phase's, and behind the last phase there is
+/// none.
+#[test]
+fn callbacks_see_the_rate_of_the_phase_that_comes_next() {
+    let first = Phase::new("first").optimizer(Sgd::new(0.5)).epochs(0..1);
+    let second = Phase::new("second").optimizer(Sgd::new(0.25)).epochs(1..2);
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let [ends, steps] = [seen.clone(), seen.clone()];
+    let at_end = unisono::on_epoch("ends", Influence::None, move |_, run| {
+        ends.lock().unwrap().push(run.learning_rate());
+        Ok(())
+    });
+    let at_step = on_step("steps", Influence::None, move |_, run| {
+        steps.lock().unwrap().push(run.learning_rate());
+        Ok(())
+    });
+    let builder = plain().phase(first).phase(second).callback(at_end).callback(at_step);
+    let trainer = fitted(builder, 2);
+    let [a, b, none] = [Some(0.5), Some(0.25), None];
+    assert_eq!(*seen.lock().unwrap(), [a, a, a, b, b, b, b, b, none, none]);
+    assert_eq!(trainer.learning_rate(), None);
+}
+
 /// A plateau counts the epochs in which its phase has turns.
 #[test]
 fn a_plateau_of_a_phase_begins_with_it() {

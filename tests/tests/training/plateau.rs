@@ -1,6 +1,8 @@
 //! A learning rate that follows the history of the run is the same on any replicas, and after a resume.
 
-use unisono::{AdamW, Builder, Epoch, Optimizer, Plateau, Scalar, Schedule, Update, Var};
+use unisono::{
+    AdamW, Builder, Epoch, Groups, Optimizer, Plateau, ReduceOnPlateau, Scalar, Schedule, Sgd, Update, Var,
+};
 use unisono_tests::{loader, perceptron};
 
 fn reducing(watched: &str) -> Builder {
@@ -111,4 +113,47 @@ fn a_refused_resume_does_not_reduce_the_rate() {
         trainer.fit(&train, Some(&held_out), 2).unwrap();
     }
     assert_eq!(refused.state_sha256().unwrap(), fresh.state_sha256().unwrap());
+}
+
+/// The callback lowers the rate of each optimizer by itself, and none below its least, also in a warm-up: as
+/// the plateau of each schedule does.
+#[test]
+fn a_callback_lowers_each_rate_as_its_schedule_would() {
+    let train = loader(50, 5).unwrap();
+    let plateau = || Plateau::lowest("loss").patience(0).threshold(0.9).factor(0.1).least(0.005);
+    let fitted = |schedule: fn(Schedule, Plateau) -> Schedule, callback: Option<ReduceOnPlateau>| {
+        let large = Sgd::new(schedule(Schedule::constant(0.1).warm_up(6), plateau()));
+        let small = Sgd::new(schedule(Schedule::constant(0.001), plateau()));
+        let groups = Groups::new(large).group(|name| name.ends_with("bias"), small);
+        let builder = perceptron(8).optimizer(groups).global_batch(16).replicas(1);
+        let builder = callback.into_iter().fold(builder, Builder::callback);
+        let mut trainer = builder.build(&train.fields().unwrap()).unwrap();
+        trainer.fit(&train, None, 4).unwrap();
+        (trainer.learning_rate().unwrap(), trainer.weights().unwrap())
+    };
+    let by_callback = fitted(|schedule, _| schedule, Some(ReduceOnPlateau::new(plateau())));
+    assert_eq!(by_callback, fitted(Schedule::reduce_on, None));
+    assert_eq!(by_callback.0, 0.005);
+}
+
+/// The loop of one's own lowers it too: what it measures is in the run's history.
+#[test]
+fn epochs_of_ones_own_loop_lower_it() {
+    let (train, held_out) = (loader(50, 5).unwrap(), loader(20, 6).unwrap());
+    let build = || reducing("loss").replicas(1).build(&train.fields().unwrap()).unwrap();
+    let mut fitted = build();
+    fitted.fit(&train, Some(&held_out), 4).unwrap();
+    let mut own = build();
+    for epoch in 0..4 {
+        let steps =
+            train.clone().batch(16).epoch(epoch).unwrap().map(|batch| own.step(&batch.unwrap()).unwrap());
+        let last = steps.last().unwrap();
+        let validation = own.evaluate(&held_out).unwrap();
+        // An epoch that is ended twice is one.
+        own.notify_epoch_ended(&last, None).unwrap();
+        own.notify_epoch_ended(&last, Some(validation)).unwrap();
+    }
+    assert_eq!(own.history(), fitted.history());
+    assert_eq!(own.learning_rate(), fitted.learning_rate());
+    assert_eq!(own.state_sha256().unwrap(), fitted.state_sha256().unwrap());
 }

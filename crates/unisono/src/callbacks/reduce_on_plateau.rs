@@ -41,13 +41,6 @@ impl ReduceOnPlateau {
     fn reductions(&self, history: &[Epoch]) -> Result<u32, Error> {
         self.plateau.reductions(history).map_err(|problem| Error::setting("reduce on plateau", problem))
     }
-
-    /// Returns what a rate is multiplied by.
-    fn factor(&self, rate: Option<f64>) -> f64 {
-        // Without a schedule there is no rate, and scaling it says so.
-        let rate = rate.unwrap_or(1.0);
-        if rate > 0.0 { self.plateau.reduced(rate, 1) / rate } else { 1.0 }
-    }
 }
 
 impl Callback for ReduceOnPlateau {
@@ -88,15 +81,6 @@ impl Callback for ReduceOnPlateau {
         if self.reductions(history)? == self.reductions(before)? {
             return Ok(());
         }
-        let phases = match &self.phase {
-            Some(phase) => vec![phase.clone()],
-            None => run.phases(),
-        };
-        if phases.is_empty() {
-            return run.scale_learning_rate(self.factor(run.learning_rate()));
-        }
-        phases
-            .iter()
-            .try_for_each(|phase| run.scale_learning_rate_of(phase, self.factor(run.learning_rate_of(phase))))
+        run.reduce_rates(self.phase.as_deref(), &self.plateau.reduction(1))
     }
 }

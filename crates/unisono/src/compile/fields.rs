@@ -158,37 +158,40 @@ impl Fields {
     /// Returns whether the fields of a batch that are among these have the same axes and types. A prediction
     /// needs no targets.
     pub fn fit(&self, batch: &Batch) -> bool {
-        let known = self.iter().filter_map(|(name, ty)| Some((ty, batch.field(name)?)));
-        known.into_iter().all(|(ty, field)| field_type(&sample_spec(field)) == *ty)
+        self.fit_types(&in_batch(batch))
     }
 
-    /// Returns these fields with the lengths that they have in a batch: the first axis may be shorter there.
-    /// A field that the batch lacks, as the targets of a prediction, is as long as the others that have its
-    /// length here.
-    ///
-    /// # Errors
-    /// Another axis or the type differs too, or the batch is longer: the field's name, its type here and
-    /// there.
-    pub fn of_length(&self, batch: &Batch) -> Result<Self, (String, Type, Type)> {
+    /// Does [`Fields::fit`] for samples whose fields have these types.
+    pub fn fit_types(&self, samples: &dyn Fn(&str) -> Option<Type>) -> bool {
+        self.iter().all(|(name, ty)| samples(name).is_none_or(|own| own == *ty))
+    }
+
+    /// Returns these fields with the lengths that they have in samples: the first axis may be shorter there.
+    /// A field that the samples lack, as the targets of a prediction, is as long as the others that have its
+    /// length here. Its length may have nothing to do with theirs, so the fields in which it keeps its own
+    /// come second, if they are others. Returns `None` if another axis or the type differs too, or if the
+    /// samples are longer.
+    pub fn of_length(&self, samples: &dyn Fn(&str) -> Option<Type>) -> Option<(Self, Option<Self>)> {
         let mut all = self.clone();
         let mut lengths = BTreeMap::new();
         for (name, ty) in &mut all.types {
-            let Some(field) = batch.field(name) else { continue };
-            let own = field_type(&sample_spec(field));
+            let Some(own) = samples(name) else { continue };
             let shorter = ty.dims.first().zip(own.dims.first()).is_some_and(|(most, own)| own <= most);
             let rest = |ty: &Type| ty.dims.get(1..).map(<[usize]>::to_vec);
             if own != *ty && (!shorter || rest(&own) != rest(ty) || own.dtype != ty.dtype) {
-                return Err((name.clone(), ty.clone(), own));
+                return None;
             }
             lengths.extend(ty.dims.first().copied().zip(own.dims.first().copied()));
             *ty = own;
         }
-        for (_, ty) in all.types.iter_mut().filter(|(name, _)| batch.field(name).is_none()) {
+        all.ids.clear();
+        let mut cut = all.clone();
+        for (_, ty) in cut.types.iter_mut().filter(|(name, _)| samples(name).is_none()) {
             let length = ty.dims.first().and_then(|length| lengths.get(length)).copied();
             ty.dims.iter_mut().zip(length).for_each(|(first, length)| *first = length);
         }
-        all.ids.clear();
-        Ok(all)
+        let other = (cut.types != all.types).then_some(all);
+        Some((cut, other))
     }
 
     /// Returns the error of samples whose length a model cannot take: these fields have it, and the problem
@@ -217,8 +220,9 @@ impl Fields {
     /// # Errors
     /// The first field that is missing or of another type.
     pub fn check_specs(&self, specs: &[FieldSpec]) -> Result<(), Error> {
+        let samples = in_specs(specs);
         for (name, ty) in self.iter() {
-            let got = specs.iter().find(|spec| &*spec.name == name).map(field_type);
+            let got = samples(name);
             if got.as_ref() != Some(ty) {
                 let got = got.map_or_else(|| "no such field".into(), |got| got.to_string());
                 return Err(Error::Field { field: name.into(), expected: ty.to_string(), got });
@@ -281,6 +285,16 @@ fn asked_for(parts: &Parts, specs: &[FieldSpec]) -> Result<(Vec<String>, Vec<Str
     names.sort_unstable();
     names.dedup();
     Ok((all, names))
+}
+
+/// Returns the types of a batch's fields, by their names.
+pub(crate) fn in_batch(batch: &Batch) -> impl Fn(&str) -> Option<Type> {
+    |name| batch.field(name).map(|field| field_type(&sample_spec(field)))
+}
+
+/// Returns the types of a loader's fields, by their names.
+pub(crate) fn in_specs(specs: &[FieldSpec]) -> impl Fn(&str) -> Option<Type> {
+    |name| specs.iter().find(|spec| &*spec.name == name).map(field_type)
 }
 
 /// Returns what a batch's field is for one sample.

@@ -62,7 +62,7 @@ pub use muon::Muon;
 pub use nadam::NAdam;
 pub use plateau::Plateau;
 pub use rmsprop::RmsProp;
-pub(crate) use schedule::RateChange;
+pub(crate) use schedule::{RateChange, RateReduction};
 pub use schedule::{Schedule, scaled_lr};
 pub use sgd::Sgd;
 pub(crate) use transform::AVERAGE;

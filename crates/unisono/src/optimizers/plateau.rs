@@ -1,5 +1,6 @@
 //! Learning rates that are reduced when a run stops improving.
 
+use super::schedule::RateReduction;
 use super::settings::not_negative;
 use crate::objective::Epoch;
 use crate::objective::metrics::Better;
@@ -147,9 +148,9 @@ impl Plateau {
         )
     }
 
-    /// Returns a learning rate after this number of reductions.
-    pub(crate) fn reduced(&self, lr: f64, reductions: u32) -> f64 {
-        (0..reductions).fold(lr, |lr, _| (lr * self.factor).max(self.least.min(lr)))
+    /// Returns what this number of reductions does to a learning rate.
+    pub(crate) fn reduction(&self, times: u32) -> RateReduction {
+        RateReduction { factor: self.factor, least: self.least, times }
     }
 
     /// Returns whether a value is better than the best by more than the threshold.

@@ -38,7 +38,7 @@ pub struct Schedule {
 }
 
 /// A change of the learning rate by a callback. It holds until the next one.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RateChange {
     /// The optimizer's first step with the change.
@@ -47,6 +47,33 @@ pub(crate) struct RateChange {
     pub rate: Option<f64>,
     /// What the schedule's learning rate is multiplied by.
     pub factor: f64,
+    /// What then lowers the learning rate of each optimizer by itself, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reductions: Vec<RateReduction>,
+}
+
+/// Reductions by one plateau in a row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RateReduction {
+    pub factor: f64,
+    /// The learning rate below which no reduction goes.
+    pub least: f64,
+    pub times: u32,
+}
+
+impl RateReduction {
+    /// Returns a learning rate after the reductions.
+    pub fn of(&self, lr: f64) -> f64 {
+        (0..self.times).fold(lr, |lr, _| (lr * self.factor).max(self.least.min(lr)))
+    }
+}
+
+impl RateChange {
+    /// Returns the learning rate with the change, of the schedule's.
+    fn of(&self, lr: f64) -> f64 {
+        self.reductions.iter().fold(self.rate.unwrap_or(lr * self.factor), |lr, reduction| reduction.of(lr))
+    }
 }
 
 /// The schedule behind the warm-up.
@@ -212,11 +239,9 @@ impl Schedule {
 
     fn try_at(&self, step: u64) -> Result<f64, String> {
         let lr = self.planned(step)?;
-        let lr = self.plateau.as_ref().map_or(lr, |plateau| plateau.reduced(lr, self.reductions));
-        match self.changes.iter().rev().find(|change| change.from <= step) {
-            Some(change) => Ok(change.rate.unwrap_or(lr * change.factor)),
-            None => Ok(lr),
-        }
+        let lr = self.plateau.as_ref().map_or(lr, |plateau| plateau.reduction(self.reductions).of(lr));
+        let change = self.changes.iter().rev().find(|change| change.from <= step);
+        Ok(change.map_or(lr, |change| change.of(lr)))
     }
 
     /// Sets what callbacks have changed, in place of earlier changes.

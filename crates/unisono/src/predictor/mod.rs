@@ -17,6 +17,7 @@ use unisono_replica::{Replicas, Verdict};
 
 use crate::compile::asked::Asked;
 use crate::compile::feed::{self, InputMemory};
+use crate::compile::fields::in_batch;
 use crate::compile::outputs::Reading;
 use crate::compile::prediction::PredictionProgram;
 use crate::model::Model;
@@ -318,7 +319,7 @@ impl Predictor {
             }
             None => {}
         }
-        let Ok(fields) = self.programs[0].0.fields.of_length(batch) else { return Ok(0) };
+        let Some((fields, _)) = self.programs[0].0.fields.of_length(&in_batch(batch)) else { return Ok(0) };
         let cannot = |problem: String| self.programs[0].0.fields.cannot_be(&fields, &problem);
         let program = PredictionProgram::trace(&self.model, self.precision, &fields);
         let program = program.map_err(|error| cannot(error.to_string()))?;

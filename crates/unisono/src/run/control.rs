@@ -8,7 +8,7 @@ use serde_json::Value;
 use unisono_checkpoint::{Tensor, Tensors};
 
 use crate::Error;
-use crate::optimizers::RateChange;
+use crate::optimizers::{RateChange, RateReduction};
 use crate::run::section::{Difference, Section};
 
 /// What the names of the tensors start with that callbacks keep.
@@ -93,8 +93,9 @@ impl RunControl {
     }
 
     /// Returns the last change that was asked for of the learning rate of a phase, or of the only optimizer.
-    pub fn last_rate(&self, phase: Option<&str>) -> (Option<f64>, f64) {
-        self.rates(phase).last().map_or((None, 1.0), |change| (change.rate, change.factor))
+    pub fn last_rate(&self, phase: Option<&str>) -> RateChange {
+        let none = || RateChange { from: 0, rate: None, factor: 1.0, reductions: Vec::new() };
+        self.rates(phase).last().cloned().unwrap_or_else(none)
     }
 
     /// Keeps parameters and statistics for a callback, in place of those that it kept before.
@@ -172,10 +173,14 @@ impl Section for RunControl {
     fn digest(&self, bytes: &mut Vec<u8>) {
         let phases = self.phase_rates.iter().map(|(phase, rates)| (&**phase, rates));
         for (phase, rates) in std::iter::once(("", &self.rates)).chain(phases) {
-            for RateChange { from, rate, factor } in rates {
+            for RateChange { from, rate, factor, reductions } in rates {
                 bytes.extend(from.to_le_bytes());
                 bytes.extend(rate.unwrap_or(f64::NAN).to_le_bytes());
                 bytes.extend(factor.to_le_bytes());
+                for RateReduction { factor, least, times } in reductions {
+                    bytes.extend([factor.to_le_bytes(), least.to_le_bytes()].as_flattened());
+                    bytes.extend(times.to_le_bytes());
+                }
             }
             bytes.extend(phase.as_bytes());
         }
@@ -211,7 +216,7 @@ mod tests {
     use super::*;
 
     fn change(from: u64, rate: f64) -> RateChange {
-        RateChange { from, rate: Some(rate), factor: 1.0 }
+        RateChange { from, rate: Some(rate), factor: 1.0, reductions: Vec::new() }
     }
 
     #[test]
@@ -230,7 +235,8 @@ mod tests {
         let mut control = RunControl::default();
         control.change_rate(None, change(3, 0.5), 0);
         control.change_rate(Some("critic"), change(4, 0.25), 0);
-        control.change_rate(None, RateChange { from: 9, rate: None, factor: 0.25 }, 0);
+        let reductions = vec![RateReduction { factor: 0.5, least: 0.125, times: 2 }];
+        control.change_rate(None, RateChange { from: 9, rate: None, factor: 0.25, reductions }, 0);
         control.stopped = Some(Stopped { steps: 9, by: "a".into(), reason: "b".into() });
         let value = serde_json::to_value(&control).unwrap();
         let read = RunControl::read(1, value).unwrap();

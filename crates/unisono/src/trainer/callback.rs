@@ -240,13 +240,15 @@ fn guarded(callback: &str, call: impl FnOnce() -> Result<(), Error>) -> Result<(
 
 impl Trainer {
     /// Calls all callbacks in their order. `ahead` is the number of steps that may be under way; it is not 0
-    /// after a step. That is done then, and its callbacks cannot be called again: a stop waits for them.
+    /// after a step. That is done then, and its callbacks cannot be called again: a stop waits for them. The
+    /// next step is in `epoch`.
     ///
     /// # Errors
     /// The first of a callback; those after it are not called.
     pub(super) fn call(
         &mut self,
         ahead: u64,
+        epoch: u32,
         mut event: impl FnMut(&mut dyn Callback, &mut Control<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut all = std::mem::take(&mut self.callbacks.all);
@@ -263,7 +265,7 @@ impl Trainer {
             };
             let is_ahead = ahead > 0 && !awaits;
             let before = self.callbacks.asked(self.stopped().is_some());
-            let mut control = Control { trainer: self, name: name.clone(), ahead, is_ahead };
+            let mut control = Control { trainer: self, name: name.clone(), ahead, epoch, is_ahead };
             result = guarded(&name, || event(&mut **callback, &mut control));
             if let (true, None, Some(what)) =
                 (is_ahead, before, self.callbacks.asked(self.stopped().is_some()))

@@ -5,8 +5,8 @@ use unisono_data::{Batch, Loader};
 
 use crate::compile::parts::epochs_in;
 use crate::observe::logged::Logged;
-use crate::optimizers::RateChange;
-use crate::run::control::Stopped;
+use crate::optimizers::{RateChange, RateReduction};
+use crate::run::control::{RunControl, Stopped};
 use crate::trainer::Trainer;
 use crate::trainer::callback::not_awaited;
 use crate::{Epoch, Error, Evaluation, History, Predictions};
@@ -24,6 +24,8 @@ pub struct Control<'a> {
     pub(super) name: String,
     /// The number of steps that are under way after those that are done.
     pub(super) ahead: u64,
+    /// The epoch of the next step.
+    pub(super) epoch: u32,
     /// Whether the next step does not wait for this call.
     pub(super) is_ahead: bool,
 }
@@ -40,9 +42,10 @@ impl Control<'_> {
     }
 
     /// Returns the learning rate of the next step, or `None` if the optimizer has no
-    /// [`Schedule`](crate::Schedule). Changes that take effect later are not included.
+    /// [`Schedule`](crate::Schedule) or no [`Phase`](crate::Phase) of the run has turns in the next step's
+    /// epoch. Changes that take effect later are not included.
     pub fn learning_rate(&self) -> Option<f64> {
-        self.trainer.learning_rate()
+        self.trainer.learning_rate_in(self.epoch)
     }
 
     /// Returns the names of the run's phases, in order. They are empty in a run without phases.
@@ -79,7 +82,7 @@ impl Control<'_> {
     /// # Errors
     /// The rate is negative or not finite. An optimizer has no schedule.
     pub fn set_learning_rate(&mut self, rate: f64) -> Result<(), Error> {
-        self.each_phase(|run, phase| run.change_rate(phase, Some(rate), 1.0))
+        self.each_phase(|run, phase| run.set_rate(phase, rate))
     }
 
     /// Multiplies the learning rate by a factor, on top of earlier factors. In a run with
@@ -99,7 +102,7 @@ impl Control<'_> {
     /// As [`Control::set_learning_rate`]; the run has no such phase.
     pub fn set_learning_rate_of(&mut self, phase: &str, rate: f64) -> Result<(), Error> {
         self.has_phase(phase)?;
-        self.change_rate(Some(phase), Some(rate), 1.0)
+        self.set_rate(Some(phase), rate)
     }
 
     /// Multiplies the learning rate of a phase by a factor, on top of earlier factors. It takes effect at the
@@ -154,7 +157,7 @@ impl Control<'_> {
 
     /// Tries a rate change at a step that never comes, then restores the actual changes.
     fn try_rate_change(&mut self, phase: Option<&str>) -> Result<(), Error> {
-        let never = [RateChange { from: u64::MAX, rate: None, factor: 1.0 }];
+        let never = [RateChange { from: u64::MAX, ..RunControl::default().last_rate(None) }];
         let control = &self.trainer.state.control;
         let parts = &mut self.trainer.plan.parts;
         let tried = parts.set_changes(|of| if of == phase { &never } else { control.rates(of) });
@@ -162,13 +165,49 @@ impl Control<'_> {
         tried.map_err(|problem| Error::setting("learning rate", problem))
     }
 
-    fn scale_rate(&mut self, phase: Option<&str>, factor: f64) -> Result<(), Error> {
-        let (rate, before) = self.trainer.state.control.last_rate(phase);
-        self.change_rate(phase, rate.map(|rate| rate * factor), before * factor)
+    /// Lowers the learning rate of a phase, or of all: that of each of its optimizers by itself.
+    ///
+    /// # Errors
+    /// As [`Control::scale_learning_rate_of`].
+    pub(crate) fn reduce_rates(
+        &mut self,
+        phase: Option<&str>,
+        reduction: &RateReduction,
+    ) -> Result<(), Error> {
+        match phase {
+            Some(name) => {
+                self.has_phase(name)?;
+                self.reduce_rate(phase, reduction)
+            }
+            None => self.each_phase(|run, phase| run.reduce_rate(phase, reduction)),
+        }
     }
 
-    fn change_rate(&mut self, phase: Option<&str>, rate: Option<f64>, factor: f64) -> Result<(), Error> {
-        let value = rate.unwrap_or(factor);
+    fn reduce_rate(&mut self, phase: Option<&str>, reduction: &RateReduction) -> Result<(), Error> {
+        let mut change = self.trainer.state.control.last_rate(phase);
+        match change.reductions.last_mut() {
+            Some(last) if (last.factor, last.least) == (reduction.factor, reduction.least) => {
+                last.times += reduction.times;
+            }
+            _ => change.reductions.push(reduction.clone()),
+        }
+        self.change_rate(phase, change)
+    }
+
+    fn set_rate(&mut self, phase: Option<&str>, rate: f64) -> Result<(), Error> {
+        let change = RunControl::default().last_rate(phase);
+        self.change_rate(phase, RateChange { rate: Some(rate), ..change })
+    }
+
+    fn scale_rate(&mut self, phase: Option<&str>, factor: f64) -> Result<(), Error> {
+        let mut change = self.trainer.state.control.last_rate(phase);
+        change.rate = change.rate.map(|rate| rate * factor);
+        change.factor *= factor;
+        self.change_rate(phase, change)
+    }
+
+    fn change_rate(&mut self, phase: Option<&str>, change: RateChange) -> Result<(), Error> {
+        let value = change.rate.unwrap_or(change.factor);
         if !(value as f32).is_finite() || value < 0.0 {
             let problem = format!("{value} by the callback {:?} is not finite, or negative", self.name);
             return Err(Error::setting("learning rate", problem));
@@ -177,7 +216,7 @@ impl Control<'_> {
         self.try_rate_change(phase)?;
         let phases = &self.trainer.plan.parts.phases;
         let next = self.trainer.optimizer_step(phases.iter().position(|own| Some(&*own.name) == phase));
-        let change = RateChange { from: next + self.ahead, rate, factor };
+        let change = RateChange { from: next + self.ahead, ..change };
         self.trainer.state.control.change_rate(phase, change, next);
         self.trainer.apply_rates()
     }
@@ -197,8 +236,8 @@ impl Control<'_> {
         self.trainer.callbacks.pause.get_or_insert_with(|| format!("by {by}: {reason}"));
     }
 
-    /// Saves the run after all callbacks were called, if it has a checkpoint directory. This very step is
-    /// saved: even if the disk is slow, no later step is saved in its place.
+    /// Saves the run after all callbacks were called, also before the first step of a fit, if it has a
+    /// checkpoint directory. This very step is saved: even if the disk is slow, no later step is saved in its place.
     pub fn save(&mut self) {
         self.trainer.callbacks.save = true;
     }
@@ -305,9 +344,14 @@ impl Trainer {
     }
 
     /// Returns the learning rate that the next step has, or `None` if the optimizer has no
-    /// [`Schedule`](crate::Schedule).
+    /// [`Schedule`](crate::Schedule) or no [`Phase`](crate::Phase) of the run has turns in the epoch.
     pub fn learning_rate(&self) -> Option<f64> {
-        let phase = self.phase_in(self.position().epoch);
+        self.learning_rate_in(self.position().epoch)
+    }
+
+    /// Returns the learning rate of the next step, if that is in this epoch.
+    fn learning_rate_in(&self, epoch: u32) -> Option<f64> {
+        let phase = self.phase_for(epoch).ok()?;
         self.plan.parts.optimizer_of(phase).learning_rate(self.optimizer_step(phase))
     }
 

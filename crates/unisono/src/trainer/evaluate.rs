@@ -330,7 +330,7 @@ impl Trainer {
         (0..phases).try_for_each(|phase| self.prepare_number(Programs::number_in(phase), samples))
     }
 
-    fn prepare_number(&mut self, number: usize, samples: u64) -> Result<(), Error> {
+    pub(super) fn prepare_number(&mut self, number: usize, samples: u64) -> Result<(), Error> {
         let full = self.state.settings.global_batch as u64;
         let sizes: Vec<usize> =
             [samples.min(full), samples % full].iter().filter(|&&n| n > 0).map(|&n| n as usize).collect();

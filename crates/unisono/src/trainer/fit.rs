@@ -4,6 +4,7 @@ use unisono_data::{Batch, Batches, DataError, Loader, Position};
 use unisono_graph::InputKind;
 
 use crate::compile::feed::{self, Names};
+use crate::compile::fields::in_specs;
 use crate::compile::programs::ProgramId;
 use crate::objective::running::Running;
 use crate::trainer::step::Started;
@@ -154,8 +155,8 @@ impl Trainer {
         self.note_fit(&loader, validation, epochs);
         (self.callbacks.save, self.callbacks.pause) = (false, None);
         if self.position().epoch < epochs {
-            self.call(0, |callback, run| callback.fit_begins(run))?;
-            self.agree_on_saving(false, Ok(()))?;
+            self.call(0, self.position().epoch, |callback, run| callback.fit_begins(run))?;
+            self.save_at_begin()?;
         }
         Ok(loader.epochs(self.state.position.data.clone(), epochs)?)
     }
@@ -231,8 +232,12 @@ impl Trainer {
         // No sample is read up to the start of the first epoch.
         let reader = self.reader(loader);
         drop(reader.epochs(Position::default(), 0)?);
-        self.plan.fields.check_specs(&reader.fields()?)?;
-        self.prepare(ProgramId::Evaluate, reader.samples_per_epoch())
+        let specs = reader.fields()?;
+        let first = self.compile_for_types(&in_specs(&specs))?;
+        if first == 0 {
+            self.plan.fields.check_specs(&specs)?;
+        }
+        self.prepare_number(first + ProgramId::Evaluate.index(), reader.samples_per_epoch())
     }
 
     /// Saves the steps before an error of the data or of a number, if it is the same on all machines.
@@ -270,7 +275,8 @@ impl Trainer {
                     self.state.position.data.position = position;
                 }
                 // The first error counts.
-                let _ = self.call(1, |callback, run| callback.step_ended(&step, run));
+                let after = position.epoch;
+                let _ = self.call(1, after, |callback, run| callback.step_ended(&step, run));
                 last = Some(batch);
             }
         }
@@ -348,7 +354,7 @@ impl Trainer {
             }
             (step.epochs, step.of) = (epochs, of);
             self.monitor.step(&step);
-            self.call(1, |callback, run| callback.step_ended(&step, run))?;
+            self.call(1, batch.after.epoch, |callback, run| callback.step_ended(&step, run))?;
             self.end_epochs(batch.after.epoch, validation)?;
             self.state.position.data.position = pulled.position;
             self.monitor.check()?;
@@ -409,7 +415,7 @@ impl Trainer {
         let before = self.state.control.clone();
         self.callbacks.keeps_before = true;
         let called = match self.observe() {
-            Ok(()) => self.call(0, |callback, run| callback.epoch_ended(&ended, run)),
+            Ok(()) => self.call(0, epoch + 1, |callback, run| callback.epoch_ended(&ended, run)),
             Err(error) => Err(error),
         };
         self.callbacks.keeps_before = false;

@@ -1,10 +1,10 @@
 //! Samples of several lengths: a program for each length, compiled when the first batch of it comes.
 
 use unisono_data::Batch;
-use unisono_graph::{InputKind, Program};
+use unisono_graph::{InputKind, Program, Type};
 use unisono_replica::AuditReport;
 
-use crate::compile::fields::Fields;
+use crate::compile::fields::{Fields, in_batch};
 use crate::compile::plan::OfLength;
 use crate::compile::programs::Programs;
 use crate::error::caught;
@@ -12,37 +12,56 @@ use crate::objective::metrics::reduction;
 use crate::{Error, Trainer};
 
 impl Trainer {
-    /// Compiles the programs for samples such as those of a batch, if they are shorter than those that the
-    /// trainer was built for and not compiled yet. Batches that fit no such program are left to the checks
-    /// that every batch goes through. Where there are then more lengths than are kept, drops the one that was
-    /// not used for the longest time.
+    /// Compiles the programs for samples such as those of a batch: [`Trainer::compile_for_types`].
+    pub(super) fn compile_for(&mut self, batch: &Batch) -> Result<(), Error> {
+        self.compile_for_types(&in_batch(batch)).map(drop)
+    }
+
+    /// Compiles the programs for samples whose fields have these types, if they are shorter than those that
+    /// the trainer was built for and not compiled yet. Returns the number by which replicas know the first of
+    /// the programs. Samples that fit no such program are left to the checks that every batch goes through.
+    /// Where there are then more lengths than are kept, drops the one that was not used for the longest time.
     ///
     /// # Errors
     /// A model of this length cannot be traced, or has other parameters, other carries, or metrics that keep
     /// other sums.
-    pub(super) fn compile_for(&mut self, batch: &Batch) -> Result<(), Error> {
-        if self.plan.fields.fit(batch) {
-            return Ok(());
+    pub(super) fn compile_for_types(
+        &mut self,
+        samples: &dyn Fn(&str) -> Option<Type>,
+    ) -> Result<usize, Error> {
+        if self.plan.fields.fit_types(samples) {
+            return Ok(0);
         }
-        if let Some(at) = self.plan.lengths.iter().position(|length| length.fields.fit(batch)) {
-            self.plan.lengths[at..].rotate_left(1);
-            return Ok(());
+        let lengths = &mut self.plan.lengths;
+        if let Some(at) = lengths.iter().position(|length| length.fields.fit_types(samples)) {
+            lengths[at..].rotate_left(1);
+            return Ok(lengths.last().map_or(0, |length| length.first));
         }
-        let Ok(mut fields) = self.plan.fields.of_length(batch) else { return Ok(()) };
-        let longest = Some(&self.plan.programs);
-        let traced = Programs::trace_like(&self.plan.parts, &fields, self.plan.layout, longest);
-        let programs = match traced {
-            Ok(programs) => programs,
-            Err(error) => return Err(self.plan.fields.cannot_be(&fields, &error.to_string())),
-        };
-        if let Some(problem) = self.unlike(&programs) {
-            return Err(self.plan.fields.cannot_be(&fields, &problem));
-        }
+        let Some((fields, other)) = self.plan.fields.of_length(samples) else { return Ok(0) };
+        let (mut fields, programs) = self.trace_length(fields).or_else(|error| {
+            let traced = other.map(|fields| self.trace_length(fields));
+            traced.and_then(Result::ok).ok_or(error)
+        })?;
         fields.ids.clone_from(&programs.ids);
         let first = self.replica_set.replicas.add_programs(programs.all())?;
         self.monitor.note(&format!("note: compiled for {}", differing(&self.plan.fields, &fields)));
         self.plan.lengths.push(OfLength { programs, fields, first });
-        if self.plan.lengths.len() > self.plan.most_lengths { self.drop_a_length() } else { Ok(()) }
+        if self.plan.lengths.len() > self.plan.most_lengths {
+            self.drop_a_length()?;
+        }
+        Ok(first)
+    }
+
+    /// Traces the programs for samples with these fields.
+    fn trace_length(&self, fields: Fields) -> Result<(Fields, Programs), Error> {
+        let longest = Some(&self.plan.programs);
+        let traced = Programs::trace_like(&self.plan.parts, &fields, self.plan.layout, longest);
+        let cannot = |problem: String| self.plan.fields.cannot_be(&fields, &problem);
+        let programs = traced.map_err(|error| cannot(error.to_string()))?;
+        match self.unlike(&programs) {
+            Some(problem) => Err(cannot(problem)),
+            None => Ok((fields, programs)),
+        }
     }
 
     /// Drops the programs for the length that was not used for the longest time. What is known of their

@@ -176,6 +176,18 @@ impl Trainer {
         Ok(stop)
     }
 
+    /// Saves the step before the first one of a fit, if a callback has asked for it.
+    ///
+    /// # Errors
+    /// As [`Trainer::save_when_due`].
+    pub(super) fn save_at_begin(&mut self) -> Result<(), Error> {
+        let is_asked = std::mem::take(&mut self.callbacks.save);
+        match self.agree_on_saving(is_asked, Ok(()))? {
+            true => self.hand_over_when_due(false, true),
+            false => Ok(()),
+        }
+    }
+
     /// Saves the last step of a fit unless it is saved already, and waits until it is durable.
     ///
     /// # Errors

@@ -245,6 +245,41 @@ fn the_best_weights_are_restored_beside_a_callback_that_keeps_others() {
     assert_ne!(trainer.tensor("0.weight").unwrap().unwrap(), best);
 }
 
+/// A callback that saves where a fit begins.
+struct SavesFirst;
+
+impl Callback for SavesFirst {
+    fn name(&self) -> &str {
+        "saves first"
+    }
+
+    fn influence(&self) -> Influence {
+        Influence::None
+    }
+
+    fn fit_begins(&mut self, run: &mut Control<'_>) -> Result<(), Error> {
+        run.save();
+        Ok(())
+    }
+}
+
+#[test]
+fn a_save_at_the_beginning_is_that_of_the_step_before_the_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut trainer = build(builder(2).callback(SavesFirst));
+    trainer.checkpoints(dir.path(), 0).unwrap();
+    let begun = trainer.state_sha256().unwrap();
+    trainer.fit(&data().0, None, 2).unwrap();
+    drop(trainer);
+    let [(last, newest), (0, _)] = &list(dir.path()).unwrap()[..] else { panic!("two checkpoints") };
+    assert_eq!(*last, 2 * STEPS);
+    std::fs::remove_dir_all(newest).unwrap();
+    let mut trainer = build(builder(1).callback(SavesFirst));
+    trainer.checkpoints(dir.path(), 0).unwrap();
+    trainer.resume().unwrap().unwrap();
+    assert_eq!(trainer.state_sha256().unwrap(), begun);
+}
+
 /// Keeps the learning rate of each step.
 fn rates(epochs: u32, callback: impl Callback + 'static) -> Vec<f64> {
     let seen = Arc::new(Mutex::new(Vec::new()));
