@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 use unisono::cluster::{Fault, Script};
 use unisono::data::Loader;
 use unisono::{
-    Audits, BatchNorm, Builder, Cluster, Dense, Dropout, Error, Groups, Initializer, Lbfgs, LossScale, Model,
-    NtXent, Observer, Optimizer, Outputs, Phase, Precision, Relu, Sequential, Sgd, Stop, Tanh, Trainer,
+    Audits, BatchNorm, Builder, Cluster, Dense, Dropout, Error, Flatten, Groups, Initializer, Lbfgs,
+    LossScale, Model, NtXent, Observer, Optimizer, Outputs, Phase, Precision, Relu, Sequential, Sgd, Stop,
+    Tanh, Trainer,
 };
 use unisono_examples::digits_of;
 use unisono_tests::{CLASSES, FEATURES, blobs, on_ranks};
@@ -307,4 +308,35 @@ fn frozen_parameters_stay() {
     let after = trainer.weights().unwrap();
     let same: Vec<&String> = before.keys().filter(|name| before[*name] == after[*name]).collect();
     assert_eq!(same, ["0.bias", "0.weight"]);
+}
+
+/// Keeps what observers are told.
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Observer for Notes {
+    fn note(&mut self, text: &str) {
+        self.0.lock().unwrap().push(text.to_owned());
+    }
+}
+
+/// The first step looks at the values of the samples as a fit does, and an evaluation compares its own.
+#[test]
+fn values_of_another_size_are_noted() {
+    let pixels = |divided_by: f32| {
+        let x: Vec<f32> = (0..960).map(|i| ((i * 37) % 256) as f32 / divided_by).collect();
+        let y: Vec<i32> = (0..60).map(|i| i % 2).collect();
+        Loader::new(unisono::data::Memory::labelled(x, [4, 4], y).unwrap())
+    };
+    let (data, notes) = (pixels(1.0), Notes::default());
+    let builder = Trainer::builder(Sequential::new().add(Flatten).add(Dense::new(2)));
+    let builder = builder.optimizer(Lbfgs::new()).observer(notes.clone());
+    let mut trainer = builder.global_batch(60).replicas(1).build(&data.fields().unwrap()).unwrap();
+    trainer.lbfgs_step(&data).unwrap();
+    trainer.evaluate(&pixels(255.0)).unwrap();
+    let notes = notes.0.lock().unwrap();
+    let told = |text: &str| notes.iter().filter(|note| note.contains(text)).count();
+    assert_eq!(told("whole numbers up to 255"), 1, "{notes:?}");
+    assert_eq!(told("apply transforms such as normalize or rescale to all loaders"), 1, "{notes:?}");
+    assert_eq!(told("shuffle"), 0, "{notes:?}");
 }

@@ -232,6 +232,19 @@ impl Trainer {
     /// # Errors
     /// As [`Trainer::keep_scales`].
     pub(super) fn note_first_batch(&mut self, batch: &Batch, train: &Loader) -> Result<(), Error> {
+        self.note_first_values(batch, train)?;
+        if self.steps() == 0 && batch.len() >= MOST_LIKELY_SORTED {
+            let notes = self.notes_on_labels(batch, train);
+            notes.iter().for_each(|note| self.monitor.note(&format!("note: {note}")));
+        }
+        Ok(())
+    }
+
+    /// Does what [`Trainer::note_first_batch`] does, except for the order of the samples.
+    ///
+    /// # Errors
+    /// As [`Trainer::keep_scales`].
+    pub(super) fn note_first_values(&mut self, batch: &Batch, train: &Loader) -> Result<(), Error> {
         self.remember_scale(batch, train);
         self.keep_scales(batch)?;
         if self.steps() > 0 || batch.len() < MOST_LIKELY_SORTED {
@@ -256,8 +269,6 @@ impl Trainer {
         if let Some(note) = self.note_on_leak(batch) {
             self.monitor.note(&note);
         }
-        let notes = self.notes_on_labels(batch, train);
-        notes.iter().for_each(|note| self.monitor.note(&format!("note: {note}")));
         Ok(())
     }
 

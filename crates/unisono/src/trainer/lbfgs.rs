@@ -175,6 +175,9 @@ impl Trainer {
             if self.monitor.stop.is_asked() {
                 return Err(Error::Stopped);
             }
+            if self.steps() == 0 {
+                self.note_first_values(&batch, reader)?;
+            }
             let before = self.state.running.weight();
             self.step_inner(&batch, Some(reader.source()), batch.after)?;
             self.state.position.skip(batch.skipped.iter().copied());
