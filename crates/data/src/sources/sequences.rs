@@ -58,11 +58,17 @@ impl Sequences {
     /// have the same shape.
     ///
     /// # Errors
-    /// A sequence is longer.
+    /// A sequence is longer, or the length is 2^32 or more.
     pub fn pad_to(mut self, length: usize) -> Result<Self, DataError> {
         let longest = self.specs[0].shape[0];
         if length < longest {
             return Err(DataError::field("x", format!("a sequence of {longest} is longer than {length}")));
+        }
+        if u32::try_from(length).is_err() {
+            return Err(DataError::field(
+                "x",
+                format!("{length} elements are too many to pad a sequence to"),
+            ));
         }
         self.specs[0].shape[0] = length;
         Ok(self)

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::io::Read;
 use std::path::Path;
 
-use tokenizers::AddedToken;
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::{AddedToken, Encoding, PostProcessor, TruncationDirection};
 
 use super::gzip::{is_gzipped, unpacked};
 use crate::sample::regular::{open_regular, replace};
@@ -113,8 +113,25 @@ impl Tokenizer {
     /// # Errors
     /// The tokenizer cannot encode the text, or an id is not an i32.
     pub fn encode(&self, text: &str) -> Result<Vec<i32>, DataError> {
-        let encoding = self.0.encode(text, true).map_err(DataError::other)?;
-        encoding.get_ids().iter().map(|id| i32::try_from(*id).map_err(DataError::other)).collect()
+        ids(&self.0.encode(text, true).map_err(DataError::other)?)
+    }
+
+    /// Returns up to `longest` ids of a text, with the special tokens that the tokenizer adds. A text that is
+    /// too long loses its last tokens, but keeps the special ones (`truncation=True` of transformers).
+    ///
+    /// # Errors
+    /// `longest` is not larger than the number of special tokens. Those of [`Tokenizer::encode`].
+    #[doc(alias("truncation", "max_length", "TruncationParams"))]
+    pub fn encode_within(&self, text: &str, longest: usize) -> Result<Vec<i32>, DataError> {
+        let special = self.0.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
+        if longest <= special {
+            let what = format!("{longest} ids leave no room for a text next to {special} special tokens");
+            return Err(DataError::Setting { setting: "longest", what });
+        }
+        // The crate itself truncates by a setting of the tokenizer, for which it would have to be copied.
+        let mut encoding = self.0.encode(text, false).map_err(DataError::other)?;
+        encoding.truncate(longest - special, 0, TruncationDirection::Right);
+        ids(&self.0.post_process(encoding, None, true).map_err(DataError::other)?)
     }
 
     /// Returns the text of some ids, without special tokens.
@@ -127,25 +144,21 @@ impl Tokenizer {
         self.0.decode(&ids, true).map_err(DataError::other)
     }
 
-    /// Creates a source of texts with their classes: "x" with up to `longest` ids, "length" and "y". Longer
-    /// texts are cut off. Shorter ones are padded with the id of `[PAD]` or `<pad>`, or else with 0.
+    /// Creates a source of texts with their classes: "x" with `longest` ids, "length" and "y". Longer texts
+    /// are cut off, except for the special tokens at their end, as by [`Tokenizer::encode_within`]. Shorter
+    /// ones are padded with the id of `[PAD]` or `<pad>`, or else with 0.
     ///
     /// # Errors
-    /// Those of [`Tokenizer::encode`] and of [`Sequences::labelled`].
+    /// Those of [`Tokenizer::encode_within`] and of [`Sequences::labelled`].
     pub fn sequences<T: AsRef<str>>(
         &self,
         texts: impl IntoIterator<Item = T>,
         labels: impl Into<Vec<i32>>,
         longest: usize,
     ) -> Result<Sequences, DataError> {
-        let mut all = Vec::new();
-        for text in texts {
-            let mut ids = self.encode(text.as_ref())?;
-            ids.truncate(longest);
-            all.push(ids);
-        }
+        let ids = texts.into_iter().map(|text| self.encode_within(text.as_ref(), longest));
         let padding = self.id("[PAD]").or_else(|| self.id("<pad>")).unwrap_or(0);
-        Sequences::labelled(all, labels, padding)
+        Sequences::labelled(ids.collect::<Result<Vec<_>, _>>()?, labels, padding)?.pad_to(longest)
     }
 
     /// Creates a source for a language model from a text file, gzipped or not: "x" with `context` ids, and
@@ -163,6 +176,11 @@ impl Tokenizer {
         let bytes = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
         Tokens::in_memory(&path.display().to_string(), bytes, Width::U32, context)
     }
+}
+
+/// Returns the ids of an encoding.
+fn ids(encoding: &Encoding) -> Result<Vec<i32>, DataError> {
+    encoding.get_ids().iter().map(|id| i32::try_from(*id).map_err(DataError::other)).collect()
 }
 
 /// Reads a text file, gzipped or not.
@@ -251,6 +269,54 @@ mod tests {
         assert!(problem(b"a \xff film").ends_with("text.txt: it is not a text in UTF-8: byte 2 is none"));
         assert!(problem(b"a film").ends_with("text.txt: 2 tokens hold no window of 2 and a target"));
         assert!(tokenizer.windows(dir.path().join("none"), 2).unwrap_err().to_string().contains("none"));
+    }
+
+    /// The ids are those of the crate's own truncation, which transformers uses.
+    #[test]
+    fn texts_that_are_too_long_keep_their_special_tokens() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokenizer.json");
+        let words = WORDS.replace(r#""film": 4"#, r#""film": 4, "[CLS]": 5, "[SEP]": 6"#);
+        let bert =
+            r#""post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 6], "cls": ["[CLS]", 5]}"#;
+        let template = r#""post_processor": {"type": "TemplateProcessing",
+            "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+            "special_tokens": {"[SEP]": {"id": "[SEP]", "ids": [6], "tokens": ["[SEP]"]}}}"#;
+        let text = "a good film a good film";
+        for (processor, special) in [(r#""post_processor": null"#, 0), (bert, 2), (template, 1)] {
+            std::fs::write(&path, words.replace(r#""post_processor": null"#, processor)).unwrap();
+            let tokenizer = Tokenizer::open(&path).unwrap();
+            let whole = tokenizer.encode(text).unwrap();
+            assert_eq!(whole.len(), 6 + special);
+            for longest in special + 1..10 {
+                let mut other = tokenizer.0.clone();
+                let limit = tokenizers::TruncationParams { max_length: longest, ..Default::default() };
+                other.with_truncation(Some(limit)).unwrap();
+                let expected = ids(&other.encode(text, true).unwrap()).unwrap();
+                let found = tokenizer.encode_within(text, longest).unwrap();
+                assert_eq!(found, expected, "{special} special tokens, up to {longest} ids");
+                assert_eq!(found.len(), longest.min(whole.len()));
+                assert_eq!(found.ends_with(&[6]), special > 0, "{found:?}");
+            }
+            for longest in 0..=special {
+                let error = tokenizer.encode_within(text, longest).unwrap_err().to_string();
+                let expected = format!(
+                    "longest: {longest} ids leave no room for a text next to {special} special tokens"
+                );
+                assert_eq!(error, expected);
+                assert!(tokenizer.sequences([text], [0], longest).is_err_and(|e| e.to_string() == error));
+            }
+        }
+        // [SEP] is the last id of every text, and all texts have the same length in every source.
+        std::fs::write(&path, words.replace(r#""post_processor": null"#, bert)).unwrap();
+        let tokenizer = Tokenizer::open(&path).unwrap();
+        let x = |texts: [&str; 2]| {
+            let source = tokenizer.sequences(texts, [1, 0], 5).unwrap();
+            [0, 1].map(|at| source.fetch(at).unwrap().field("x").unwrap().values.as_i32().unwrap().to_vec())
+        };
+        assert_eq!(x([text, "film"]), [[5, 2, 3, 4, 6], [5, 4, 6, 0, 0]]);
+        assert_eq!(x(["", "film"]), [[5, 6, 0, 0, 0], [5, 4, 6, 0, 0]]);
     }
 
     #[test]

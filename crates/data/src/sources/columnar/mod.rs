@@ -196,8 +196,8 @@ impl Columnar {
     }
 
     /// Reads a column of texts as ids: a field of the column's name, i32, `[longest]`. `encode` makes the ids
-    /// of a text, as `Tokenizer::encode` does. What is beyond `longest` is cut off, and shorter texts are
-    /// padded with 0.
+    /// of a text. What is beyond `longest` is cut off, and shorter texts are padded with 0. With a `Tokenizer`
+    /// pass `move |text| tokenizer.encode_within(text, longest)`, so that special tokens at the end stay.
     ///
     /// ```no_run
     /// use unisono_data::Columnar;

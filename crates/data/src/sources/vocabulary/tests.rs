@@ -43,6 +43,8 @@ fn texts_become_ids_that_are_cut_and_padded() {
     // The shape is that of `longest`, however short the texts are, so that other texts fit the same model.
     assert_eq!(words.sequences(["cat"], [0], 6).unwrap().fields()[0].shape, [6]);
     assert!(words.sequences(["cat"], [0, 1], 6).is_err());
+    let endless = words.sequences(["cat"], [0], usize::MAX).unwrap_err().to_string();
+    assert!(endless.ends_with("elements are too many to pad a sequence to"), "{endless}");
 }
 
 /// The weights are those of Keras's `TextVectorization(output_mode="tf_idf")`: ln(1 + 4 / (1 + texts with
