@@ -122,7 +122,7 @@ impl<E: Environment> Episodes<E> {
         let mut values = values.chunks_exact(E::ACTIONS);
         let actions = u32::try_from(E::ACTIONS).unwrap_or(u32::MAX);
         for copy in &mut self.running {
-            let best = values.next().map(highest).filter(|_| draws.range(0.0, 1.0) > epsilon);
+            let best = values.next().map(highest).filter(|_| draws.range(0.0, 1.0) >= epsilon);
             let action = best.unwrap_or_else(|| draws.below(actions) as usize);
             let observed = |copy: &E| Field::f32([copy.state().len()], copy.state());
             let number = |number| Field::f32([], [number]);
@@ -273,6 +273,17 @@ mod tests {
             let ones =
                 tensors.tensor("action").unwrap().data().iter().map(|&byte| usize::from(byte)).sum::<usize>();
             assert!((least..=most).contains(&ones), "{epsilon}: {ones}");
+        }
+        // A draw from [0, 1) is below epsilon with the probability epsilon. At epsilon itself the action is
+        // the best one, also for a draw of 0 with epsilon = 0.
+        let mut counts = Episodes::<Count>::new(1);
+        let mut replay = Replay::new(100, 1);
+        counts.act(&mut replay, &mut draws(0), &[1.0, 0.0], 0.0).unwrap();
+        for at in 1..20 {
+            counts.running[0] = Count { left: [9.0], actions: 0 };
+            let epsilon = draws(at).range(0.0, 1.0);
+            counts.act(&mut replay, &mut draws(at), &[1.0, 0.0], epsilon).unwrap();
+            assert_eq!(counts.running[0].left, [8.0], "a draw of {epsilon}");
         }
         // Equal draws give equal episodes, and without values actions are random.
         let of = |at| {
