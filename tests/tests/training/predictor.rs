@@ -186,6 +186,23 @@ fn a_model_of_ones_own_is_opened_by_its_code() {
     assert_eq!((rows.len(), rows.iter().filter(|row| row.is_ok()).count()), (33, 32));
 }
 
+/// The sample that an error names is counted over all batches.
+#[test]
+fn a_bad_sample_of_a_later_batch_is_named_by_its_place_among_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.safetensors");
+    exported(&path);
+    let mut predictor = Predictor::builder().replicas(1).batch(2).open(&path).unwrap();
+    let mut array = vec![0.5; 4 * FEATURES];
+    array[3 * FEATURES] = f32::NAN;
+    let named = "sample 3 (epoch 1, position 3): field \"x\" holds NaN";
+    assert_eq!(predictor.predict_array(&array).unwrap_err().to_string(), named);
+    let samples = array.chunks(FEATURES).map(|row| Sample::new().with("x", Field::f32([FEATURES], row)));
+    let rows: Vec<_> = predictor.rows(samples).unwrap().collect();
+    let [Ok(_), Ok(_), Err(error)] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!(error.to_string(), named);
+}
+
 /// Scores, the sample's id, and a table that is the same for all samples.
 fn joined() -> Model {
     Model::new(|cx, x| {

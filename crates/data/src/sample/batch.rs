@@ -37,7 +37,7 @@ pub struct Batch {
 impl Batch {
     /// Creates a batch of stacked fields, each `[samples, ...]`, that come from no loader, for
     /// `Trainer::step`, `Trainer::predict_batch` and `Predictor::predict_batch`. Its samples are the first
-    /// ones of epoch 0. For other places, set its public fields afterwards.
+    /// ones of epoch 0. For later ones, call [`starting_at`](Self::starting_at).
     ///
     /// # Errors
     /// There are no fields or no samples, the fields differ in their number of samples, or a field has not as
@@ -107,6 +107,25 @@ impl Batch {
             stacked.set(name, field);
         }
         Self::of_fields(stacked)
+    }
+
+    /// Returns the batch with other positions of its samples in the epoch: `first` for the first one, and so
+    /// on. The index of each sample in the source becomes its position, too. Errors name samples by it, and
+    /// models that draw random numbers draw by it.
+    ///
+    /// ```
+    /// use unisono_data::{Batch, Field};
+    ///
+    /// let batch = Batch::of([("x", Field::f32([2, 3], [0.5; 6]))])?.starting_at(32);
+    /// assert_eq!((batch.first, &batch.indices[..], batch.after.sample), (32, &[32, 33][..], 34));
+    /// # Ok::<(), unisono_data::DataError>(())
+    /// ```
+    pub fn starting_at(mut self, first: u64) -> Self {
+        let place = |row: usize| first.saturating_add(row as u64);
+        self.after = Position { epoch: self.epoch, sample: place(self.len()) };
+        (self.first, self.indices) = (first, (0..self.len()).map(place).collect());
+        (self.skipped, self.gaps) = (Vec::new(), Vec::new());
+        self
     }
 
     /// Returns the rows of the batch that the stacked fields have: all of them, unless the loader fetches a

@@ -202,7 +202,7 @@ impl Predictor {
         for (part, first) in values.chunks(self.batch * row).zip((0..).step_by(self.batch)) {
             let shape = [&[part.len() / row], &field.shape[..]].concat();
             let stacked = Sample::new().with(field.name.clone(), unisono_data::Field::f32(shape, part));
-            all.extend(self.predict_batch(&Batch { first, ..Batch::of_fields(stacked)? })?)?;
+            all.extend(self.predict_batch(&Batch::of_fields(stacked)?.starting_at(first))?)?;
         }
         all.0.pop().ok_or_else(|| wrong("the model has no output".into()))
     }

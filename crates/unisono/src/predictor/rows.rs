@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use unisono_data::{Batch, Sample};
+use unisono_data::Sample;
 
 use crate::predictor::{Predictor, stack};
 use crate::{Error, Prediction, Predictions};
@@ -83,7 +83,7 @@ impl Predictor {
 
     /// Predicts samples of one shape. `first` is the position of the first one.
     pub(super) fn predict_samples(&mut self, samples: &[Sample], first: u64) -> Result<Vec<Row>, Error> {
-        let batch = Batch { first, ..stack(&self.fields(), samples)? };
+        let batch = stack(&self.fields(), samples)?.starting_at(first);
         Ok(rows_of(&self.predict_batch(&batch)?, samples.len()))
     }
 }
