@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use unisono::checkpoint::{Pattern, Plan, Tensor, Tensors, read_tensors, write_model_of_format, write_whole};
+use unisono::checkpoint::{
+    Info, Pattern, Plan, Tensor, Tensors, read_tensors, write_model_of_format, write_whole,
+};
 use unisono::{Context, Initializer, Model, OUTPUT, Outputs, Trainer, Var};
 
 use crate::architectures::Architecture;
@@ -62,6 +64,9 @@ impl Lora {
         if on.is_empty() {
             return Some("no layer is named: call `on`".into());
         }
+        if layers.is_empty() {
+            return Some("the model has no linear layer".into());
+        }
         let pattern = on.iter().find(|pattern| !layers.iter().any(|name| pattern.matches(name)))?;
         let some = layers.iter().take(8).copied().collect::<Vec<_>>().join(", ");
         Some(format!("{pattern} matches no linear layer of the model: {some}, ..."))
@@ -89,16 +94,19 @@ impl<M: Architecture> Pretrained<M> {
     /// Adds low-rank matrices to the layers that `lora` selects. They have no effect at first, because B is
     /// 0.
     ///
-    /// Tables of embeddings get no matrices, even if a pattern matches them. A setting out of range, or a
-    /// pattern that matches no linear layer, is an error of everything that is
-    /// done with the result. [`Adapted::check`] returns it at once.
+    /// Tables of embeddings and statistics get no matrices, even if a pattern matches them. A setting out of
+    /// range, or a pattern that matches no linear layer, is an error of everything that is done with the
+    /// result. [`Adapted::check`] returns it at once.
     pub fn with(self, lora: Lora) -> Adapted<M> {
-        let is_linear = |(name, tensor): &(&String, &Tensor)| {
-            tensor.shape().len() == 2 && !self.architecture().is_table(name)
+        let (parameters, failed) = match self.parameters() {
+            Ok(parameters) => (parameters, None),
+            Err(error) => (BTreeMap::new(), Some(error.to_string())),
         };
-        let linear = self.weights().iter().filter(is_linear);
+        let is_linear =
+            |(name, info): &(&String, &Info)| info.shape.len() == 2 && !self.architecture().is_table(name);
+        let linear = parameters.iter().filter(is_linear);
         let names: Vec<&str> = linear.filter_map(|(name, _)| name.strip_suffix(".weight")).collect();
-        let problem = lora.problem(&names);
+        let problem = failed.or_else(|| lora.problem(&names));
         let is_on = |name: &&str| lora.on.iter().any(|pattern| pattern.matches(name));
         let layers = names.into_iter().filter(is_on).map(str::to_owned).collect();
         Adapted { base: self, lora, layers: Arc::new(layers), matrices: Tensors::new(), problem }

@@ -243,7 +243,8 @@ impl<M: Architecture> Pretrained<M> {
 
     /// Compares tensors with those that the model has.
     fn compare(&self, dir: &Path, weights: &Tensors) -> Result<(), Error> {
-        let wanted = self.wanted(dir)?;
+        let [mut wanted, statistics] = self.traced(dir)?;
+        wanted.extend(statistics);
         let mut table = Table::default();
         for (name, info) in &wanted {
             match weights.get(name) {
@@ -266,8 +267,16 @@ impl<M: Architecture> Pretrained<M> {
         if table.0.is_empty() { Ok(()) } else { Err(Error::broken(dir, table.text())) }
     }
 
-    /// Traces the model, and returns its tensors.
-    fn wanted(&self, dir: &Path) -> Result<BTreeMap<String, Info>, Error> {
+    /// Returns the types and shapes of the model's parameters. They are trained, and statistics are not.
+    ///
+    /// # Errors
+    /// The model cannot be traced, so that it could not be opened either.
+    pub(crate) fn parameters(&self) -> Result<BTreeMap<String, Info>, Error> {
+        self.traced(&self.dir).map(|[parameters, _]| parameters)
+    }
+
+    /// Traces the model, and returns its parameters and its statistics.
+    fn traced(&self, dir: &Path) -> Result<[BTreeMap<String, Info>; 2], Error> {
         let tape = Tape::new();
         let mut cx = Context::new(&tape, Mode::Evaluate);
         let fields = self.architecture.inputs();
@@ -277,8 +286,9 @@ impl<M: Architecture> Pretrained<M> {
             let path = if self.config.is_some() { dir.join(CONFIG) } else { dir.to_owned() };
             return Err(Error::broken(&path, error.to_string()));
         }
-        let all = cx.parameters().iter().chain(cx.statistics());
-        Ok(all.map(|parameter| (parameter.name.clone(), Info::f32(parameter.var.dims()))).collect())
+        Ok([cx.parameters(), cx.statistics()].map(|all| {
+            all.iter().map(|tensor| (tensor.name.clone(), Info::f32(tensor.var.dims()))).collect()
+        }))
     }
 }
 

@@ -75,7 +75,7 @@ pub trait Architecture: Clone + Send + Sync + Sized + 'static {
     fn is_table(&self, name: &str) -> bool {
         let layer = name.strip_suffix(".weight").unwrap_or(name);
         let last = layer.rsplit('.').next().unwrap_or(layer);
-        let names = ["wte", "wpe", "embed_tokens", "shared", "relative_attention_bias"];
+        let names = ["wte", "wpe", "embed_tokens", "embed_positions", "shared", "relative_attention_bias"];
         names.contains(&last) || last.ends_with("_embeddings")
     }
 

@@ -1,6 +1,7 @@
 //! Small models that transformers, torchvision and timm made (`make_cases.py`, `make_foreign_cases.py`),
 //! compared with what PyTorch computes in float64.
 
+mod adapted;
 mod files;
 mod heads;
 
