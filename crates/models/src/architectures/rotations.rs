@@ -1,6 +1,6 @@
 //! Rotations of queries and keys by their positions, as `config.json` describes them.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use unisono::Var;
 use unisono::functional::rotary_rates;
 
@@ -40,7 +40,9 @@ impl Rotations {
         let part = config.number_or("partial_rotary_factor", 1.0)?;
         let parts = ["rope_parameters", "rope_scaling"];
         for (name, settings) in parts.into_iter().filter_map(|name| Some((name, config.get(name)?))) {
-            let number = |key: &str| match settings.get(key).filter(|value| !value.is_null()) {
+            let settings = settings.as_object().ok_or_else(|| format!("{name} is {settings}, no object"))?;
+            let setting = |key: &str| settings.get(key).filter(|value| !value.is_null());
+            let number = |key: &str| match setting(key) {
                 None => Ok(None),
                 Some(value) => {
                     let number = value.as_f64().map(|x| x as f32).filter(|x| x.is_finite());
@@ -52,11 +54,10 @@ impl Rotations {
             if number("partial_rotary_factor")?.unwrap_or(part) != 1.0 {
                 return Err(format!("{name}.partial_rotary_factor is not 1: this model rotates whole heads"));
             }
-            let kind = settings.get("rope_type").or(settings.get("type")).and_then(Value::as_str);
-            found.scaling = match kind {
-                None | Some("default") => found.scaling,
-                Some("linear") => Scaling::Linear(needed("factor")?),
-                Some("llama3") => Scaling::Llama3 {
+            found.scaling = match kind(name, settings)? {
+                "default" => found.scaling,
+                "linear" => Scaling::Linear(needed("factor")?),
+                "llama3" => Scaling::Llama3 {
                     factor: needed("factor")?,
                     low: needed("low_freq_factor")?,
                     high: needed("high_freq_factor")?,
@@ -65,7 +66,7 @@ impl Rotations {
                         None => config.size("max_position_embeddings")? as f32,
                     },
                 },
-                Some(kind) => {
+                kind => {
                     return Err(format!(
                         "{name}: rotations scaled by {kind:?} are unknown; known are default, linear, llama3"
                     ));
@@ -80,8 +81,8 @@ impl Rotations {
     }
 
     fn check(self) -> Result<(), String> {
-        if self.base <= 1.0 {
-            return Err(format!("rope_theta is {}, and must be above 1", self.base));
+        if !(self.base > 1.0 && self.base.is_finite()) {
+            return Err(format!("rope_theta is {}, and must be finite and above 1", self.base));
         }
         match self.scaling {
             Scaling::Linear(factor) | Scaling::Llama3 { factor, .. } if factor < 1.0 => {
@@ -115,6 +116,24 @@ impl Rotations {
     }
 }
 
+/// Returns the kind of scaling that the settings `name` describe (`rope_type`, in older configs `type`).
+///
+/// # Errors
+/// It is not a text, or settings of a kind are there without it, such as those of several kinds of layers.
+fn kind<'a>(name: &str, settings: &'a Map<String, Value>) -> Result<&'a str, String> {
+    const OF_ALL: [&str; 2] = ["rope_theta", "partial_rotary_factor"];
+    let mut there = settings.iter().filter(|(_, value)| !value.is_null());
+    let typed = ["rope_type", "type"].into_iter().find_map(|key| there.clone().find(|(own, _)| *own == key));
+    match (typed, there.find(|(key, _)| !OF_ALL.contains(&key.as_str()))) {
+        (Some((_, Value::String(kind))), _) => Ok(kind),
+        (Some((key, value)), _) => Err(format!("{name}.{key} is {value}, not a text")),
+        (None, Some((key, _))) => {
+            Err(format!("{name}.{key} is unknown without {name}.rope_type, which says how angles are scaled"))
+        }
+        (None, None) => Ok("default"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,8 +148,14 @@ mod tests {
         let old = r#"{"rope_theta": 500.0, "rope_scaling": {"type": "linear", "factor": 4.0}}"#;
         let new = r#"{"rope_parameters": {"rope_theta": 500, "rope_type": "linear", "factor": 4}}"#;
         assert_eq!((read(old), read(new)), (Ok(linear), Ok(linear)));
+        let both =
+            r#"{"rope_theta": 500, "rope_scaling": {"rope_type": null, "type": "linear", "factor": 4}}"#;
+        assert_eq!(read(both), Ok(linear));
         let plain = Rotations { base: 10_000.0, scaling: Scaling::None };
         assert_eq!(read("{}"), Ok(plain));
+        let untyped =
+            r#"{"rope_parameters": {"rope_theta": 500, "partial_rotary_factor": 1, "factor": null}}"#;
+        assert_eq!(read(untyped), Ok(Rotations { base: 500.0, ..plain }));
         assert_eq!(read(r#"{"rope_scaling": null, "rope_parameters": {"rope_type": "default"}}"#), Ok(plain));
         let llama = r#"{"max_position_embeddings": 64, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
             "low_freq_factor": 1.0, "high_freq_factor": 4.0}}"#;
@@ -146,12 +171,28 @@ mod tests {
             assert!(error.starts_with(&format!("rope_scaling: rotations scaled by {kind:?}")), "{error}");
         }
         let cases = [
-            (r#"{"rope_theta": 0.5}"#, "rope_theta is 0.5, and must be above 1"),
+            (r#"{"rope_theta": 0.5}"#, "rope_theta is 0.5, and must be finite and above 1"),
             (r#"{"rope_theta": "x"}"#, "rope_theta is \"x\", not a number"),
             (r#"{"partial_rotary_factor": 0.5}"#, "partial_rotary_factor is 0.5"),
             (
                 r#"{"rope_parameters": {"partial_rotary_factor": 0.5}}"#,
                 "rope_parameters.partial_rotary_factor",
+            ),
+            (r#"{"rope_theta": 1e40}"#, "rope_theta is inf, and must be finite and above 1"),
+            (r#"{"rope_scaling": "linear"}"#, "rope_scaling is \"linear\", no object"),
+            (
+                r#"{"rope_scaling": {"factor": 4.0}}"#,
+                "rope_scaling.factor is unknown without rope_scaling.rope_type",
+            ),
+            (
+                r#"{"rope_scaling": {"rope_type": null, "factor": 4.0}}"#,
+                "rope_scaling.factor is unknown without rope_scaling.rope_type",
+            ),
+            (r#"{"rope_scaling": {"rope_type": 3, "factor": 4}}"#, "rope_scaling.rope_type is 3, not a text"),
+            (r#"{"rope_scaling": {"type": ["linear"]}}"#, "rope_scaling.type is [\"linear\"], not a text"),
+            (
+                r#"{"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0}}}"#,
+                "rope_parameters.full_attention is unknown without rope_parameters.rope_type",
             ),
             (r#"{"rope_scaling": {"type": "linear"}}"#, "rope_scaling.factor is missing"),
             (
