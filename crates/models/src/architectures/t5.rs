@@ -68,15 +68,15 @@ impl Architecture for T5 {
         })
     }
 
-    /// Recognises a head of its own in a directory whose config does not tell: newer versions of transformers
-    /// always write that it is tied.
+    /// Recognises a head of its own where the config says that it is tied: newer versions of transformers
+    /// always write that.
     fn foreign(config: &Config, tensors: &Tensors) -> Result<Option<(Self, Plan)>, String> {
         if config.text_or("model_type", "")? != Self::MODEL_TYPE {
             return Ok(None);
         }
         let t5 = Self::new(config)?;
         let head = tensors.get("lm_head.weight");
-        let tied = head.is_none() || head == tensors.get("shared.weight");
+        let tied = t5.tied && (head.is_none() || head == tensors.get("shared.weight"));
         Ok(Some((Self { tied, ..t5 }, Plan::new())))
     }
 

@@ -3,9 +3,9 @@
 use unisono::checkpoint::{Tensor, Tensors, read_tensors, write_model};
 use unisono::data::{Loader, Memory, Values};
 use unisono::{Predictor, PredictorBuilder};
-use unisono_models::{Bert, Pretrained, ResNet};
+use unisono_models::{Bert, Pretrained, ResNet, T5};
 
-use super::{case, in_file};
+use super::{Expected, case, in_file, predict, with_tensors};
 
 fn builder() -> PredictorBuilder {
     Predictor::builder().replicas(1)
@@ -73,6 +73,40 @@ fn parts_of_other_heads_are_kept_and_not_read() {
     copy(&[("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false")]);
     let error = Pretrained::<Bert>::open(dir.path()).unwrap_err().to_string();
     assert!(error.contains("tie_word_embeddings is false"), "{error}");
+}
+
+/// A head that the config promises must be there. Newer versions of transformers write that heads are tied,
+/// even where it is not.
+#[test]
+fn t5_has_a_head_of_its_own_if_the_config_or_the_file_says_so() {
+    const HEAD: &str = "lm_head.weight";
+    let open = |tied: bool, change: fn(&mut Tensors)| {
+        let dir = with_tensors("t5_gated", change);
+        let config = std::fs::read_to_string(dir.path().join("config.json")).unwrap();
+        let new = format!("\"tie_word_embeddings\": {tied}, \"scale_decoder_outputs\": false");
+        let changed = config.replace("\"tie_word_embeddings\": false", &new);
+        assert_ne!(changed, config);
+        std::fs::write(dir.path().join("config.json"), changed).unwrap();
+        Pretrained::<T5>::open(dir.path())
+    };
+    let missing = open(false, |all| drop(all.remove(HEAD))).unwrap_err().to_string();
+    assert!(missing.ends_with("lm_head.weight  missing"), "{missing}");
+    let tied = open(true, |all| drop(all.remove(HEAD))).unwrap();
+    assert!(!tied.weights().contains_key(HEAD));
+    let expected = Expected::read(&case("t5_gated"));
+    let logits = |base: &Pretrained<T5>| predict(base, &expected, 1);
+    let own = logits(&Pretrained::open(case("t5_gated")).unwrap());
+    for says_tied in [true, false] {
+        assert_eq!(logits(&open(says_tied, |_| {}).unwrap()), own, "tied: {says_tied}");
+    }
+    assert_ne!(logits(&tied), own);
+    // A head with the same values is a parameter of its own only if the config says so.
+    let copy = |all: &mut Tensors| drop(all.insert(HEAD.into(), all["shared.weight"].clone()));
+    for says_tied in [true, false] {
+        let base = open(says_tied, copy).unwrap();
+        assert_eq!(base.weights().contains_key(HEAD), !says_tied);
+        assert_eq!(logits(&base), logits(&tied));
+    }
 }
 
 /// Their files have the same names and shapes as those of a plain ResNet.
