@@ -59,12 +59,26 @@ impl Error {
         Self::Setting { name, problem: problem.into() }
     }
 
+    pub(crate) fn prompt(index: usize, problem: impl Into<String>) -> Self {
+        Self::Prompt { index, problem: problem.into() }
+    }
+
     pub(crate) fn broken(path: &Path, problem: impl Into<String>) -> Self {
         Self::Broken { path: path.to_owned(), problem: problem.into() }
     }
 }
 
 impl Error {
+    /// Returns the error of a predictor whose samples are prompts, with the prompt's place in its batch.
+    pub(crate) fn of_batch(error: unisono::Error) -> Self {
+        match error {
+            unisono::Error::Sample { position, problem, .. } => {
+                Self::Prompt { index: usize::try_from(position).unwrap_or(usize::MAX), problem }
+            }
+            other => Self::Unisono(other),
+        }
+    }
+
     /// Returns the error with the place that a prompt has among all, given its place in its batch.
     pub(crate) fn of_prompt(self, place: impl FnOnce(usize) -> usize) -> Self {
         match self {

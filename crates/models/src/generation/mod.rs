@@ -126,8 +126,9 @@ impl<M: Decoder> Generator<M> {
     /// token.
     ///
     /// # Errors
-    /// A prompt is empty, is too long for the model, or has a token that the model does not know. The logits
-    /// are not finite. The replicas fail.
+    /// A prompt is empty, is too long for the model, or has a token that the model does not know. A logit is
+    /// NaN or infinity, or all are -infinity; -infinity alone stands for a token that is never chosen. The
+    /// replicas fail.
     pub fn tokens(&mut self, prompts: &[Vec<i32>]) -> Result<Vec<Vec<i32>>, Error> {
         self.check(prompts)?;
         if self.settings.beams > 1 {
@@ -195,7 +196,7 @@ impl<M: Decoder> Generator<M> {
         Ok(())
     }
 
-    /// Runs a program.
+    /// Runs a program. An error names a prompt by its place in the batch.
     fn run(
         &mut self,
         of: Program,
@@ -204,7 +205,7 @@ impl<M: Decoder> Generator<M> {
     ) -> Result<Predictions, Error> {
         let batch = Batch::of_fields(fields).map_err(unisono::Error::from)?;
         if of == Program::Prompt(bucket(1, self.architecture.sizes().context)) {
-            return Ok(self.predictor.predict_batch(&batch)?);
+            return self.predictor.predict_batch(&batch).map_err(Error::of_batch);
         }
         let signature = match self.programs.get(&of) {
             Some(&signature) => signature,
@@ -215,7 +216,7 @@ impl<M: Decoder> Generator<M> {
                 signature
             }
         };
-        Ok(self.predictor.predict_signature(signature, &batch, shared)?)
+        self.predictor.predict_signature(signature, &batch, shared).map_err(Error::of_batch)
     }
 }
 

@@ -51,7 +51,14 @@ impl<M: Decoder> Generator<M> {
                 ids(&[windows.len(), length], own.collect())
             };
             let fields = Sample::new().with(INPUT, part(0)).with(TARGET, part(1));
-            let outputs = self.run(Program::Losses(length), fields, &BTreeMap::new())?;
+            let in_window = |error| match error {
+                Error::Prompt { index, problem } => {
+                    let first = windows.get(index).map_or(0, |window| window.first);
+                    Error::setting("perplexity", format!("in the window from token {first} on: {problem}"))
+                }
+                other => other,
+            };
+            let outputs = self.run(Program::Losses(length), fields, &BTreeMap::new()).map_err(in_window)?;
             let losses = outputs.get(OUTPUT).map(|losses| &*losses.values).unwrap_or_default();
             for (window, losses) in windows.iter().zip(losses.chunks(length)) {
                 let counted = losses.get(window.counted.clone()).unwrap_or_default();

@@ -101,6 +101,11 @@ impl Generate {
         self.temperature.is_some() || self.top_k.is_some() || self.top_p.is_some()
     }
 
+    /// Returns whether a text ends with this token.
+    pub(super) fn ends_at(&self, token: i32) -> bool {
+        self.stop.as_ref().is_some_and(|stop| stop.contains(&token))
+    }
+
     /// # Errors
     /// The first setting that is out of range.
     pub(super) fn check(&self) -> Result<(), Error> {

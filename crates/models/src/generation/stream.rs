@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use unisono::data::Sample;
-use unisono::{INPUT, OUTPUT, Predictions};
+use unisono::{INPUT, Predictions};
 use unisono_random::{Draws, stream};
 
 use crate::architectures::decoder::Decoder;
@@ -26,8 +26,6 @@ pub struct Stream<'a, M> {
     room: usize,
     written: usize,
 }
-
-pub(super) const NOT_NUMBERS: &str = "the model's logits are not numbers: its weights may be broken";
 
 /// The most times that a step is made again since replicas were lost.
 pub(super) const MOST_LOST: usize = 16;
@@ -77,16 +75,14 @@ impl<'a, M: Decoder> Stream<'a, M> {
     /// Returns the logits behind the newest token of each text.
     ///
     /// # Errors
-    /// The replicas fail. Logits are not numbers.
+    /// The replicas fail. Logits are not finite.
     pub(super) fn logits(&mut self) -> Result<Vec<Vec<f32>>, Error> {
         let outputs = self.step()?;
-        let logits = outputs.get(OUTPUT).map(|logits| &*logits.values).unwrap_or_default();
-        let rows: Vec<Vec<f32>> =
-            logits.chunks((logits.len() / self.texts.len()).max(1)).map(<[f32]>::to_vec).collect();
-        match rows.iter().position(|row| row.iter().any(|logit| logit.is_nan())) {
-            Some(index) => Err(Error::Prompt { index, problem: NOT_NUMBERS.into() }),
-            None => Ok(rows),
-        }
+        let checked = |(index, logits): (usize, &[f32])| {
+            sampling::check(logits).map_err(|problem| Error::prompt(index, problem))?;
+            Ok(logits.to_vec())
+        };
+        sampling::rows(&outputs, self.texts.len()).enumerate().map(checked).collect()
     }
 
     /// Continues the texts of some rows, each with a token.
@@ -179,25 +175,19 @@ impl<'a, M: Decoder> Stream<'a, M> {
 
     /// Chooses the next token of each text.
     fn choose(&mut self, outputs: &Predictions) -> Result<Vec<Option<i32>>, Error> {
-        let logits = outputs.get(OUTPUT).map(|logits| &*logits.values).unwrap_or_default();
-        let vocabulary = (logits.len() / self.texts.len()).max(1);
         let (settings, step) = (&self.generator.settings, self.written as u64);
+        let rows = sampling::rows(outputs, self.texts.len());
         let choose = |(index, (text, logits)): (usize, (&mut Text, &[f32]))| {
             if text.has_ended {
                 return Ok(None);
             }
-            if logits.iter().any(|logit| logit.is_nan()) {
-                return Err(Error::Prompt { index, problem: NOT_NUMBERS.into() });
-            }
-            let token = match settings.draws() {
-                true => sampling::draw(logits, settings, Draws::new(text.draws, 0, step).next_f32()),
-                false => sampling::greedy(logits),
-            } as i32;
+            let token = sampling::choose(logits, &[], settings, Draws::new(text.draws, 0, step));
+            let token = token.map_err(|problem| Error::prompt(index, problem))?;
             text.tokens.push(token);
-            text.has_ended = settings.stop.as_ref().is_some_and(|stop| stop.contains(&token));
+            text.has_ended = settings.ends_at(token);
             Ok(Some(token))
         };
-        self.texts.iter_mut().zip(logits.chunks(vocabulary)).enumerate().map(choose).collect()
+        self.texts.iter_mut().zip(rows).enumerate().map(choose).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use unisono::graph::{DType, Lead};
 use unisono::{INPUT, Model, OUTPUT, Outputs, Predictions, Predictor, PredictorBuilder, Tape, Type, Var};
 use unisono_random::Draws;
 
-use super::stream::{MOST_LOST, NOT_NUMBERS, streams};
+use super::stream::{MOST_LOST, streams};
 use super::{Generate, POSITION, bucket, ids, sampling};
 use crate::architectures::MASK;
 use crate::architectures::decoder::{DecoderSizes, Reader};
@@ -33,8 +33,10 @@ pub struct Writer<M> {
     opened: Program,
     /// The signatures of the predictor.
     programs: BTreeMap<Program, usize>,
-    /// The tokens that are never written, and those that are not written first.
-    suppressed: [Vec<i32>; 2],
+    /// The tokens that are never written.
+    suppressed: Vec<i32>,
+    /// The tokens that are not written first, including those that are never written.
+    suppressed_first: Vec<i32>,
     /// The tokens that each text begins with.
     begin: Vec<i32>,
 }
@@ -90,11 +92,20 @@ impl<M: EncoderDecoder> Pretrained<M> {
         let opened = Program::First([shortest(&architecture), room]);
         let (model, fields) = program(&architecture, opened);
         let predictor = builder.batch(settings.batch).open_tensors(model, &fields, self.weights())?;
-        let suppressed =
-            [self.generation_ids("suppress_tokens")?, self.generation_ids("begin_suppress_tokens")?];
+        let suppressed = self.generation_ids("suppress_tokens")?;
+        let suppressed_first = [&suppressed[..], &self.generation_ids("begin_suppress_tokens")?].concat();
         let begin = vec![architecture.start() as i32];
         let programs = BTreeMap::new();
-        Ok(Writer { architecture, settings, predictor, opened, programs, suppressed, begin })
+        Ok(Writer {
+            architecture,
+            settings,
+            predictor,
+            opened,
+            programs,
+            suppressed,
+            suppressed_first,
+            begin,
+        })
     }
 }
 
@@ -119,8 +130,8 @@ impl<M: EncoderDecoder> Writer<M> {
     /// stop token.
     ///
     /// # Errors
-    /// The encoder reads no texts, or a text is empty or has a token that the model does not know. The logits
-    /// are not numbers. The replicas fail.
+    /// The encoder reads no texts, or a text is empty or has a token that the model does not know. A logit is
+    /// NaN or infinity, or all tokens that are not suppressed have -infinity. The replicas fail.
     pub fn tokens(&mut self, texts: &[Vec<i32>]) -> Result<Vec<Vec<i32>>, Error> {
         if self.architecture.input().dtype != DType::I32 {
             return Err(Error::setting("tokens", "the encoder reads sound: use `transcribe`"));
@@ -150,8 +161,8 @@ impl<M: EncoderDecoder> Writer<M> {
     /// `[bins, frames]`, of as many frames as the model reads.
     ///
     /// # Errors
-    /// The encoder reads texts, or a spectrum has another size. The logits are not numbers. The replicas
-    /// fail.
+    /// The encoder reads texts, or a spectrum has another size or a number that is not finite. A logit is NaN
+    /// or infinity, or all tokens that are not suppressed have -infinity. The replicas fail.
     pub fn transcribe(&mut self, spectra: &[Vec<f32>]) -> Result<Vec<Vec<i32>>, Error> {
         let input = self.architecture.input();
         if input.dtype != DType::F32 {
@@ -263,41 +274,27 @@ impl<M: EncoderDecoder> Writer<M> {
         texts: &mut [Vec<i32>],
         has_ended: &mut [bool],
     ) -> Result<(), Error> {
-        let logits = outputs.get(OUTPUT).map(|logits| &*logits.values).unwrap_or_default();
-        let vocabulary = (logits.len() / texts.len().max(1)).max(1);
-        for (index, (text, logits)) in texts.iter_mut().zip(logits.chunks(vocabulary)).enumerate() {
+        let rows = sampling::rows(outputs, texts.len());
+        for (index, (text, logits)) in texts.iter_mut().zip(rows).enumerate() {
             if has_ended[index] {
                 continue;
             }
-            if logits.iter().any(|logit| logit.is_nan()) {
-                return Err(Error::Prompt { index, problem: NOT_NUMBERS.into() });
-            }
             let step = text.len() - self.begin.len();
-            let mut logits = logits.to_vec();
-            let [never, first] = &self.suppressed;
-            for token in never.iter().chain(first.iter().filter(|_| step == 0)) {
-                if let Some(logit) = usize::try_from(*token).ok().and_then(|token| logits.get_mut(token)) {
-                    *logit = f32::NEG_INFINITY;
-                }
-            }
-            let token = match self.settings.draws() {
-                true => {
-                    let uniform = Draws::new(draws[index], 0, step as u64).next_f32();
-                    sampling::draw(&logits, &self.settings, uniform)
-                }
-                false => sampling::greedy(&logits),
-            } as i32;
+            let never = if step == 0 { &self.suppressed_first } else { &self.suppressed };
+            let draws = Draws::new(draws[index], 0, step as u64);
+            let token = sampling::choose(logits, never, &self.settings, draws);
+            let token = token.map_err(|problem| Error::prompt(index, problem))?;
             text.push(token);
-            has_ended[index] = self.settings.stop.as_ref().is_some_and(|stop| stop.contains(&token));
+            has_ended[index] = self.settings.ends_at(token);
         }
         Ok(())
     }
 
-    /// Runs a program.
+    /// Runs a program. An error names a text by its place in the batch.
     fn run(&mut self, of: Program, fields: Sample) -> Result<Predictions, Error> {
         let batch = Batch::of_fields(fields).map_err(unisono::Error::from)?;
         if of == self.opened {
-            return Ok(self.predictor.predict_batch(&batch)?);
+            return self.predictor.predict_batch(&batch).map_err(Error::of_batch);
         }
         let signature = match self.programs.get(&of) {
             Some(&signature) => signature,
@@ -308,7 +305,7 @@ impl<M: EncoderDecoder> Writer<M> {
                 signature
             }
         };
-        Ok(self.predictor.predict_signature(signature, &batch, &BTreeMap::new())?)
+        self.predictor.predict_signature(signature, &batch, &BTreeMap::new()).map_err(Error::of_batch)
     }
 }
 

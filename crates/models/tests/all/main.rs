@@ -3,3 +3,4 @@
 mod generation;
 mod known;
 mod lora;
+mod prompts;
