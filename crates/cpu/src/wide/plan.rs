@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use super::graph::{Code, Graph, Id, Node, Store};
+use super::order::is_effect;
 use super::pass::Pass;
 
 /// A value's place in the plan.
@@ -195,7 +196,7 @@ impl Planner {
         self.widths[value as usize]
     }
 
-    /// Returns the value of a step, which is made once. It has at least this width.
+    /// Returns the value of a step. It has at least this width. A step is made once, unless it is a store.
     fn step(&mut self, action: Action, operands: &[Value], least: Width) -> Value {
         let mut all = [operands.first().copied().unwrap_or_default(); 4];
         all[..operands.len()].copy_from_slice(operands);
@@ -205,13 +206,17 @@ impl Planner {
     fn add(&mut self, step: Step, operands: usize, least: Width) -> Value {
         let own = step.operands[..operands].iter().map(|operand| self.width(*operand)).max();
         let width = own.unwrap_or(Width::Launch).max(least);
-        if let Some(&known) = self.known.get(&step) {
+        // A store that is written twice happens twice: another one to its place may stand between both.
+        let is_value = !is_effect(step.action);
+        if let Some(&known) = self.known.get(&step).filter(|_| is_value) {
             return known;
         }
         let next = self.steps.len() as Value;
         self.steps.push(step);
         self.widths.push(width);
-        self.known.insert(step, next);
+        if is_value {
+            self.known.insert(step, next);
+        }
         next
     }
 

@@ -1,5 +1,8 @@
 //! Compares wide kernels with the same kernels compiled by Cranelift.
 
+mod generate;
+mod random;
+
 use unisono_shaders::snippets::{ELEMENTARY, FINITE_BITS, FLUSH, OWN_QUOTIENT, OWN_ROOT};
 
 use super::*;
@@ -93,6 +96,12 @@ const BODIES: &[&str] = &[
     "b2[i] = vec4<f32>(exp_(b0[i % 5u]), exp_(b0[i % 7u + 1u]), exp_(b0[i % 9u]), exp_(b0[i % 5u + 2u]));",
     // The same numbers for all invocations, in parts of rows.
     "let j = i / 32u * 40u + i % 32u; b2[j] = vec4<f32>(1.0, 2.0, 3.0, 4.0); b3[j] = 5.0; b3[i + 4000u] = exp_(b0[j]);",
+    // Stores that are written twice happen twice, if another one to their place stands between both.
+    "let v = exp_(b0[i]); b3[i] = v; b3[i] = 1.0; b3[i] = v;",
+    "let q = b1[i]; let v = vec4<f32>(exp_(q.x), exp_(q.y), exp_(q.z), exp_(q.w)); let w = vec4<f32>(1.0);
+     b2[i] = v; b2[i] = w; b2[i] = v;",
+    "b3[i] = exp_(b0[i]); let c = b5[0] == 77u; let d = b5[1] == 77u;
+     if c { atomicStore(&b4[3], 1u); } if d { atomicStore(&b4[3], 2u); } if c { atomicStore(&b4[3], 1u); }",
     // Invocations that end here and there.
     "if (i * 2654435761u) % 3u == 0u { return; } b3[i] = log_(b0[i]); b2[i / 2u * 2u] = b1[i];",
 ];
@@ -143,10 +152,14 @@ fn source(body: &str) -> Source {
 
 /// Returns what a launch by Cranelift's code leaves in the buffers.
 #[expect(unsafe_code, reason = "machine code runs")]
-fn compiled(source: &Source, rounding: Rounding, (n, groups): (u32, [u32; 3])) -> Vec<Vec<u32>> {
+fn compiled(
+    source: &Source,
+    rounding: Rounding,
+    mut all: Vec<Vec<u32>>,
+    (lanes, groups): (u32, [u32; 3]),
+) -> Vec<Vec<u32>> {
     let program = Program::compile(source, None, Mode { checked: true, rounding }, Target::Host).unwrap();
     assert!(program.as_wide().is_none());
-    let mut all = buffers(n, groups[0] * LANES);
     let bounds = bounds(&mut all);
     unsafe extern "C" fn alone(_: *const std::ffi::c_void) {}
     for number in 0..groups[0] * groups[1] {
@@ -158,8 +171,8 @@ fn compiled(source: &Source, rounding: Rounding, (n, groups): (u32, [u32; 3])) -
             group: [number % groups[0], number / groups[0], 0],
             groups,
         };
-        // SAFETY: all places of the kernels above lie in the buffers, and there are no barriers.
-        unsafe { program.run(&context, 0, LANES) };
+        // SAFETY: all places of the kernels lie in the buffers, and there are no barriers.
+        unsafe { program.run(&context, 0, lanes) };
     }
     all
 }
@@ -185,7 +198,8 @@ fn many_invocations_at_once_compute_what_one_after_the_other_do() {
     for (body, rounding) in bodies.flat_map(|body| both.map(|rounding| (body, rounding))) {
         let source = source(body);
         for (n, groups) in [(1, [1, 1, 1]), (64, [1, 1, 1]), (500, [3, 3, 1]), (1_000, [16, 1, 1])] {
-            let expected = compiled(&source, rounding, (n, groups));
+            let first = buffers(n, groups[0] * LANES);
+            let expected = compiled(&source, rounding, first, (LANES, groups));
             for vectors in known(rounding) {
                 let wide = Wide::new(&source.module, &source.info, 0, (vectors, rounding), &code);
                 if body == UPDATE && vectors < Vectors::Avx512 {
