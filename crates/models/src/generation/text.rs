@@ -129,8 +129,12 @@ impl Pieces {
         if token.is_none() || all.ends_with(INCOMPLETE) {
             return Ok(String::new());
         }
-        self.last = [self.last[1], self.tokens.len()];
-        Ok(added(&before, &all))
+        let piece = added(&before, &all);
+        // Behind a special token, which has no text, the next one would be decoded as the first of a text.
+        if !piece.is_empty() {
+            self.last = [self.last[1], self.tokens.len()];
+        }
+        Ok(piece)
     }
 
     /// Returns what is left, even if it ends within a character.
@@ -153,4 +157,41 @@ fn added(before: &str, all: &str) -> String {
     let same = before.chars().zip(all.chars()).take_while(|(a, b)| a == b);
     let shared: usize = same.map(|(character, _)| character.len_utf8()).sum();
     all[shared..].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A decoder of words whose first space is dropped, as Llama's. The token 0 is a special one.
+    const WORDS: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [{"id": 0,
+        "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+        "special": true}], "normalizer": null, "pre_tokenizer": null, "post_processor": null,
+        "decoder": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true},
+        "model": {"type": "WordLevel", "vocab": {"<s>": 0, "▁a": 1, "▁good": 2, "▁film": 3,
+        "s": 4}, "unk_token": "<s>"}}"#;
+
+    #[test]
+    fn the_pieces_make_the_text_with_special_tokens_anywhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokenizer.json");
+        std::fs::write(&path, WORDS).unwrap();
+        let tokenizer = Arc::new(Tokenizer::open(&path).unwrap());
+        let text = |prompt: &[i32], written: &[i32]| {
+            let mut pieces = Pieces::new(Arc::clone(&tokenizer), prompt.to_vec());
+            pieces.tokens.extend(written);
+            pieces.rest().unwrap()
+        };
+        assert_eq!(text(&[1], &[2, 0, 3]), " good film");
+        // Every text of four tokens behind every prompt of two.
+        let digits = |number: i32, count: u32| (0..count).map(|at| number / 5_i32.pow(at) % 5).collect();
+        for number in 0..5_i32.pow(6) {
+            let (prompt, written): (Vec<i32>, Vec<i32>) = (digits(number % 25, 2), digits(number / 25, 4));
+            let mut pieces = Pieces::new(Arc::clone(&tokenizer), prompt.clone());
+            let mut streamed: String =
+                written.iter().map(|&token| pieces.next(Some(token)).unwrap()).collect();
+            streamed += &pieces.rest().unwrap();
+            assert_eq!(streamed, text(&prompt, &written), "{prompt:?}, {written:?}");
+        }
+    }
 }
