@@ -137,6 +137,13 @@ impl<'m> Reader<'m> {
                 self.each(code, &[&x, &Val::One(other)])?
             }
             Expression::Binary { op, left, right } => {
+                // A product of matrices is not one of each of their elements.
+                let is_matrix = |handle: &Handle<Expression>| {
+                    matches!(frame.info[*handle].ty.inner_with(&self.module.types), TypeInner::Matrix { .. })
+                };
+                if [left, right].into_iter().any(is_matrix) {
+                    return None;
+                }
                 let (a, b) = (self.value(frame, *left)?, self.value(frame, *right)?);
                 let kind = self.kind(frame, *left)?;
                 self.binary(*op, kind, &a, &b)?

@@ -138,6 +138,25 @@ impl Graph {
         self.nodes.iter().any(|node| matches!(node, Node::Op(Code::Sqrt, _)))
     }
 
+    /// Returns whether a node needs a load whose place is not a known number.
+    pub fn loads_by_invocation(&self, id: Id) -> bool {
+        let mut open = vec![id];
+        let mut is_seen = vec![false; self.nodes.len()];
+        while let Some(id) = open.pop() {
+            if std::mem::replace(&mut is_seen[id as usize], true) {
+                continue;
+            }
+            match self.nodes[id as usize] {
+                Node::Load { index, .. } | Node::LoadPart { index, .. } if self.known(index).is_none() => {
+                    return true;
+                }
+                Node::Op(_, operands) => open.extend(operands),
+                _ => {}
+            }
+        }
+        false
+    }
+
     pub fn number(&mut self, number: u32) -> Id {
         self.node(Node::Number(number))
     }

@@ -18,6 +18,7 @@ mod graph;
 mod machine;
 mod moves;
 mod order;
+mod own;
 mod pass;
 mod plan;
 mod read;

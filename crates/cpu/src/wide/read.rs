@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use naga::valid::{FunctionInfo, ModuleInfo};
 use naga::{
-    BinaryOperator, Binding, Block, BuiltIn, Expression, Function, Handle, Literal, LocalVariable,
-    MathFunction, Module, RelationalFunction, Statement,
+    Binding, Block, BuiltIn, Expression, Function, Handle, LocalVariable, Module, RelationalFunction,
+    Statement,
 };
 
 use super::graph::{Code, Graph, Id, Node, Store};
@@ -18,7 +18,7 @@ const DEPTH: usize = 40;
 
 /// The functions of the kernels that are one operation here, each with a number that stands in its text.
 /// A program's own op may have a function of the same name that computes something else. It does not have the
-/// number.
+/// number. A quotient or a root has none: all that it does is compared (`own.rs`).
 const FUNCTIONS: [(&str, Code, Option<u32>); 9] = [
     ("flush", Code::Flush, Some(0x0080_0000)),
     ("canonical", Code::Flush, Some(0x0080_0000)),
@@ -179,6 +179,11 @@ impl<'m> Reader<'m> {
         }
         match accept {
             [Statement::Return { value: None }] if any.is_none() && self.graph.stores.is_empty() => {
+                // All ends are computed for all invocations, and this one may be what keeps the others from
+                // places outside a buffer.
+                if !self.graph.ends.is_empty() && self.graph.loads_by_invocation(words[0]) {
+                    return None;
+                }
                 self.graph.ends.push(words[0]);
             }
             [inner @ .., Statement::Store { pointer, value }] => {
@@ -215,12 +220,14 @@ impl<'m> Reader<'m> {
 
     fn call(&mut self, function: Handle<Function>, arguments: Vec<Val>, depth: usize) -> Option<Option<Val>> {
         let (own, info) = (&self.module.functions[function], &self.info[function]);
-        if depth > DEPTH {
+        // The variable of a pointer is one of the caller's, which the callee's frame does not have.
+        let is_pointer = |argument: &Val| matches!(argument, Val::Local(..) | Val::Buffer(..));
+        if depth > DEPTH || arguments.iter().any(is_pointer) {
             return None;
         }
         let name = own.name.as_deref().unwrap_or_default();
         if let Some((_, code, number)) = FUNCTIONS.iter().find(|(known, ..)| *known == name)
-            && is_own(own, *code, *number)
+            && self.is_own(own, *code, *number)
         {
             let scalars: Option<Vec<Id>> = arguments.iter().map(one).collect();
             let operands = if *code == Code::Div { 2 } else { 1 };
@@ -266,19 +273,6 @@ impl<'m> Reader<'m> {
             None => self.zero(own.ty),
         }
     }
-}
-
-/// Returns whether a function that has the name of an operation is the kernels' own. A quotient or a root
-/// must also be the CPU's instruction: for other devices, these two are made of integers.
-fn is_own(function: &Function, code: Code, number: Option<u32>) -> bool {
-    let is_it = |expression: &Expression| match (code, expression) {
-        (Code::Div, Expression::Binary { op, .. }) => *op == BinaryOperator::Divide,
-        (Code::Sqrt, Expression::Math { fun, .. }) => *fun == MathFunction::Sqrt,
-        (_, Expression::Literal(Literal::U32(own))) => Some(*own) == number,
-        (_, Expression::Literal(Literal::I32(own))) => u32::try_from(*own).ok() == number,
-        _ => false,
-    };
-    function.expressions.iter().any(|(_, own)| is_it(own))
 }
 
 pub(super) fn one(value: &Val) -> Option<Id> {

@@ -24,6 +24,7 @@ const HEAD: &str = "struct Params { n: u32, width: u32, row: u32, zero: u32, s0:
 @group(0) @binding(5) var<storage, read_write> b4: array<atomic<u32>>;
 @group(0) @binding(6) var<storage, read> b5: array<u32>;
 fn word(at: u32) -> f32 { return b1[at / 4u][at % 4u]; }
+fn put(p: ptr<function, f32>, x: f32) { var t = x; *p = t; }
 @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = id.x + id.y * params.width;
     if i >= params.n { return; }
@@ -253,6 +254,14 @@ fn kernels_with_loops_and_cheap_ones_are_compiled() {
         "b3[i] = exp_(b0[i / (params.s0 + 1u)]);",
         "b3[i] = exp_(b0[i]) % 2.0;",
         "b3[i] = exp_(b0[i]); if i == 3u { return; } b2[i] = b1[i];",
+        // Matrices, and pointers into the caller's variables.
+        "let q = b1[i]; let m = mat2x2<f32>(q.x, q.y, q.z, q.w); let p = m * m;
+         b2[i] = vec4<f32>(exp_(p[0].x), p[0].y, p[1].x, p[1].y);",
+        "let q = b1[i]; let p = mat2x2<f32>(q.x, q.y, q.z, q.w) * q.xy; b3[i] = exp_(p.x);",
+        "var x = b0[i]; put(&x, 2.0); b3[i] = exp_(x);",
+        // The first condition keeps the second from places outside the buffer.
+        "if b0[i] > 0.5 { return; } b3[i] = exp_(b0[i]);",
+        "let x = b1[i / 3u].y; if b5[0] == 7u { return; } if x > 0.5 { return; } b3[i] = exp_(b0[i]);",
     ];
     for body in all {
         let source = source(body);
@@ -285,4 +294,50 @@ fn a_function_of_a_program_is_not_taken_for_one_of_the_kernels() {
     let source = Source::parse(&wgsl, EXTENSIONS).unwrap();
     let graph = read::read(&source.module, &source.info, 0).unwrap();
     assert!(!graph.has_functions(), "{graph:?}");
+}
+
+/// A quotient or a root is taken for the CPU's instruction only if it is one.
+#[test]
+fn quotients_and_roots_are_those_of_the_cpu() {
+    let hidden = "a / bitcast<f32>(bitcast<u32>(b) ^ params.zero)";
+    let divides = [
+        (format!("return {hidden};"), true),
+        ("return a / b;".to_owned(), true),
+        (format!("return 1.0 + {hidden};"), false),
+        ("return b / a;".to_owned(), false),
+        ("return a / (b * b);".to_owned(), false),
+        ("return a / bitcast<f32>(bitcast<u32>(b) ^ 0x80000000u);".to_owned(), false),
+        ("return a / bitcast<f32>(bitcast<u32>(b) ^ params.n);".to_owned(), false),
+        ("return f32(u32(a / b));".to_owned(), false),
+        ("var x = a / b; x = x * 2.0; return x;".to_owned(), false),
+        ("let x = a / b; return x * x;".to_owned(), false),
+    ];
+    for (body, is_own) in divides {
+        let own = format!("fn quotient(a: f32, b: f32) -> f32 {{ {body} }}");
+        let wgsl = format!("{own}{HEAD}b3[i] = quotient(b0[0], b0[1]); }}");
+        let source = Source::parse(&wgsl, EXTENSIONS).unwrap();
+        let graph = read::read(&source.module, &source.info, 0).unwrap();
+        let [graph::Store::Word { value, .. }] = graph.stores[..] else { panic!("{graph:?}") };
+        let is_loaded = |operand: u32, place| match graph.nodes[operand as usize] {
+            graph::Node::Load { index, .. } => graph.known(index) == Some(place),
+            _ => false,
+        };
+        let is_direct = match graph.nodes[value as usize] {
+            graph::Node::Op(graph::Code::Div, [a, b, _]) => is_loaded(a, 0) && is_loaded(b, 1),
+            _ => false,
+        };
+        assert_eq!(is_direct, is_own, "{body}: {graph:?}");
+    }
+    let roots = [
+        ("return bitcast<f32>(bitcast<u32>(sqrt(x)) ^ params.zero);", true),
+        ("return sqrt(x);", true),
+        ("return sqrt(abs(x));", false),
+        ("return 1.0 / sqrt(x);", false),
+    ];
+    for (body, is_own) in roots {
+        let wgsl = format!("fn root(x: f32) -> f32 {{ {body} }}{HEAD}b3[i] = root(b0[i]); }}");
+        let source = Source::parse(&wgsl, EXTENSIONS).unwrap();
+        let graph = read::read(&source.module, &source.info, 0);
+        assert_eq!(graph.is_some_and(|graph| graph.has_roots()), is_own, "{body}");
+    }
 }
