@@ -87,8 +87,8 @@ fn a_text_or_sound_that_cannot_be_read_is_named() {
     assert_eq!(named(writer.transcribe(&spectra)), (3, "field \"x\" holds NaN".into()));
 }
 
-/// The state behind the last norm is (1e10, 0, 0, ..), so that a token's logit is 1e10 times the first number of
-/// its embedding.
+/// The state behind the last norm is (1e10, 0, 0, ..), so that a token's logit is 1e10 times the first number
+/// of its embedding.
 #[test]
 fn minus_infinity_is_the_only_infinite_logit_that_is_allowed() {
     let base = Pretrained::<Gpt2>::open(case("gpt2_long")).unwrap();

@@ -196,8 +196,10 @@ impl Columnar {
     }
 
     /// Reads a column of texts as ids: a field of the column's name, i32, `[longest]`. `encode` makes the ids
-    /// of a text. What is beyond `longest` is cut off, and shorter texts are padded with 0. With a `Tokenizer`
-    /// pass `move |text| tokenizer.encode_within(text, longest)`, so that special tokens at the end stay.
+    /// of a text. What is beyond `longest` is cut off, and shorter texts are padded with 0.
+    ///
+    /// With a `Tokenizer`, pass `move |text| tokenizer.encode_within(text, 200)`: texts that are cut off then
+    /// keep their special tokens.
     ///
     /// ```no_run
     /// use unisono_data::Columnar;
