@@ -21,8 +21,8 @@ use super::errors::Errors;
 use super::resources::{Buffer, Group, Pipeline, Queries};
 use super::unused::Unused;
 
-/// The most workgroups of a launch in each dimension. A workgroup has 64 invocations, so each of them still
-/// has a number of 32 bits.
+/// The most workgroups of a launch in each dimension. If workgroups have up to 256 invocations there, each of
+/// these has a number of 32 bits. Launches of larger ones have fewer.
 pub(super) const MOST_GROUPS: u32 = 1 << 24;
 
 /// Commands that are being recorded.
@@ -295,13 +295,18 @@ impl ComputePassInterface for Pass {
             let has = bound(number);
             return self.encoder.invalid(format!("binding {number} has {has} bytes and needs {least}"));
         }
-        if let Some([written, read]) = bindings.clash(program) {
-            let message = format!("bindings {written} and {read}: one buffer for writing and for reading");
+        if let Some(message) = bindings.clash(program) {
             return self.encoder.invalid(message);
         }
         if [x, y, z].iter().any(|groups| *groups > MOST_GROUPS) {
             let most = format!("{x}, {y}, {z} workgroups: more than {MOST_GROUPS} in a dimension");
             return self.encoder.invalid(most);
+        }
+        for (groups, own) in [x, y, z].into_iter().zip(program.size) {
+            if u64::from(groups) * u64::from(own) > 1 << 32 {
+                let many = format!("{groups} workgroups of {own} invocations: more than 2^32 in a dimension");
+                return self.encoder.invalid(many);
+            }
         }
         if x > 0 && y > 0 && z > 0 {
             self.commands.push(Command::Launch(Launch {

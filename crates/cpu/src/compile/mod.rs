@@ -11,6 +11,7 @@ mod control;
 mod expression;
 mod functions;
 mod half;
+mod jit;
 mod loops;
 mod memory;
 mod native;
@@ -23,14 +24,12 @@ mod value;
 
 use std::collections::HashSet;
 use std::ffi::c_void;
-use std::mem::ManuallyDrop;
 
 use cranelift_codegen::Context as Compilation;
 use cranelift_codegen::ir::{AbiParam, Signature, types};
-use cranelift_codegen::isa::{OwnedTargetIsa, TargetIsa};
+use cranelift_codegen::isa::TargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use cranelift_jit::{JITBuilder, JITModule};
-use cranelift_module::{Module as _, default_libcall_names};
+use cranelift_module::Module as _;
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
 
@@ -38,6 +37,8 @@ pub(crate) use crate::native::Bound;
 use crate::native::Rounding;
 use crate::wide::Wide;
 
+use jit::Jit;
+pub(crate) use jit::jit;
 #[cfg(feature = "targets")]
 pub use target::Features;
 pub(crate) use target::Target;
@@ -69,6 +70,8 @@ pub(crate) struct Program {
     pub bindings: Vec<Binding>,
     /// The number of invocations of a workgroup.
     pub lanes: u32,
+    /// The same in each dimension.
+    pub size: [u32; 3],
     /// The bytes of memory that a workgroup shares.
     pub shared_bytes: usize,
     /// Whether its invocations wait for one another.
@@ -78,8 +81,8 @@ pub(crate) struct Program {
 
 /// What computes the invocations of a kernel.
 enum Code {
-    /// Machine code, whose memory its module holds.
-    Compiled(Main, Box<ManuallyDrop<JITModule>>),
+    /// Machine code, whose memory its module holds. It is called with a reference to the program alone.
+    Compiled(Main, #[expect(dead_code, reason = "the memory is freed with it")] Box<Jit>),
     Wide(Box<Wide>),
 }
 
@@ -182,15 +185,6 @@ unsafe impl Send for Program {}
 #[expect(unsafe_code, reason = "machine code is only read")]
 unsafe impl Sync for Program {}
 
-impl Drop for Program {
-    #[expect(unsafe_code, reason = "nobody runs the code any more")]
-    fn drop(&mut self) {
-        let Code::Compiled(_, code) = &mut self.code else { return };
-        // SAFETY: `main` is called with a reference to the program alone, so nobody is inside of the code.
-        unsafe { ManuallyDrop::take(code).free_memory() };
-    }
-}
-
 impl Program {
     /// Compiles an entry point of a module, the only one if it has no name.
     ///
@@ -201,10 +195,11 @@ impl Program {
             return Ok(wide);
         }
         let isa = target.isa()?;
-        let Translated { mut compilation, facts, bindings, lanes, entry } =
+        let Translated { mut compilation, facts, bindings, size, entry } =
             translated(source, entry, mode, target, &*isa)?;
+        let lanes = size.iter().product();
         let failed = |what: &dyn std::fmt::Display| format!("{entry}: {what}");
-        let mut code = jit(isa);
+        let mut code = Jit::new(isa);
         let function =
             code.declare_anonymous_function(&compilation.func.signature).map_err(|error| failed(&error))?;
         code.define_function(function, &mut compilation).map_err(|error| failed(&format!("{error:?}")))?;
@@ -226,9 +221,10 @@ impl Program {
         Ok(Self {
             bindings,
             lanes,
+            size,
             shared_bytes: facts.shared_bytes,
             has_barriers: facts.has_barriers,
-            code: Code::Compiled(main, Box::new(ManuallyDrop::new(code))),
+            code: Code::Compiled(main, Box::new(code)),
         })
     }
 
@@ -253,10 +249,11 @@ impl Program {
             return Ok(None);
         };
         let bindings = bindings(module, info.get_entry_point(index))?;
-        let lanes = module.entry_points[index].workgroup_size[0];
+        let size = module.entry_points[index].workgroup_size;
         Ok(Some(Self {
             bindings,
-            lanes,
+            lanes: size[0],
+            size,
             shared_bytes: 0,
             has_barriers: false,
             code: Code::Wide(Box::new(wide)),
@@ -294,7 +291,7 @@ struct Translated {
     compilation: Compilation,
     facts: Facts,
     bindings: Vec<Binding>,
-    lanes: u32,
+    size: [u32; 3],
     entry: String,
 }
 
@@ -341,7 +338,7 @@ fn translated(
             Err(Stop::Unsupported(what)) => return Err(failed(&format!("{what}: not supported"))),
         }
     };
-    Ok(Translated { compilation, facts, bindings, lanes, entry: entry.to_owned() })
+    Ok(Translated { compilation, facts, bindings, size: point.workgroup_size, entry: entry.to_owned() })
 }
 
 /// Returns the place of an entry point of a module, the only one if it has no name.
@@ -381,13 +378,6 @@ fn signature(isa: &dyn TargetIsa) -> Signature {
 /// Returns whether there is a compiler for this CPU.
 pub(crate) fn has_compiler() -> bool {
     cranelift_native::builder().is_ok()
-}
-
-/// Returns an empty module of code for this CPU.
-pub(crate) fn jit(isa: OwnedTargetIsa) -> JITModule {
-    let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
-    rounding::define(&mut builder);
-    JITModule::new(builder)
 }
 
 /// Returns the buffers that an entry point uses.

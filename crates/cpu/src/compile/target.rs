@@ -76,7 +76,7 @@ impl Target {
             ("probestack_strategy", "inline"),
             ("opt_level", "speed"),
             ("is_pic", "false"),
-            ("enable_verifier", "false"),
+            ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
             ("unwind_info", "false"),
             ("enable_alias_analysis", "true"),
         ];

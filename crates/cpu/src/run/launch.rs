@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::compile::{Binding, Bound, Kind, Program};
+use crate::compile::{Bound, Kind, Program};
 
 use super::group::{self, Place, Stacks};
 use super::memory::{Memory, Owner};
@@ -32,19 +32,48 @@ impl Bindings {
         self.memories.iter().flatten().fold(Owner::Device, |owner, memory| owner.and(memory.owner()))
     }
 
-    /// Returns two numbers of one buffer, the first of which a kernel writes and the second of which it only
-    /// reads: its code takes what it reads as constant.
-    pub fn clash(&self, program: &Program) -> Option<[u32; 2]> {
-        let memory = |number: u32| self.memories.get(number as usize)?.as_ref();
-        for written in program.bindings.iter().filter(|binding| binding.kind == Kind::Written) {
-            let own = memory(written.number)?;
-            let is_same = |read: &&Binding| memory(read.number).is_some_and(|other| Arc::ptr_eq(own, other));
-            let read = program.bindings.iter().filter(|binding| binding.kind != Kind::Written).find(is_same);
-            if let Some(read) = read {
-                return Some([written.number, read.number]);
+    /// Returns what is wrong if a kernel writes what it also has in another binding. Its code takes a buffer
+    /// that it only reads as constant, and takes what it writes by one binding as unchanged by the others.
+    pub fn clash(&self, program: &Program) -> Option<String> {
+        for (at, written) in program.bindings.iter().enumerate() {
+            if written.kind != Kind::Written {
+                continue;
+            }
+            for (other_at, other) in program.bindings.iter().enumerate() {
+                let numbers = [written.number, other.number];
+                if other.kind != Kind::Written && self.is_one_memory(numbers) {
+                    let [written, read] = numbers;
+                    return Some(format!(
+                        "bindings {written} and {read}: one buffer for writing and for reading"
+                    ));
+                }
+                if other_at > at && self.is_one_memory(numbers) && self.overlap(numbers) {
+                    let [one, other] = numbers;
+                    return Some(format!(
+                        "bindings {one} and {other}: the kernel writes the same bytes by both"
+                    ));
+                }
             }
         }
         None
+    }
+
+    fn is_one_memory(&self, numbers: [u32; 2]) -> bool {
+        let memory = |number: u32| self.memories.get(number as usize)?.as_ref();
+        match numbers.map(memory) {
+            [Some(one), Some(other)] => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    /// Returns whether two bindings have bytes in common.
+    fn overlap(&self, numbers: [u32; 2]) -> bool {
+        let [one, other] = numbers.map(|number| {
+            let Bound { start, bytes } = self.bounds[number as usize];
+            let start = start.addr() as u64;
+            start..start.saturating_add(bytes)
+        });
+        one.start < other.end && other.start < one.end
     }
 }
 

@@ -42,14 +42,16 @@ impl Drop for Machine {
 }
 
 impl Machine {
-    /// Returns the code of passes in an empty module, or `None` if there is no memory for it.
+    /// Returns the code of passes in an empty module, or `None` if there is no memory for it, or if a pass has
+    /// what there is no code for.
     pub fn new(passes: &[Pass], rounding: Rounding, module: JITModule) -> Option<Self> {
         let mut own = Self { module: ManuallyDrop::new(module), entries: Vec::new() };
         let mut functions = Vec::new();
         for pass in passes {
+            let bytes = code(pass, rounding)?;
             let signature = Signature::new(CallConv::SystemV);
             let function = own.module.declare_anonymous_function(&signature).ok()?;
-            own.module.define_function_bytes(function, 64, &code(pass, rounding), &[]).ok()?;
+            own.module.define_function_bytes(function, 64, &bytes, &[]).ok()?;
             functions.push(function);
         }
         own.module.finalize_definitions().ok()?;
@@ -72,13 +74,17 @@ const TRUTHS: Mask = Mask(2);
 /// How many values have registers.
 pub(super) const REGISTERS: usize = SPARE.0 as usize;
 
-/// Returns the code of a pass.
-fn code(pass: &Pass, rounding: Rounding) -> Vec<u8> {
+/// Returns the code of a pass, or `None` if it has an action that is no part of passes, or more values at a
+/// time than there are registers.
+fn code(pass: &Pass, rounding: Rounding) -> Option<Vec<u8>> {
     let mut assembler = Assembler::default();
     assembler.repeat(ALL_BUT_SIGN, 0x7fff_ffff);
     assembler.repeat(LEAST, 0x0080_0000);
-    assembler.advance(|assembler, masked| Body::new(assembler, pass, rounding).write(masked));
-    assembler.bytes
+    let mut is_written = true;
+    assembler.advance(|assembler, masked| {
+        is_written &= Body::new(assembler, pass, rounding).write(masked).is_some();
+    });
+    is_written.then_some(assembler.bytes)
 }
 
 /// One turn of a pass's loop.
@@ -108,11 +114,11 @@ impl<'p> Body<'p> {
         Self { assembler, pass, rounding, places: vec![None; last.len()], free, last, streams: 0 }
     }
 
-    fn write(mut self, masked: Masked) {
+    fn write(mut self, masked: Masked) -> Option<()> {
         for (at, member) in self.pass.members.iter().enumerate() {
-            self.member(at, member, masked);
-            if let (Some(to), Some(slot)) = (self.places[at], member.to) {
-                self.assembler.two(Name::STORE, to, slot_operand(slot), Masked::No);
+            self.member(at, member, masked)?;
+            if let Some(slot) = member.to {
+                self.assembler.two(Name::STORE, self.places[at]?, slot_operand(slot), Masked::No);
             }
             // A register is free behind the last use of its value.
             for source in member.sources().iter().chain([&Source::Member(at)]) {
@@ -123,12 +129,13 @@ impl<'p> Body<'p> {
                 }
             }
         }
+        Some(())
     }
 
-    fn member(&mut self, at: usize, member: &Member, masked: Masked) {
+    fn member(&mut self, at: usize, member: &Member, masked: Masked) -> Option<()> {
         match member.action {
             Action::Load { .. } | Action::LoadFour { .. } => {
-                let to = self.new_place(at);
+                let to = self.new_place(at)?;
                 let from = self.stream();
                 let zeroed = match masked {
                     Masked::Keep(mask) => Masked::Zero(mask),
@@ -137,20 +144,20 @@ impl<'p> Body<'p> {
                 self.assembler.two(Name::LOAD, to, from, zeroed);
             }
             Action::StoreWord { .. } | Action::StoreFour { .. } => {
-                let from = self.register(member.operands[1]);
+                let from = self.register(member.operands[1])?;
                 let to = self.stream();
                 self.assembler.two(Name::STORE, from, to, masked);
             }
             Action::Op(code, flushes) => {
-                self.operation(at, code, member.operands);
+                self.operation(at, code, member.operands)?;
                 if flushes {
-                    let to = self.places[at].unwrap_or(SPARE);
+                    let to = self.places[at]?;
                     self.flush(to, Operand::Register(to));
                 }
             }
-            // A pass has no others.
-            _ => {}
+            _ => return None,
         }
+        Some(())
     }
 
     /// Returns the place of the next stream's words.
@@ -160,53 +167,54 @@ impl<'p> Body<'p> {
         Operand::Memory { base: Base::Rax, moves: true, offset: 0 }
     }
 
-    fn new_place(&mut self, at: usize) -> Vector {
-        // A pass has no more values at a time than there are registers.
-        let place = self.free.pop().unwrap_or(SPARE);
-        self.places[at] = Some(place);
-        place
+    fn new_place(&mut self, at: usize) -> Option<Vector> {
+        self.places[at] = self.free.pop();
+        self.places[at]
     }
 
-    fn operand(&self, source: Source) -> Operand {
+    fn operand(&self, source: Source) -> Option<Operand> {
         match source {
-            Source::Member(at) => Operand::Register(self.places[at].unwrap_or(SPARE)),
-            Source::Slot(slot) => slot_operand(slot),
+            Source::Member(at) => self.places[at].map(Operand::Register),
+            Source::Slot(slot) => Some(slot_operand(slot)),
         }
     }
 
     /// Returns a register that holds a value, which is [`SPARE`] if it is in memory.
-    fn register(&mut self, source: Source) -> Vector {
-        match self.operand(source) {
+    fn register(&mut self, source: Source) -> Option<Vector> {
+        Some(match self.operand(source)? {
             Operand::Register(register) => register,
             memory => {
                 self.assembler.two(Name::LOAD, SPARE, memory, Masked::No);
                 SPARE
             }
-        }
+        })
     }
 
     /// Writes an operation of two operands.
-    fn two(&mut self, at: usize, name: Name, x: Source, y: Source) {
-        let first = self.register(x);
-        let second = self.operand(y);
-        let to = self.new_place(at);
+    fn two(&mut self, at: usize, name: Name, x: Source, y: Source) -> Option<()> {
+        let first = self.register(x)?;
+        let second = self.operand(y)?;
+        let to = self.new_place(at)?;
         self.assembler.three(name, to, first, second);
+        Some(())
     }
 
     /// Writes a comparison, whose result has all bits where it is true.
-    fn compare(&mut self, at: usize, name: Name, x: Source, y: Source, by: u8) {
-        let first = self.register(x);
-        let second = self.operand(y);
+    fn compare(&mut self, at: usize, name: Name, x: Source, y: Source, by: u8) -> Option<()> {
+        let first = self.register(x)?;
+        let second = self.operand(y)?;
         self.assembler.compare(name, TRUTHS, first, second, by);
-        let to = self.new_place(at);
+        let to = self.new_place(at)?;
         self.assembler.ternary(to, to, Operand::Register(to), 0xff, Masked::Zero(TRUTHS));
+        Some(())
     }
 
     /// Writes an operation of one operand.
-    fn one(&mut self, at: usize, name: Name, x: Source) {
-        let from = self.operand(x);
-        let to = self.new_place(at);
+    fn one(&mut self, at: usize, name: Name, x: Source) -> Option<()> {
+        let from = self.operand(x)?;
+        let to = self.new_place(at)?;
         self.assembler.two(name, to, from, Masked::No);
+        Some(())
     }
 
     /// Makes numbers canonical: those of magnitude 2^-126 or less become +0.
@@ -217,17 +225,17 @@ impl<'p> Body<'p> {
     }
 
     /// Writes x * y + z.
-    fn fma(&mut self, at: usize, [x, y, z]: [Source; 3]) {
+    fn fma(&mut self, at: usize, [x, y, z]: [Source; 3]) -> Option<()> {
         // What is the same for all numbers stands last, where it may be in memory.
         let (x, y) = if x.repeats() && !y.repeats() { (y, x) } else { (x, y) };
         if self.rounding == Rounding::Split {
-            let first = self.register(x);
-            let second = self.operand(y);
+            let first = self.register(x)?;
+            let second = self.operand(y)?;
             self.assembler.three(Name::MUL, SPARE, first, second);
-            let third = self.operand(z);
-            let to = self.new_place(at);
+            let third = self.operand(z)?;
+            let to = self.new_place(at)?;
             self.assembler.three(Name::ADD, to, SPARE, third);
-            return;
+            return Some(());
         }
         // The result takes the register of an operand that is used for the last time.
         let ending = |source| match source {
@@ -244,19 +252,19 @@ impl<'p> Body<'p> {
                 (Name::FMA_231, x, y)
             }
             _ => {
-                let from = self.operand(z);
-                let to = self.new_place(at);
+                let from = self.operand(z)?;
+                let to = self.new_place(at)?;
                 self.assembler.two(Name::LOAD, to, from, Masked::No);
                 (Name::FMA_231, x, y)
             }
         };
-        let first = self.register(first);
-        let last = self.operand(last);
-        let to = self.places[at].unwrap_or(SPARE);
-        self.assembler.three(name, to, first, last);
+        let first = self.register(first)?;
+        let last = self.operand(last)?;
+        self.assembler.three(name, self.places[at]?, first, last);
+        Some(())
     }
 
-    fn operation(&mut self, at: usize, code: Code, [a, b, c, _]: [Source; 4]) {
+    fn operation(&mut self, at: usize, code: Code, [a, b, c, _]: [Source; 4]) -> Option<()> {
         match code {
             Code::Add => self.two(at, Name::ADD, a, b),
             Code::Sub => self.two(at, Name::SUB, a, b),
@@ -265,9 +273,10 @@ impl<'p> Body<'p> {
             Code::Fma => self.fma(at, [a, b, c]),
             Code::Sqrt => self.one(at, Name::SQRT, a),
             Code::Flush => {
-                let from = self.operand(a);
-                let to = self.new_place(at);
+                let from = self.operand(a)?;
+                let to = self.new_place(at)?;
                 self.flush(to, from);
+                Some(())
             }
             Code::AddWord => self.two(at, Name::ADD_D, a, b),
             Code::SubWord => self.two(at, Name::SUB_D, a, b),
@@ -292,16 +301,17 @@ impl<'p> Body<'p> {
             Code::LessFloat => self.compare(at, Name::COMPARE, a, b, 1),
             Code::LessEqualFloat => self.compare(at, Name::COMPARE, a, b, 2),
             Code::Select => {
-                let [truth, otherwise] = [a, c].map(|source| self.operand(source));
-                let chosen = self.register(b);
-                let to = self.new_place(at);
+                let (truth, otherwise) = (self.operand(a)?, self.operand(c)?);
+                let chosen = self.register(b)?;
+                let to = self.new_place(at)?;
                 self.assembler.two(Name::LOAD, to, truth, Masked::No);
                 // The second where the first is 1, otherwise the third.
                 self.assembler.ternary(to, chosen, otherwise, 0xca, Masked::No);
+                Some(())
             }
             Code::FloatOfWord => self.one(at, Name::FLOAT_OF_UNSIGNED, a),
             Code::FloatOfSigned => self.one(at, Name::FLOAT_OF_SIGNED, a),
-            // A pass has no others: see `is_simple`.
+            // Passes have no others: see `is_simple`.
             Code::Exp
             | Code::Log
             | Code::Tanh
@@ -310,7 +320,7 @@ impl<'p> Body<'p> {
             | Code::Quotient
             | Code::Rest
             | Code::WordOfFloat
-            | Code::SignedOfFloat => {}
+            | Code::SignedOfFloat => None,
         }
     }
 }
@@ -319,4 +329,94 @@ impl<'p> Body<'p> {
 fn slot_operand(Slot { at, repeats }: Slot) -> Operand {
     let (base, words) = if repeats { (Base::Rdx, CHUNK) } else { (Base::Rsi, WHOLE) };
     Operand::Memory { base, moves: !repeats, offset: (4 * words as u32 * at) as i32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wide::pass::is_simple;
+
+    const SLOT: Source = Source::Slot(Slot { at: 1, repeats: false });
+
+    /// All operations, in their order.
+    const ALL: [Code; Code::SignedOfFloat as usize + 1] = {
+        use Code::*;
+        [
+            Add,
+            Sub,
+            Mul,
+            Div,
+            Fma,
+            Sqrt,
+            Flush,
+            Exp,
+            Log,
+            Tanh,
+            Erf,
+            Sigmoid,
+            AddWord,
+            SubWord,
+            MulWord,
+            And,
+            Or,
+            Xor,
+            ShiftLeft,
+            ShiftRight,
+            ShiftRightSigned,
+            Min,
+            Max,
+            MinSigned,
+            MaxSigned,
+            Quotient,
+            Rest,
+            Equal,
+            Less,
+            LessEqual,
+            LessSigned,
+            LessEqualSigned,
+            EqualFloat,
+            LessFloat,
+            LessEqualFloat,
+            Select,
+            FloatOfWord,
+            FloatOfSigned,
+            WordOfFloat,
+            SignedOfFloat,
+        ]
+    };
+
+    fn length(members: Vec<Member>) -> Option<usize> {
+        code(&Pass::new(members), Rounding::Fused).map(|bytes| bytes.len())
+    }
+
+    /// What may be part of a pass has code, and the other operations have none.
+    #[test]
+    fn each_simple_operation_has_code() {
+        let empty = length(vec![]).unwrap();
+        for (at, code) in ALL.into_iter().enumerate() {
+            assert_eq!(code as usize, at);
+            let to = Some(Slot { at: 2, repeats: false });
+            let alone = length(vec![Member { action: Action::Op(code, false), operands: [SLOT; 4], to }]);
+            assert_eq!(alone.is_some_and(|length| length > empty), is_simple(code), "{code:?}");
+            let flushed = length(vec![Member { action: Action::Op(code, true), operands: [SLOT; 4], to }]);
+            assert!(flushed >= alone, "{code:?}");
+        }
+    }
+
+    /// A pass that does not fit has no code, so that its kernel is computed in another way.
+    #[test]
+    fn what_does_not_fit_has_no_code() {
+        let member = |action, operands| Member { action, operands, to: None };
+        assert_eq!(length(vec![member(Action::Repeat, [SLOT; 4])]), None);
+        // More values at a time than there are registers: all of them are used behind the last one.
+        let many = |count: usize| {
+            let value = || member(Action::Op(Code::Add, false), [SLOT; 4]);
+            let last = |at| member(Action::Op(Code::Add, false), [Source::Member(at); 4]);
+            (0..count).map(|_| value()).chain((0..count).map(last)).collect::<Vec<_>>()
+        };
+        assert!(length(many(REGISTERS - 1)).is_some());
+        assert_eq!(length(many(REGISTERS + 1)), None);
+        // A value that is not there yet.
+        assert_eq!(length(vec![member(Action::Op(Code::Sqrt, false), [Source::Member(0); 4])]), None);
+    }
 }

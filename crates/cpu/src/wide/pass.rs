@@ -96,7 +96,7 @@ impl Unit {
 }
 
 /// Returns whether an operation is one instruction of AVX-512 or a few.
-fn is_simple(code: Code) -> bool {
+pub(super) fn is_simple(code: Code) -> bool {
     use Code::{Erf, Exp, Log, Quotient, Rest, Sigmoid, SignedOfFloat, Tanh, WordOfFloat};
     !matches!(code, Exp | Log | Tanh | Erf | Sigmoid | Quotient | Rest | WordOfFloat | SignedOfFloat)
 }

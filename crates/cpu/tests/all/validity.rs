@@ -84,6 +84,74 @@ fn a_launch_that_is_not_valid_takes_all_commands_along() {
     assert!(open.contains("has not ended"), "{open}");
 }
 
+/// A kernel takes what it writes by one binding as unchanged by what it writes by another.
+#[test]
+fn a_kernel_writes_no_bytes_by_two_bindings() {
+    let machine = Machine::new(1);
+    let wgsl = "@group(0) @binding(0) var<storage, read_write> x: array<u32>;
+@group(0) @binding(1) var<storage, read_write> y: array<u32>;
+@compute @workgroup_size(1) fn main(@builtin(workgroup_id) id: vec3<u32>) {
+    x[id.x] = 1u; y[id.x] = 2u; x[id.x + 1u] = x[id.x] + y[id.x];
+}";
+    let kernel = machine.pipeline(wgsl, true).unwrap();
+    let both = machine.buffer(&[0; 256]);
+    let launch = |encoder: &mut CommandEncoder, parts: [(u64, u64); 2]| {
+        let entries = [0, 1].map(|at| {
+            let (offset, size) = parts[at];
+            let own = wgpu::BufferBinding { buffer: &both, offset, size: wgpu::BufferSize::new(size) };
+            wgpu::BindGroupEntry { binding: at as u32, resource: wgpu::BindingResource::Buffer(own) }
+        });
+        let group = machine.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: None,
+            layout: &kernel.get_bind_group_layout(0),
+            entries: &entries,
+        });
+        let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
+        pass.set_pipeline(&kernel);
+        pass.set_bind_group(0, &group, &[]);
+        pass.dispatch_workgroups(4, 1, 1);
+    };
+    for parts in [[(0, 256), (0, 256)], [(0, 128), (64, 64)], [(64, 64), (0, 68)]] {
+        let message = refused(&machine, |encoder, _| launch(encoder, parts));
+        assert!(message.contains("bindings 0 and 1: the kernel writes the same bytes by both"), "{message}");
+    }
+    // Parts of one buffer that do not overlap.
+    let mut encoder = machine.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+    launch(&mut encoder, [(128, 64), (0, 128)]);
+    machine.queue.submit([encoder.finish()]);
+    let found = words(&machine.read(&both));
+    assert_eq!((&found[..4], &found[32..37]), (&[2; 4][..], &[1, 1, 1, 1, 3][..]));
+}
+
+/// An invocation's number in its launch has 32 bits in each dimension.
+#[test]
+fn a_launch_has_no_more_invocations_than_numbers() {
+    let machine = Machine::new(1);
+    let one = machine.buffer(&[0; 64]);
+    for (size, groups) in
+        [("1024", [1 << 23, 1, 1]), ("1, 512", [1, (1 << 23) + 1, 1]), ("1, 1, 64", [1, 1, 1 << 25])]
+    {
+        let wgsl = format!(
+            "@group(0) @binding(0) var<storage, read_write> x: array<u32>;
+@compute @workgroup_size({size}) fn main() {{ x[0] = 1u; }}"
+        );
+        let kernel = machine.pipeline(&wgsl, true).unwrap();
+        let group = machine.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: None,
+            layout: &kernel.get_bind_group_layout(0),
+            entries: &[wgpu::BindGroupEntry { binding: 0, resource: one.as_entire_binding() }],
+        });
+        let message = refused(&machine, |encoder, _| {
+            let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
+            pass.set_pipeline(&kernel);
+            pass.set_bind_group(0, &group, &[]);
+            let [x, y, z] = groups;
+            pass.dispatch_workgroups(x, y, z);
+        });
+        assert!(message.contains("in a dimension"), "{message}");
+    }
+}
+
 #[test]
 fn a_copy_that_is_not_valid_takes_all_commands_along() {
     let machine = Machine::new(1);
