@@ -163,13 +163,14 @@ fn compiled(
     assert!(program.as_wide().is_none());
     let bounds = bounds(&mut all);
     unsafe extern "C" fn alone(_: *const std::ffi::c_void) {}
-    for number in 0..groups[0] * groups[1] {
+    let [x, y, z] = groups;
+    for number in 0..x * y * z {
         let context = Context {
             bindings: bounds.as_ptr(),
             shared: std::ptr::null_mut(),
             wait: alone,
             waiter: std::ptr::null(),
-            group: [number % groups[0], number / groups[0], 0],
+            group: [number % x, number / x % y, number / (x * y)],
             groups,
         };
         // SAFETY: all places of the kernels lie in the buffers, and there are no barriers.

@@ -53,7 +53,7 @@ impl Kernel {
     }
 }
 
-const HEAD: &str = "struct Params { n: u32, width: u32, five: u32, zero: u32, seven: u32 }
+const HEAD: &str = "struct Params { n: u32, width: u32, five: u32, zero: u32, seven: u32, height: u32 }
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> b0: array<f32>;
 @group(0) @binding(2) var<storage, read> b1: array<vec4<f32>>;
@@ -70,7 +70,7 @@ fn twice(x: f32) -> f32 { var t = x; t = t + t; return t; }
 ";
 
 const MAIN: &str = "fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    let i = id.x + id.y * params.width;
+    let i = id.x + (id.y + id.z * params.height) * params.width;
     ";
 
 /// The types of expressions.
@@ -141,8 +141,9 @@ pub fn generate(seed: u64) -> Kernel {
     let lanes = random.of(&[1, 7, 32, 64, 64, 100, 128, 200]);
     let most = MOST / lanes;
     let rows = random.of(&[1, 1, 1, 2, 3]).min(most);
-    let columns = 1 + random.below((most / rows) as usize) as u32;
-    let all = lanes * columns * rows;
+    let layers = random.of(&[1, 1, 2]).min(most / rows);
+    let columns = 1 + random.below((most / rows / layers) as usize) as u32;
+    let all = lanes * columns * rows * layers;
     let n = if random.chance(50) { all } else { random.below(all as usize + 1) as u32 };
     let mut written = Vec::new();
     for (buffer, ty) in [("b2", Floats), ("b3", Float), ("b6", Word), ("b7", Words)] {
@@ -153,7 +154,7 @@ pub fn generate(seed: u64) -> Kernel {
     let (names, statements) = (vec![("i".to_owned(), Word, false)], Vec::new());
     let mut it = Generator { random, names, written, statements, lane: None, is_guard: false };
     it.body();
-    Kernel { statements: it.statements, lanes, groups: [columns, rows, 1], n }
+    Kernel { statements: it.statements, lanes, groups: [columns, rows, layers], n }
 }
 
 impl Generator {
@@ -169,8 +170,22 @@ impl Generator {
             self.is_guard = false;
             self.statements.push(format!("if {condition} {{ return; }}"));
         }
+        let is_crowded = self.random.chance(12);
+        if is_crowded {
+            self.crowd();
+        }
         for _ in 0..2 + self.random.below(12) {
             self.statement();
+        }
+        if is_crowded {
+            // All that was named is used once more, so that it has been kept until here.
+            for ty in [Float, Floats] {
+                let all: Vec<_> =
+                    self.names.iter().filter(|name| name.1 == ty).map(|name| &*name.0).collect();
+                let sum = all.join(" * ");
+                let to = self.own(ty);
+                self.statements.push(format!("{to} = {}(1.0) + {sum};", ty.name()));
+            }
         }
         let function = self.function();
         let x = self.expression(Float, 2);
@@ -178,6 +193,21 @@ impl Generator {
         self.statements.push(format!("{to} = flush({function}({x}));"));
         for _ in 0..self.random.below(3) {
             self.statement();
+        }
+    }
+
+    /// Names more values than there are registers, many of which are loaded.
+    fn crowd(&mut self) {
+        let ty = self.random.of(&[Float, Floats]);
+        for other in [Float, Floats] {
+            let count = if other == ty { 8 + self.random.below(35) } else { 1 };
+            for _ in 0..count {
+                let name = format!("v{}", self.names.len());
+                let depth = self.random.below(3);
+                let value = self.expression(other, depth);
+                self.statements.push(format!("let {name}: {} = {value};", other.name()));
+                self.names.push((name, other, false));
+            }
         }
     }
 
@@ -343,7 +373,7 @@ impl Generator {
                 2 => "params.five".to_owned(),
                 3 => format!("b5[{}]", self.place(8_192, depth)),
                 4 if !self.is_guard => self.own(Word),
-                5 => self.random.of(&["id.x", "id.y", "params.seven"]).to_owned(),
+                5 => self.random.of(&["id.x", "id.y", "id.z", "params.seven"]).to_owned(),
                 _ => {
                     let all = [0, 1, 2, 3, 7, 10, 31, 255, 0x7fff_ffff, 0x8000_0000, u32::MAX, 77];
                     format!("{}u", all[self.varied(all.len())])

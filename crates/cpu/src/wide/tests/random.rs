@@ -21,9 +21,15 @@ fn buffers(kernel: &Kernel, seed: u64) -> Vec<Vec<u32>> {
     let mut random = Random(seed ^ 0x5eed);
     let salt = random.below(1000);
     let floats = |own: usize| (0..WORDS).map(|i| float(i * 7 + own + salt)).collect::<Vec<_>>();
-    let [row, zero] = [kernel.groups[0] * kernel.lanes, 0];
-    let mut all =
-        vec![vec![kernel.n, row, 5, zero, 7], floats(1), floats(2), floats(3), floats(4), vec![0; 16]];
+    let [columns, rows, _] = kernel.groups;
+    let mut all = vec![
+        vec![kernel.n, columns * kernel.lanes, 5, 0, 7, rows],
+        floats(1),
+        floats(2),
+        floats(3),
+        floats(4),
+        vec![0; 16],
+    ];
     for _ in 0..3 {
         let word = |_| if random.chance(50) { random.below(100) as u32 } else { random.next() as u32 };
         all.push((0..WORDS).map(word).collect());
@@ -98,13 +104,15 @@ fn compare_source(source: &Source, kernel: &Kernel, seed: u64) -> Outcome {
             outcome = Outcome::Same;
             let mut own = buffers(kernel, seed);
             let bounds = bounds(&mut own);
-            let all = u64::from(kernel.groups[0] * kernel.groups[1]);
+            let [columns, rows, layers] = kernel.groups;
+            let all = u64::from(columns * rows * layers);
             let mut first = 0;
             while first < all {
                 let end = first + 1 + random.below((all - first) as usize) as u64;
                 if random.chance(20) {
                     // One workgroup, in two parts.
-                    let group = [first as u32 % kernel.groups[0], first as u32 / kernel.groups[0], 0];
+                    let number = first as u32;
+                    let group = [number % columns, number / columns % rows, number / (columns * rows)];
                     let cut = random.below(kernel.lanes as usize + 1) as u32;
                     for part in [0..cut, cut..kernel.lanes] {
                         // SAFETY: all places of the kernels lie in the buffers.
@@ -138,12 +146,12 @@ fn shrink(mut kernel: Kernel, seed: u64) -> Kernel {
     kernel
 }
 
-/// One hundred and fifty kernels, and ten thousand where `UNISONO_LONG` is set. `UNISONO_FUZZ_FIRST` and
+/// Three hundred kernels, and ten thousand where `UNISONO_LONG` is set. `UNISONO_FUZZ_FIRST` and
 /// `UNISONO_FUZZ_COUNT` say otherwise which seeds are tried.
 #[test]
 fn random_kernels_leave_the_same_bits_as_compiled_ones() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let count = if std::env::var_os("UNISONO_LONG").is_some() { 10_000 } else { 150 };
+    let count = if std::env::var_os("UNISONO_LONG").is_some() { 10_000 } else { 300 };
     let first = number("UNISONO_FUZZ_FIRST").unwrap_or(0);
     let count = number("UNISONO_FUZZ_COUNT").unwrap_or(count);
     if known(Rounding::Split).is_empty() {
