@@ -114,7 +114,7 @@ struct Written {
 /// Parts below 3 * MOST, which no two invocations share.
 const PARTS: [&[&str]; 9] = [
     &["i"],
-    &["i"],
+    &["i", "(i / 2u * 2u + (i & 1u))"],
     &["(i + params.five)", "(i + 5u)", "(params.five + i)"],
     &["(i + 7u)", "(params.seven + i)"],
     &["(i / 16u * 20u + i % 16u)", "(i / 16u * 20u + (i & 15u))"],
@@ -316,8 +316,8 @@ impl Generator {
             0..3 => "i".to_owned(),
             3 => "i + params.five".to_owned(),
             4 => format!("i + {}u", self.random.below(40) + lane),
-            5 => format!("i / {}u", 2 + self.random.below(20)),
-            6 => format!("i % {}u", 1 + self.random.below(40)),
+            5 => format!("i / {}u", 2 + self.varied(20)),
+            6 => format!("i % {}u", 1 + self.varied(40)),
             7 => self.random.of(PARTS[4]).to_owned(),
             8 if end > 2_600 => format!("4u * i + {lane}u"),
             8 => format!("2u * i + {}u", lane & 1),

@@ -66,7 +66,7 @@ impl Generator {
             }
             3..6 => {
                 let (x, op) = (self.expression(Word, depth), self.random.of(&["/", "%"]));
-                let all = [1, 2, 3, 5, 7, 8, 10, 16, 28, 1000, 0x8000_0000_u32, u32::MAX];
+                let all = [3, 5, 7, 10, 28, 1000, 9, 6, 1, 2, 8, 0x8000_0000_u32, 16, u32::MAX];
                 format!("({x} {op} {}u)", all[self.varied(all.len())])
             }
             6 => {
