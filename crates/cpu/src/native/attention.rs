@@ -74,23 +74,11 @@ impl Vectors {
     pub fn attention(self, part: Part, rounding: Rounding) -> Option<Run<Attention>> {
         #[cfg(target_arch = "x86_64")]
         {
-            use x86::{fused_avx2, fused_avx512, split_avx2, split_avx512};
-            Some(match (self, rounding, part) {
-                (Self::Avx512, Rounding::Fused, Part::Forward) => fused_avx512::<0>,
-                (Self::Avx512, Rounding::Fused, Part::Query) => fused_avx512::<1>,
-                (Self::Avx512, Rounding::Fused, Part::Key) => fused_avx512::<2>,
-                (Self::Avx512, Rounding::Split, Part::Forward) => split_avx512::<0>,
-                (Self::Avx512, Rounding::Split, Part::Query) => split_avx512::<1>,
-                (Self::Avx512, Rounding::Split, Part::Key) => split_avx512::<2>,
-                (Self::Avx2, Rounding::Fused, _) if !has_fma() => return None,
-                (Self::Avx2, Rounding::Fused, Part::Forward) => fused_avx2::<0>,
-                (Self::Avx2, Rounding::Fused, Part::Query) => fused_avx2::<1>,
-                (Self::Avx2, Rounding::Fused, Part::Key) => fused_avx2::<2>,
-                (Self::Avx2, Rounding::Split, Part::Forward) => split_avx2::<0>,
-                (Self::Avx2, Rounding::Split, Part::Query) => split_avx2::<1>,
-                (Self::Avx2, Rounding::Split, Part::Key) => split_avx2::<2>,
-                (Self::Plain, ..) => return None,
-            })
+            match part {
+                Part::Forward => x86::code::<0>(self, rounding),
+                Part::Query => x86::code::<1>(self, rounding),
+                Part::Key => x86::code::<2>(self, rounding),
+            }
         }
         #[cfg(not(target_arch = "x86_64"))]
         {
@@ -126,37 +114,33 @@ unsafe fn run<const PART: u8, const WIDTH: usize>(
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "called by machine code")]
 mod x86 {
-    use super::{Attention, run};
+    use super::{Attention, Rounding, Run, Vectors, has_fma, run};
 
-    /// # Safety
-    /// As for [`run`], and the CPU has AVX2 and FMA3.
-    #[target_feature(enable = "avx2,fma")]
-    pub(super) unsafe extern "C" fn fused_avx2<const PART: u8>(task: *const Attention) {
-        // SAFETY: what the caller promises.
-        unsafe { run::<PART, 16>(task, |x: f32, y, z| x.mul_add(y, z)) }
+    /// Returns the code of a part for these vectors.
+    pub(super) fn code<const PART: u8>(vectors: Vectors, rounding: Rounding) -> Option<Run<Attention>> {
+        Some(match (vectors, rounding) {
+            (Vectors::Avx512, Rounding::Fused) => fused_avx512::<PART>,
+            (Vectors::Avx512, Rounding::Split) => split_avx512::<PART>,
+            (Vectors::Avx2, Rounding::Fused) if has_fma() => fused_avx2::<PART>,
+            (Vectors::Avx2, Rounding::Split) => split_avx2::<PART>,
+            _ => return None,
+        })
     }
 
-    /// # Safety
-    /// As for [`run`], and the CPU has AVX2.
-    #[target_feature(enable = "avx2")]
-    pub(super) unsafe extern "C" fn split_avx2<const PART: u8>(task: *const Attention) {
-        // SAFETY: what the caller promises.
-        unsafe { run::<PART, 16>(task, |x: f32, y, z| x * y + z) }
+    macro_rules! code {
+        ($name:ident, $features:literal, $width:literal, $fma:expr) => {
+            /// # Safety
+            /// As for [`run`], on a CPU that has these instructions.
+            #[target_feature(enable = $features)]
+            unsafe extern "C" fn $name<const PART: u8>(task: *const Attention) {
+                // SAFETY: what the caller promises.
+                unsafe { run::<PART, $width>(task, $fma) }
+            }
+        };
     }
 
-    /// # Safety
-    /// As for [`run`], and the CPU has AVX-512.
-    #[target_feature(enable = "avx512f,fma")]
-    pub(super) unsafe extern "C" fn fused_avx512<const PART: u8>(task: *const Attention) {
-        // SAFETY: what the caller promises.
-        unsafe { run::<PART, 32>(task, |x: f32, y, z| x.mul_add(y, z)) }
-    }
-
-    /// # Safety
-    /// As for [`run`], and the CPU has AVX-512.
-    #[target_feature(enable = "avx512f")]
-    pub(super) unsafe extern "C" fn split_avx512<const PART: u8>(task: *const Attention) {
-        // SAFETY: what the caller promises.
-        unsafe { run::<PART, 32>(task, |x: f32, y, z| x * y + z) }
-    }
+    code!(split_avx512, "avx512f", 32, |x: f32, y, z| x * y + z);
+    code!(fused_avx512, "avx512f,fma", 32, |x: f32, y, z| x.mul_add(y, z));
+    code!(split_avx2, "avx2", 16, |x: f32, y, z| x * y + z);
+    code!(fused_avx2, "avx2,fma", 16, |x: f32, y, z| x.mul_add(y, z));
 }

@@ -1,8 +1,8 @@
 //! Products of few rows, which take the time that reading the right operand takes, with the same bits on
 //! every CPU.
 
-use super::panels::{Run, Vectors};
-use super::{Rounding, fused};
+use super::Rounding;
+use super::panels::{Run, Vectors, once, split};
 
 /// What [`Vectors::few_product`]'s code computes: `rows` rows of numbers. Number c of row r is the sum over
 /// p, in order from +0, of `left[r * row + p * step] * right[p * right_step + c * column]`. Each product and
@@ -253,7 +253,7 @@ impl<Add: Fn(f32, f32, f32) -> f32 + Copy> Cpu for Plain<Add> {
 #[expect(unsafe_code, reason = "called by machine code")]
 unsafe extern "C" fn product(task: *const FewProduct) {
     // SAFETY: what the caller promises.
-    unsafe { run(task, Plain(|x: f32, y: f32, sum: f32| sum + x * y)) }
+    unsafe { run(task, Plain(split)) }
 }
 
 /// Multiplies on any CPU, and rounds once.
@@ -262,19 +262,15 @@ unsafe extern "C" fn product(task: *const FewProduct) {
 /// As for [`product`].
 #[expect(unsafe_code, reason = "called by machine code")]
 unsafe extern "C" fn fused_product(task: *const FewProduct) {
-    // AArch64 has the instruction always.
-    let add = |x: f32, y: f32, sum: f32| {
-        if cfg!(target_arch = "aarch64") { x.mul_add(y, sum) } else { fused(x, y, sum) }
-    };
     // SAFETY: what the caller promises.
-    unsafe { run(task, Plain(add)) }
+    unsafe { run(task, Plain(once)) }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{Cpu, Eight, FewProduct, run};
+    use super::{Cpu, Eight, FewProduct, run, split};
     use crate::native::transposed::transposed;
 
     /// A CPU with registers of eight numbers.
@@ -316,7 +312,7 @@ mod x86 {
     #[target_feature(enable = "avx2")]
     pub(super) unsafe extern "C" fn product_avx2(task: *const FewProduct) {
         // SAFETY: what the caller promises.
-        unsafe { run(task, Avx2(|x: f32, y: f32, sum: f32| sum + x * y)) }
+        unsafe { run(task, Avx2(split)) }
     }
 
     /// Multiplies with registers of eight numbers, and rounds once.
@@ -334,12 +330,7 @@ mod x86 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn number(i: usize) -> f32 {
-        // Some are zeros and subnormal numbers.
-        let small = [0.0, -0.0, 1e-40, -1e-40, f32::MIN_POSITIVE][i % 5];
-        if i.is_multiple_of(7) { small } else { ((i * 2_654_435_761) % 1_000_003) as f32 * 1e-3 - 500.0 }
-    }
+    use crate::native::panels::tests::number;
 
     /// All codes that this CPU can run give the bits of a plain loop.
     #[test]

@@ -275,25 +275,29 @@ unsafe extern "C" fn product(task: *const PanelProduct) {
 /// As for [`product`].
 #[expect(unsafe_code, reason = "called by machine code")]
 unsafe extern "C" fn fused_product(task: *const PanelProduct) {
-    // AArch64 has the instruction always.
-    let add =
-        |x: f32, y, sum| if cfg!(target_arch = "aarch64") { x.mul_add(y, sum) } else { fused(x, y, sum) };
     // SAFETY: what the caller promises.
-    unsafe { blocks::<4, 8>(task, add) }
+    unsafe { blocks::<4, 8>(task, once) }
 }
 
-/// Rounds the product and the sum.
+/// Adds a product to a sum, and rounds the product and the sum.
 #[inline(always)]
-fn split(x: f32, y: f32, sum: f32) -> f32 {
+pub(super) fn split(x: f32, y: f32, sum: f32) -> f32 {
     sum + x * y
 }
 
+/// Adds a product to a sum on any CPU, and rounds once.
+#[inline(always)]
+pub(super) fn once(x: f32, y: f32, sum: f32) -> f32 {
+    // AArch64 has the instruction always.
+    if cfg!(target_arch = "aarch64") { x.mul_add(y, sum) } else { fused(x, y, sum) }
+}
+
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn number(i: usize) -> f32 {
-        // Some are zeros and subnormal numbers.
+    /// Returns numbers of many sizes. Some are zeros and subnormal numbers.
+    pub fn number(i: usize) -> f32 {
         let small = [0.0, -0.0, 1e-40, -1e-40, f32::MIN_POSITIVE][i % 5];
         if i.is_multiple_of(7) { small } else { ((i * 2_654_435_761) % 1_000_003) as f32 * 1e-3 - 500.0 }
     }
