@@ -22,7 +22,7 @@ fn join(a: Number, b: Number) -> Number {
 fn leaf(j: u32, e: u32) -> Number {
     let v = x[params.x_offset + min(j, params.leaves - 1u) * params.leaf_stride + e];
     if MAXIMUM { return v; }
-    return select(Number(), canonical(v), j < params.leaves);
+    return select(Number(0.0), canonical(v), j < params.leaves);
 }
 
 fn pair(j: u32, e: u32) -> Number {

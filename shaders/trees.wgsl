@@ -14,7 +14,7 @@
 
 fn leaf(tree: u32, j: u32, e: u32) -> Number {
     let leaves = trees[tree + 4u];
-    if j >= leaves { return Number(); }
+    if j >= leaves { return Number(0.0); }
     return canonical(number(trees[tree + 1u], trees[tree + 2u] + j * trees[tree + 3u] + e));
 }
 

@@ -17,5 +17,5 @@ fn max_of(a: Number, b: Number) -> Number {
 
 // until: returns the e-th four of an array, with 0 for the elements from `used` on.
 fn until(x: Number, e: u32, used: u32) -> Number {
-    return select(Number(), x, vec4<u32>(0u, 1u, 2u, 3u) + 4u * e < vec4<u32>(used));
+    return select(Number(0.0), x, vec4<u32>(0u, 1u, 2u, 3u) + 4u * e < vec4<u32>(used));
 }

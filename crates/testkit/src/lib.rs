@@ -8,6 +8,7 @@ pub mod emulator;
 mod needs;
 pub mod own_ops;
 pub mod products;
+pub mod zeros;
 
 pub use adapters::{adapters, cpu_like, install, left_out};
 pub use cases::{Prepared, graph_of, prepare};

@@ -1,6 +1,6 @@
 //! Every assembled module is valid WGSL in which no product reaches an addition, and, for compilers that may
-//! change the order of additions, no sum does. This holds for generated modules too, for GPUs and for the
-//! CPU.
+//! change the order of additions, no sum does. It can be written as HLSL. This holds for generated modules too,
+//! for GPUs and for the CPU.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use unisono::{
 use unisono_graph::ops::REGISTRY;
 use unisono_graph::target::Machine;
 use unisono_graph::{Io, Pointwise, Product, Program, Run, Tape, Target, Type, Var};
-use unisono_testkit::{prepare, products};
+use unisono_testkit::{prepare, products, zeros};
 
 /// The machines for which kernels are chosen, with the most invocations of a workgroup.
 const MACHINES: [(Machine, u32); 3] = [(Machine::Cpu, 256), (Machine::Gpu, 256), (Machine::Gpu, 64)];
@@ -42,7 +42,7 @@ fn modules(program: &Program) -> BTreeSet<String> {
 
 fn check(name: &str, program: &Program) {
     for module in modules(program) {
-        for found in [products::check(&module), products::check_sums(&module)] {
+        for found in [products::check(&module), products::check_sums(&module), zeros::check(&module)] {
             found.unwrap_or_else(|problems| panic!("{name}: {}\n{module}", problems.join("\n")));
         }
     }

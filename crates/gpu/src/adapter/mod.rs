@@ -268,6 +268,15 @@ impl Adapter {
         self.backend == Backend::Cpu || self.kind == Kind::Cpu && is_known()
     }
 
+    /// Returns why kernels cannot be compiled for the adapter. Without DXC, wgpu falls back to FXC and shader
+    /// model 5.1, which has no subgroups. FXC refuses most products, each after half a minute or more.
+    pub(crate) fn lacks_compiler(&self) -> Option<&'static str> {
+        (self.backend == Backend::Dx12 && !self.features.subgroups).then_some(
+            "DirectX 12 has no shader model 6 with wave operations here: put dxcompiler.dll, version 1.8.2502 or \
+             later, beside the program or on the PATH, or install the GPU's Vulkan driver",
+        )
+    }
+
     /// Returns name and backend, for messages and for [`crate::select`]:
     /// `llvmpipe (LLVM 15.0.6, 256 bits) [vulkan]`. Of adapters with the same name and backend, the second
     /// and later ones have their number behind the name: `NAME #2 [vulkan]`.
@@ -368,6 +377,15 @@ pub(in crate::adapter) mod tests {
             matrix_sizes: Vec::new(),
             unit: None,
         }
+    }
+
+    #[test]
+    fn directx_without_its_newer_compiler_is_refused_by_name() {
+        let mut own = adapter(Backend::Dx12, 1, "");
+        assert!(own.lacks_compiler().is_some_and(|why| why.contains("put dxcompiler.dll")));
+        own.features.subgroups = true;
+        assert_eq!(own.lacks_compiler(), None);
+        assert_eq!(adapter(Backend::Vulkan, 1, "").lacks_compiler(), None);
     }
 
     #[test]

@@ -112,6 +112,9 @@ impl Device {
             });
         }
         let failed = |reason: String| GpuError::Open { adapter: adapter.label(), reason };
+        if let Some(reason) = adapter.lacks_compiler() {
+            return Err(failed(reason.to_owned()));
+        }
         let cores = cores();
         let own_cores = own_cores(options.devices, options.processes);
         let (instance, found) = match adapter.backend {

@@ -172,7 +172,7 @@ fn kernel(sources: usize, group: usize, quads: bool) -> Kernel {
     }
     constants += &format!(
         "fn number(source: u32, i: u32) -> Number {{\n    switch source {{\n{cases}        \
-         default: {{ return Number(); }}\n    }}\n}}\n"
+         default: {{ return Number(0.0); }}\n    }}\n}}\n"
     );
     let words = [snippets::SUM, snippets::WORDS];
     let shared = if quads { &[snippets::SUM_QUADS][..] } else { &words[..] };
