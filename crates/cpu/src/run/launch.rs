@@ -32,27 +32,24 @@ impl Bindings {
         self.memories.iter().flatten().fold(Owner::Device, |owner, memory| owner.and(memory.owner()))
     }
 
-    /// Returns what is wrong if a kernel writes what it also has in another binding. Its code takes a buffer
-    /// that it only reads as constant, and takes what it writes by one binding as unchanged by the others.
+    /// Returns what is wrong with what is bound: a kernel's code takes a buffer that it only reads as constant,
+    /// and a kernel that computes many invocations at once writes some bindings apart from others.
     pub fn clash(&self, program: &Program) -> Option<String> {
-        for (at, written) in program.bindings.iter().enumerate() {
-            if written.kind != Kind::Written {
-                continue;
-            }
-            for (other_at, other) in program.bindings.iter().enumerate() {
-                let numbers = [written.number, other.number];
-                if other.kind != Kind::Written && self.is_one_memory(numbers) {
-                    let [written, read] = numbers;
+        for written in program.bindings.iter().filter(|binding| binding.kind == Kind::Written) {
+            for read in program.bindings.iter().filter(|binding| binding.kind != Kind::Written) {
+                let [written, read] = [written.number, read.number];
+                if self.is_one_memory([written, read]) {
                     return Some(format!(
                         "bindings {written} and {read}: one buffer for writing and for reading"
                     ));
                 }
-                if other_at > at && self.is_one_memory(numbers) && self.overlap(numbers) {
-                    let [one, other] = numbers;
-                    return Some(format!(
-                        "bindings {one} and {other}: the kernel writes the same bytes by both"
-                    ));
-                }
+            }
+        }
+        for &[read, written] in program.as_wide().map_or(&[][..], |wide| &wide.apart) {
+            if self.is_one_memory([read, written]) && self.overlap([read, written]) {
+                return Some(format!(
+                    "bindings {read} and {written}: the kernel reads and writes the same bytes"
+                ));
             }
         }
         None

@@ -1,7 +1,7 @@
 //! What one invocation of a kernel without loops computes, as a graph of 32-bit words: numbers by their bits,
 //! and truths as all bits or none.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// A node's place in its graph.
 pub(super) type Id = u32;
@@ -136,6 +136,24 @@ impl Graph {
     /// Returns whether there are square roots.
     pub fn has_roots(&self) -> bool {
         self.nodes.iter().any(|node| matches!(node, Node::Op(Code::Sqrt, _)))
+    }
+
+    /// Returns each two different bindings, the first of which is loaded from and the second of which is
+    /// stored to.
+    pub fn apart(&self) -> Vec<[u32; 2]> {
+        let loaded = |node: &Node| match *node {
+            Node::Load { binding, .. } | Node::LoadPart { binding, .. } => Some(binding),
+            _ => None,
+        };
+        let stored = |store: &Store| match *store {
+            Store::Word { binding, .. } | Store::Four { binding, .. } | Store::IfAny { binding, .. } => {
+                binding
+            }
+        };
+        let written: BTreeSet<u32> = self.stores.iter().map(stored).collect();
+        let read: BTreeSet<u32> = self.nodes.iter().filter_map(loaded).collect();
+        let pairs = read.iter().flat_map(|read| written.iter().map(move |written| [*read, *written]));
+        pairs.filter(|[read, written]| read != written).collect()
     }
 
     /// Returns whether a node needs a load whose place is not a known number.

@@ -55,6 +55,9 @@ pub(crate) struct Wide {
     machine: Option<Machine>,
     /// The invocations of a workgroup.
     lanes: u32,
+    /// Pairs of bindings, the first of which it loads from and the second of which it stores to. They must not
+    /// overlap: loads and stores of different bindings have no order.
+    pub apart: Vec<[u32; 2]>,
 }
 
 /// Where a launch runs.
@@ -92,7 +95,8 @@ impl Wide {
             }
         }
         let lanes = module.entry_points[index].workgroup_size[0];
-        (plan.whole <= MOST_VALUES).then_some(Self { plan, run, machine, lanes })
+        let apart = graph.apart();
+        (plan.whole <= MOST_VALUES).then_some(Self { plan, run, machine, lanes, apart })
     }
 
     /// Runs workgroups of a launch by their numbers.

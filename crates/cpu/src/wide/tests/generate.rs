@@ -334,7 +334,7 @@ impl Generator {
     }
 
     fn named_value(&mut self, ty: Ty) -> Option<String> {
-        let lane = self.lane.map_or_else(|| self.random.below(4), |lane| lane);
+        let lane = self.lane.unwrap_or_else(|| self.random.below(4));
         let part = match ty {
             Float => Some(Floats),
             Word => Some(Words),
@@ -355,7 +355,7 @@ impl Generator {
         {
             return name;
         }
-        let lane = self.lane.map_or_else(|| self.random.below(4), |lane| lane);
+        let lane = self.lane.unwrap_or_else(|| self.random.below(4));
         match ty {
             Float => match self.random.below(7) {
                 0 | 1 => format!("b0[{}]", self.place(8_192, depth)),
