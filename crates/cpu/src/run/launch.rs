@@ -32,8 +32,8 @@ impl Bindings {
         self.memories.iter().flatten().fold(Owner::Device, |owner, memory| owner.and(memory.owner()))
     }
 
-    /// Returns what is wrong with what is bound: a kernel's code takes a buffer that it only reads as constant,
-    /// and a kernel that computes many invocations at once writes some bindings apart from others.
+    /// Returns what is wrong with the bindings, if something is. A kernel's code takes a buffer that it only
+    /// reads as constant. A kernel that computes many invocations at once has bindings that must not overlap.
     pub fn clash(&self, program: &Program) -> Option<String> {
         for written in program.bindings.iter().filter(|binding| binding.kind == Kind::Written) {
             for read in program.bindings.iter().filter(|binding| binding.kind != Kind::Written) {

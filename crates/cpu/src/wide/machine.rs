@@ -42,7 +42,7 @@ impl Drop for Machine {
 }
 
 impl Machine {
-    /// Returns the code of passes in an empty module, or `None` if there is no memory for it, or if a pass has
+    /// Returns the code of passes in an empty module, or `None` if there is no memory for it or a pass has
     /// what there is no code for.
     pub fn new(passes: &[Pass], rounding: Rounding, module: JITModule) -> Option<Self> {
         let mut own = Self { module: ManuallyDrop::new(module), entries: Vec::new() };

@@ -55,8 +55,8 @@ pub(crate) struct Wide {
     machine: Option<Machine>,
     /// The invocations of a workgroup.
     lanes: u32,
-    /// Pairs of bindings, the first of which it loads from and the second of which it stores to. They must not
-    /// overlap: loads and stores of different bindings have no order.
+    /// Pairs of bindings that must not overlap: it loads from the first and stores to the second, and loads
+    /// and stores of different bindings have no order.
     pub apart: Vec<[u32; 2]>,
 }
 

@@ -44,8 +44,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the expression whose bits a value has that is hidden from compilers: `bitcast<f32>` of its bits
-    /// exclusive or `params.zero`.
+    /// Returns the expression that a value hides from compilers. Both have the same bits: the value is a
+    /// bitcast of it, or its exclusive or with `params.zero`.
     fn shown(&self, function: &Function, mut handle: Handle<Expression>) -> Handle<Expression> {
         loop {
             handle = match function.expressions[handle] {

@@ -84,8 +84,8 @@ fn a_launch_that_is_not_valid_takes_all_commands_along() {
     assert!(open.contains("has not ended"), "{open}");
 }
 
-/// A kernel that computes many invocations at once reads and writes different bindings in any order. Others do
-/// so in theirs, and write one buffer by two bindings, as the gradients of keys and values do.
+/// A kernel that computes many invocations at once reads and writes different bindings in any order. Others
+/// keep the order of the text, and may write one buffer by two bindings, as attention's gradients do.
 #[test]
 fn what_many_invocations_read_at_once_is_not_written_by_another_binding() {
     let machine = Machine::new(1);
