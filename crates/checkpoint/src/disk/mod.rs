@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::tensors::bytes::FileBytes;
-use crate::tensors::regular::{open_regular, open_to_lock, read_at_most, read_file, too_long};
+use crate::tensors::regular::{is_at, open_regular, open_to_lock, read_at_most, read_file, too_long};
 
 /// The number of bytes written or read at once.
 const BLOCK: usize = 1 << 20;
@@ -37,6 +37,14 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// but a regular file is an error. Default: the file of the machine's own file system.
     fn lock_file(&self, file: &Path) -> io::Result<File> {
         open_to_lock(file)
+    }
+
+    /// Whether a file that [`Disk::lock_file`] has opened is still the one that a second run would open, which
+    /// it is not if the directory was removed or moved. A disk that opens a file of its own says so here,
+    /// because otherwise no save succeeds. Default: whether it is the file that the machine's own file system
+    /// has at the path.
+    fn is_lock_file(&self, held: &File, file: &Path) -> bool {
+        is_at(held, file)
     }
 
     /// Makes one directory. Its parent must exist.

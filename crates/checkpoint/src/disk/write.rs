@@ -213,7 +213,7 @@ pub(crate) fn sync_dir(disk: &dyn Disk, dir: &Path) -> Result<()> {
 }
 
 /// Returns the directory that a path is in: `.` for a bare name, the root itself for a root.
-fn parent(path: &Path) -> PathBuf {
+pub(crate) fn parent(path: &Path) -> PathBuf {
     match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),
         Some(parent) => parent.to_owned(),

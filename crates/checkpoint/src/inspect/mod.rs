@@ -105,7 +105,7 @@ pub struct Row {
 /// [`Listed::problem`] says what is wrong with it.
 pub fn list(dir: impl AsRef<Path>) -> Result<Vec<Listed>> {
     let checkpoints = checkpoints_of(dir.as_ref())?;
-    let (record, _) = Record::read(&StdDisk, &checkpoints);
+    let (record, _) = Record::read(&StdDisk, &checkpoints)?;
     let found = list_on(&StdDisk, dir.as_ref())?.into_iter();
     Ok(found.map(|found| listed(found.step, found.path, &record, false)).collect())
 }
@@ -116,7 +116,7 @@ pub fn list(dir: impl AsRef<Path>) -> Result<Vec<Listed>> {
 /// The directory is not that of a run, or its checkpoints cannot be listed.
 pub fn audited(dir: impl AsRef<Path>) -> Result<Audited> {
     let checkpoints = checkpoints_of(dir.as_ref())?;
-    let (record, problem) = Record::read(&StdDisk, &checkpoints);
+    let (record, problem) = Record::read(&StdDisk, &checkpoints)?;
     let names = StdDisk.list(&checkpoints).map_err(io(&checkpoints, "list"))?;
     let mut found: Vec<(u64, PathBuf)> =
         names.iter().filter_map(|name| Some((suspect_of(name)?, checkpoints.join(name)))).collect();

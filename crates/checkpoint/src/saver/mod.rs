@@ -190,7 +190,7 @@ impl Saver {
         let mut store = self.thread.shared.store.lock().unwrap_or_else(PoisonError::into_inner);
         let result = f(&mut store);
         // `f` may have cleared the directory. If it cannot be listed, the record of the best stays as it was.
-        if let Ok(found) = store.candidates() {
+        if let Ok(found) = store.readable() {
             self.thread.shared.lock().best = found.into_iter().map(|found| found.candidate).collect();
         }
         result

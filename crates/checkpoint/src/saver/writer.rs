@@ -130,7 +130,7 @@ pub(crate) struct Thread {
 impl Thread {
     pub(crate) fn start(store: Store, require: bool) -> Result<Self> {
         let dir = store.dir().to_owned();
-        let best = store.candidates()?.into_iter().map(|found| found.candidate).collect();
+        let best = store.readable()?.into_iter().map(|found| found.candidate).collect();
         let state = Mutex::new(State { best, ..State::default() });
         let shared = Arc::new(Shared { state, changed: Condvar::new(), store: Mutex::new(store) });
         let theirs = Arc::clone(&shared);

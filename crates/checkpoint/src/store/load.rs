@@ -85,7 +85,7 @@ pub(crate) struct Found {
 }
 
 /// Lists the checkpoints, newest first, one for each step. Those that are distrusted and not yet renamed are
-/// left out, as far as the record can be read.
+/// left out, unless the record is none.
 pub(crate) fn list_on(disk: &dyn Disk, dir: &Path) -> Result<Vec<Found>> {
     Ok(listed(disk, dir)?.0)
 }
@@ -103,7 +103,7 @@ pub(crate) fn list_usable(disk: &dyn Disk, dir: &Path) -> Result<Vec<Found>> {
 fn listed(disk: &dyn Disk, dir: &Path) -> Result<(Vec<Found>, Option<Skipped>)> {
     let mut found = all_on(disk, dir)?;
     // The record is read after the names: if a distrust ends in between, the old names lead nowhere.
-    let (record, problem) = Record::read(disk, &dir.join(CHECKPOINTS));
+    let (record, problem) = Record::read(disk, &dir.join(CHECKPOINTS))?;
     found.retain(|found| !record.distrusts(found.step));
     found.dedup_by_key(|found| found.step);
     Ok((found, problem))

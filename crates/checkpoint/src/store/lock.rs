@@ -1,7 +1,7 @@
 //! The lock: a directory has one owner at a time.
 
 #[cfg(unix)]
-use std::fs::{self, Metadata};
+use std::fs;
 use std::fs::{File, TryLockError};
 use std::path::Path;
 
@@ -36,20 +36,8 @@ impl Lock {
 
     /// Whether the lock is still the one that a second run would meet at the path. It is not if the directory
     /// was removed or moved, or if another was mounted over it.
-    pub(crate) fn is_at(&self, path: &Path) -> bool {
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::MetadataExt;
-            let identity = |found: Metadata| (found.dev(), found.ino());
-            let held = self.file.metadata().map(identity);
-            matches!((held, fs::symlink_metadata(path).map(identity)), (Ok(held), Ok(found)) if held == found)
-        }
-        // On other systems an open file cannot be removed.
-        #[cfg(not(unix))]
-        {
-            let _ = &self.file;
-            path.exists()
-        }
+    pub(crate) fn is_at(&self, disk: &dyn Disk, path: &Path) -> bool {
+        disk.is_lock_file(&self.file, path)
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::disk::listed::Entry;
 use crate::store::names::{CARRIES, LATEST, MODEL, OPTIMIZER, TRAINER};
 use crate::store::retention::Metric;
-use crate::store::seal::{is_sealed, sealed, zeros};
+use crate::store::seal::{check_version, is_sealed, sealed, zeros};
 use crate::tensors::error::{Result, broken};
 
 const FORMAT: &str = "unisono-checkpoint";
@@ -39,14 +39,6 @@ pub(crate) struct Manifest {
     sha256: Option<String>,
 }
 
-/// The format and version. They are read first, so that another version is reported as such, not as a missing
-/// field.
-#[derive(Deserialize)]
-struct Version {
-    format: String,
-    version: u32,
-}
-
 impl Manifest {
     pub(crate) fn new(step: u64, metric: Option<&Metric>, files: Vec<Entry>) -> Self {
         let found = metric.filter(|metric| metric.value.is_finite());
@@ -57,11 +49,7 @@ impl Manifest {
 
     pub(crate) fn parse(path: &Path, text: &[u8]) -> Result<Self> {
         let invalid = |error: serde_json::Error| broken(path, format!("no valid manifest: {error}"));
-        let Version { format, version } = serde_json::from_slice(text).map_err(invalid)?;
-        if format != FORMAT || version != VERSION {
-            let known = format!("{FORMAT:?} version {VERSION} is known");
-            return Err(broken(path, format!("format {format:?} version {version}, where {known}")));
-        }
+        check_version(path, text, (FORMAT, VERSION), invalid)?;
         let mut manifest: Self = serde_json::from_slice(text).map_err(invalid)?;
         if manifest.sha256.take().is_none() || !is_sealed(text) {
             return Err(broken(path, "no valid manifest: its SHA-256 of itself is wrong"));

@@ -17,6 +17,7 @@
 //! So a directory that has its final name is complete from its first instant to its last.
 
 pub(crate) mod contents;
+mod copy;
 pub(crate) mod load;
 mod lock;
 pub(crate) mod manifest;
@@ -32,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::disk::temporary::{FILE, sweep, temporary_name};
-use crate::disk::write::{create_dirs, probe, replace_model, sync_dir, write_file, write_files};
+use crate::disk::write::{create_dirs, parent, probe, replace_model, sync_dir, write_file, write_files};
 use crate::disk::{Disk, StdDisk};
 use crate::model::export::{Export, Exported, export_on};
 use crate::store::contents::Contents;
@@ -42,6 +43,7 @@ use crate::store::manifest::{LONGEST_TRAINER, Manifest};
 use crate::store::names::{
     CARRIES, CHECKPOINTS, LATEST, LOCK, MANIFEST, MODEL, OLD, OPTIMIZER, TRAINER, sibling, step_name,
 };
+use crate::store::record::Record;
 use crate::store::retention::{Candidate, Metric, Options};
 use crate::tensors::encoded::Encoded;
 use crate::tensors::error::{self, Error, Result, Skipped};
@@ -118,6 +120,7 @@ impl Store {
         let disk = anchor(&given, &dir, true)?;
         create_dirs(&*disk, &checkpoints)?;
         no_link(&*disk, &checkpoints)?;
+        sync_names(&*given, &*disk, &dir)?;
         let lock = Lock::acquire(&*disk, &dir.join(LOCK))?;
         sweep(&*disk, &dir)?;
         probe(&*disk, &dir)?;
@@ -162,16 +165,26 @@ impl Store {
         if step > LATEST {
             return Err(Error::Step { step, latest: LATEST });
         }
+        let write = |store: &Self, temporary: &Path| store.write(temporary, step, contents, metric);
+        self.place(step, Self::surplus, write)
+    }
+
+    /// Has a checkpoint written into a temporary directory, gives it its name and removes what it replaces,
+    /// and those older ones that `lets_go` returns by the record of trusted ones.
+    fn place(
+        &mut self,
+        step: u64,
+        lets_go: impl FnOnce(&Self, &Record) -> Result<Vec<PathBuf>>,
+        write: impl FnOnce(&Self, &Path) -> Result<()>,
+    ) -> Result<Saved> {
         let reopened = self.reopen_if_gone()?;
         let mut not_removed = self.recover()?;
-        self.finish_distrust()?;
+        let (record, record_problem) = self.finish_distrust()?;
         let set_aside = self.make_way(step)?;
         let temporary = self.checkpoints.join(temporary_name(&*self.disk, &step_name(step)));
         let path = self.checkpoints.join(step_name(step));
-        let saved =
-            self.write(&temporary, step, contents, metric).and_then(|()| self.publish(&temporary, &path));
-        let (record, record_problem) = self.record();
-        let surplus = saved.and_then(|replaced| Ok((replaced, self.surplus(&record)?)));
+        let saved = write(self, &temporary).and_then(|()| self.publish(&temporary, &path));
+        let surplus = saved.and_then(|replaced| Ok((replaced, lets_go(self, &record)?)));
         match surplus {
             Ok((replaced, surplus)) => {
                 let unwanted = replaced.into_iter().chain(surplus);
@@ -198,7 +211,8 @@ impl Store {
     /// verified.
     ///
     /// # Errors
-    /// The directory cannot be listed.
+    /// The directory cannot be listed, or the record of trusted checkpoints or a manifest cannot be read for a
+    /// reason that may pass.
     pub fn newest_step(&self) -> Result<Option<u64>> {
         Ok(self.candidates()?.first().map(|found| found.candidate.step))
     }
@@ -208,7 +222,7 @@ impl Store {
     /// suspect, which is [`Error::Record`].
     ///
     /// # Errors
-    /// [`Error::Record`]; the directory cannot be listed.
+    /// [`Error::Record`], and those of [`Store::newest_step`].
     pub fn best(&self) -> Result<Option<(u64, PathBuf)>> {
         list_usable(&*self.disk, &self.dir)?;
         let mut found = self.candidates()?;
@@ -254,13 +268,14 @@ impl Store {
     fn reopen_if_gone(&mut self) -> Result<Option<Reopened>> {
         let path = self.dir.join(LOCK);
         no_link(&*self.disk, &self.checkpoints)?;
-        if self.disk.is_dir(&self.checkpoints) && self.lock.is_at(&path) {
+        if self.disk.is_dir(&self.checkpoints) && self.lock.is_at(&*self.disk, &path) {
             return Ok(None);
         }
         let is_same = self.given.is_dir(&self.checkpoints) && self.lock.is_of(&self.dir);
         self.disk = anchor(&self.given, &self.dir, self.linked)?;
         create_dirs(&*self.disk, &self.checkpoints)?;
-        if !self.lock.is_at(&path) {
+        sync_names(&*self.given, &*self.disk, &self.dir)?;
+        if !self.lock.is_at(&*self.disk, &path) {
             self.lock = Lock::acquire(&*self.disk, &path)?;
         }
         Ok(Some(if is_same { Reopened::Lock } else { Reopened::Directory }))
@@ -325,6 +340,24 @@ fn anchor(disk: &Arc<dyn Disk>, dir: &Path, may_be_link: bool) -> Result<Arc<dyn
     create_dirs(&**disk, dir)?;
     let anchored = disk.anchored(dir, may_be_link).map_err(error::io(dir, "open"))?;
     Ok(anchored.unwrap_or_else(|| Arc::clone(disk)))
+}
+
+/// Makes it durable that DIR and its directory of checkpoints exist, also if they were there before: whoever
+/// made them may have failed to do that.
+fn sync_names(given: &dyn Disk, disk: &dyn Disk, dir: &Path) -> Result<()> {
+    use ErrorKind::{InvalidInput, NotADirectory, NotFound, PermissionDenied, Unsupported};
+    sync_dir(disk, dir)?;
+    let above = parent(dir);
+    match given.sync_dir(&above) {
+        // A disk may have nothing above DIR, and who may use DIR may not be allowed to open what is above.
+        Err(error)
+            if [InvalidInput, NotADirectory, NotFound, PermissionDenied, Unsupported]
+                .contains(&error.kind()) =>
+        {
+            Ok(())
+        }
+        result => result.map_err(error::io(&above, "sync")),
+    }
 }
 
 /// Refuses a directory of checkpoints that is a link: whoever planted it chose where files are removed.

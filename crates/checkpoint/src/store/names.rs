@@ -5,6 +5,7 @@
 //! | `step-00000042` | complete |
 //! | `.tmp-step-00000042-0123456789abcdef` | being written; a leftover unless the lock is held |
 //! | `.tmp-gone-step-00000042-0123456789abcdef` | being deleted; a leftover unless the lock is held |
+//! | `.tmp-gone-suspect-step-00000042-0123456789abcdef` | a suspect that is being deleted; the same |
 //! | `.old-step-00000042` | complete, making room for another of its step; counts while there is no other |
 //! | `broken-step-00000042` | found broken when its step came round again; kept for a person to look at |
 //! | `suspect-step-00000042` | distrusted after a failed audit; kept for a person to look at |
@@ -36,6 +37,8 @@ pub(crate) const TRUSTED: &str = "trusted.json";
 pub(crate) const OLD: &str = ".old-";
 /// What the temporary name of a checkpoint that is being removed says.
 pub(crate) const GONE: &str = "gone-";
+/// What the temporary name of a copy from another machine said in an earlier version.
+const COMING: &str = "coming-";
 /// The prefix of a broken checkpoint that was in the way. Of several of one name, the second has `broken-2-`.
 pub(crate) const BROKEN: &str = "broken-";
 /// The prefix of a checkpoint that may hold wrong numbers. Of several of one name, the second has
@@ -61,8 +64,12 @@ pub(crate) fn step_of(name: &str) -> Option<u64> {
 /// Whether a name is that of a checkpoint that is being written or removed. Those of earlier versions had no
 /// digits at their end.
 pub(crate) fn is_unfinished(name: &str) -> bool {
-    let is_checkpoint = |what: &str| step_of(what.strip_prefix(GONE).unwrap_or(what)).is_some();
-    what_of(name).or_else(|| name.strip_prefix(TEMPORARY)).is_some_and(is_checkpoint)
+    let is_checkpoint = |what: &str| match what.strip_prefix(GONE) {
+        Some(gone) => step_of(gone).or_else(|| suspect_of(gone)).is_some(),
+        None => step_of(what).is_some(),
+    };
+    let what = what_of(name).or_else(|| name.strip_prefix(TEMPORARY));
+    what.is_some_and(|what| is_checkpoint(what.strip_prefix(COMING).unwrap_or(what)))
 }
 
 /// Returns the step of a suspect's name, such as `suspect-step-00000042` or `suspect-2-step-00000042`, and
@@ -105,6 +112,19 @@ mod tests {
         for name in ["step-00000042", "suspect-", "suspect-step-42", "suspect-x-step-00000042", "suspect-2-"]
         {
             assert_eq!(suspect_of(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn all_that_is_written_or_removed_is_known_by_its_temporary_name() {
+        for what in ["step-00000042", "gone-step-00000042", "gone-suspect-step-00000042"] {
+            assert!(is_unfinished(&format!(".tmp-{what}")), "{what}");
+            assert!(is_unfinished(&format!(".tmp-{what}-0123456789abcdef")), "{what}");
+        }
+        assert!(is_unfinished(".tmp-coming-step-00000042"));
+        assert!(is_unfinished(".tmp-gone-suspect-2-step-00000042-0123456789abcdef"));
+        for name in [".tmp-suspect-step-00000042", ".tmp-gone-mine", "step-00000042", ".old-step-00000042"] {
+            assert!(!is_unfinished(name), "{name}");
         }
     }
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk::Disk;
 use crate::store::names::TRUSTED;
-use crate::store::seal::{is_sealed, sealed, zeros};
+use crate::store::seal::{check_version, is_sealed, sealed, zeros};
 use crate::tensors::error::{Result, Skipped, broken, io};
 
 const FORMAT: &str = "unisono-trusted";
@@ -58,21 +58,20 @@ struct Stored {
     sha256: String,
 }
 
-/// The format and version, which are read first.
-#[derive(Deserialize)]
-struct Version {
-    format: String,
-    version: u32,
-}
-
 impl Record {
     /// Reads the record in a directory of checkpoints. One that is not there, or is no record, is returned as
     /// an empty one, and the latter with the reason. Links are not followed, and pipes not waited for.
-    pub(crate) fn read(disk: &dyn Disk, checkpoints: &Path) -> (Self, Option<Skipped>) {
+    ///
+    /// # Errors
+    /// It cannot be read, for a reason that may pass.
+    pub(crate) fn read(disk: &dyn Disk, checkpoints: &Path) -> Result<(Self, Option<Skipped>)> {
         let path = checkpoints.join(TRUSTED);
         match read(disk, &path) {
-            Ok(record) => (record.unwrap_or_default(), None),
-            Err(error) => (Self::default(), Some(Skipped { path, reason: error.to_string() })),
+            Ok(record) => Ok((record.unwrap_or_default(), None)),
+            Err(error) if error.is_of_contents() => {
+                Ok((Self::default(), Some(Skipped { path, reason: error.to_string() })))
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -111,11 +110,7 @@ fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Record>> {
 
 fn parse(path: &Path, text: &[u8]) -> Result<Record> {
     let invalid = |error: serde_json::Error| broken(path, format!("no valid record: {error}"));
-    let Version { format, version } = serde_json::from_slice(text).map_err(invalid)?;
-    if format != FORMAT || version != VERSION {
-        let known = format!("{FORMAT:?} version {VERSION} is known");
-        return Err(broken(path, format!("format {format:?} version {version}, where {known}")));
-    }
+    check_version(path, text, (FORMAT, VERSION), invalid)?;
     let Stored { mut trusted, distrusted_after, .. } = serde_json::from_slice(text).map_err(invalid)?;
     if !is_sealed(text) {
         return Err(broken(path, "no valid record: its SHA-256 of itself is wrong"));

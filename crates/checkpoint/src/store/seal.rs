@@ -2,16 +2,41 @@
 //! whole text in which the 64 digits of this value are zeros.
 
 use std::ops::Range;
+use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::tensors::digest::hex;
+use crate::tensors::error::{Error, Result, broken};
 
 /// What stands before and after the digits of the checksum. Nothing follows.
 const SEAL: (&[u8], &[u8]) = (b"\"sha256\": \"", b"\"\n}\n");
 /// The number of digits of the checksum.
 const DIGITS: usize = 64;
+
+/// The format and version of a text.
+#[derive(Deserialize)]
+struct Version {
+    format: String,
+    version: u32,
+}
+
+/// Checks the format and version of a text. This comes first, so that another version is reported as such, not
+/// as a missing field.
+pub(crate) fn check_version(
+    path: &Path,
+    text: &[u8],
+    known: (&str, u32),
+    invalid: impl FnOnce(serde_json::Error) -> Error,
+) -> Result<()> {
+    let Version { format, version } = serde_json::from_slice(text).map_err(invalid)?;
+    if (&*format, version) == known {
+        return Ok(());
+    }
+    let known = format!("{:?} version {} is known", known.0, known.1);
+    Err(broken(path, format!("format {format:?} version {version}, where {known}")))
+}
 
 /// Returns the value of the field before the checksum is known.
 pub(crate) fn zeros() -> String {

@@ -37,10 +37,11 @@ impl Store {
     /// checkpoint that is saved again later is not trusted, unless it is the same byte for byte.
     ///
     /// # Errors
-    /// The directory cannot be listed or is not the one that was opened, or the record cannot be written.
+    /// The directory cannot be listed or is not the one that was opened, the record cannot be written, or the
+    /// record or a manifest cannot be read for a reason that may pass. The record then stays as it is.
     pub fn trust(&mut self, upto: u64) -> Result<Option<u64>> {
         self.still_here()?;
-        let (record, _) = self.record();
+        let (record, _) = self.record()?;
         let marks: BTreeMap<u64, &Mark> = record.trusted.iter().map(|mark| (mark.step, mark)).collect();
         let (mut trusted, mut is_known) = (Vec::new(), false);
         for Found { step, path } in list_on(&*self.disk, &self.dir)? {
@@ -49,7 +50,7 @@ impl Store {
                 // An earlier call has looked at what is behind a trusted one.
                 trusted.extend(mark.cloned());
             } else if (step <= upto || mark.is_some())
-                && let Some(Complete { manifest, .. }) = self.complete(Found { step, path })
+                && let Some(Complete { manifest, .. }) = self.complete(Found { step, path })?
             {
                 is_known = mark.is_some_and(|mark| mark.manifest == manifest);
                 if step <= upto || is_known {
@@ -72,7 +73,7 @@ impl Store {
     /// [`Saved`]: crate::Saved
     ///
     /// # Errors
-    /// The directory cannot be listed.
+    /// The directory cannot be listed, or the record or a manifest cannot be read for a reason that may pass.
     pub fn trusted(&self) -> Result<Option<(u64, PathBuf)>> {
         Ok(self.all_trusted()?.into_iter().next())
     }
@@ -81,9 +82,9 @@ impl Store {
     /// [`Store::trusted`] says.
     ///
     /// # Errors
-    /// The directory cannot be listed.
+    /// Those of [`Store::trusted`].
     pub fn all_trusted(&self) -> Result<Vec<(u64, PathBuf)>> {
-        let (record, _) = self.record();
+        let (record, _) = self.record()?;
         let mut found = self.candidates()?;
         found.retain(|found| found.is_in(&record));
         Ok(found.into_iter().map(|found| (found.candidate.step, found.path)).collect())
@@ -103,7 +104,7 @@ impl Store {
     pub fn distrust(&mut self, after: u64) -> Result<Vec<PathBuf>> {
         self.still_here()?;
         self.recover()?;
-        let (record, _) = self.record();
+        let (record, _) = self.record()?;
         let goes_on = record.distrusted_after.is_some();
         let after = record.distrusted_after.map_or(after, |earlier| earlier.min(after));
         let mut trusted = record.trusted.clone();
@@ -126,17 +127,20 @@ impl Store {
 
     /// Renames the suspects that a killed process left under their names. Until this succeeds nothing can be
     /// saved, because a later suspect would be in the way.
-    pub(crate) fn finish_distrust(&mut self) -> Result<()> {
-        let (record, _) = self.record();
-        let Some(after) = record.distrusted_after else { return Ok(()) };
+    /// Returns the record, and why it is none.
+    pub(crate) fn finish_distrust(&mut self) -> Result<(Record, Option<Skipped>)> {
+        let (record, problem) = self.record()?;
+        let Some(after) = record.distrusted_after else { return Ok((record, problem)) };
         // The process that wrote the record may have been killed before that was durable.
         sync_dir(&*self.disk, &self.checkpoints)?;
         self.set_aside(after)?;
-        self.keep(&record, Record { distrusted_after: None, ..record.clone() })
+        let done = Record { distrusted_after: None, ..record.clone() };
+        self.keep(&record, done.clone())?;
+        Ok((done, None))
     }
 
-    /// Returns the record, and why it cannot be read.
-    pub(crate) fn record(&self) -> (Record, Option<Skipped>) {
+    /// Returns the record, and why it is none.
+    pub(crate) fn record(&self) -> Result<(Record, Option<Skipped>)> {
         Record::read(&*self.disk, &self.checkpoints)
     }
 
@@ -197,7 +201,7 @@ impl Store {
     fn still_here(&self) -> Result<()> {
         no_link(&*self.disk, &self.checkpoints)?;
         let lock = self.dir.join(LOCK);
-        if self.lock.is_at(&lock) {
+        if self.lock.is_at(&*self.disk, &lock) {
             return Ok(());
         }
         Err(io(&lock, "find the lock that this run holds")(ErrorKind::NotFound.into()))

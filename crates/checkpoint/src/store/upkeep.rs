@@ -29,40 +29,60 @@ impl Complete {
 
 impl Store {
     /// Refuses a step that is earlier than a complete checkpoint, and moves broken ones aside. Returns these.
+    /// If one cannot be read for a reason that may pass, that is an error, and it stays where it is.
     pub(crate) fn make_way(&self, step: u64) -> Result<Vec<Skipped>> {
         let mut set_aside = Vec::new();
         for found in list_on(&*self.disk, &self.dir)?.into_iter().filter(|found| found.step >= step) {
-            if let Err(error) = verify(&*self.disk, &found.path, found.step) {
-                let path = self.aside(&found.path, BROKEN)?;
-                self.rename(&found.path, &path)?;
-                set_aside.push(Skipped { path, reason: error.to_string() });
-            } else if found.step > step {
-                return Err(Error::Behind { path: found.path, step, newest: found.step });
+            match verify(&*self.disk, &found.path, found.step) {
+                Err(error) if error.is_of_contents() => {
+                    let path = self.aside(&found.path, BROKEN)?;
+                    self.rename(&found.path, &path)?;
+                    set_aside.push(Skipped { path, reason: error.to_string() });
+                }
+                Err(error) => return Err(error),
+                Ok(_) if found.step > step => {
+                    return Err(Error::Behind { path: found.path, step, newest: found.step });
+                }
+                Ok(_) => {}
             }
         }
         Ok(set_aside)
     }
 
-    /// Returns the checkpoints that retention lets go. Broken ones do not count and are not removed.
+    /// Returns the checkpoints that retention lets go. Those that do not look complete, or cannot be looked at
+    /// now, do not count and are not removed.
     pub(crate) fn surplus(&self, record: &Record) -> Result<Vec<PathBuf>> {
-        let found = self.candidates()?;
+        let found = self.readable()?;
         let candidates: Vec<Candidate> = found.iter().map(|found| found.candidate).collect();
         let trusted = found.iter().find(|found| found.is_in(record)).map(|found| found.candidate.step);
         let stays = self.options.stays(&candidates, trusted);
         Ok(found.into_iter().zip(stays).filter(|(_, stays)| !stays).map(|(found, _)| found.path).collect())
     }
 
-    /// Returns the checkpoints that look complete, newest first.
+    /// Returns the checkpoints that look complete, newest first. If one cannot be looked at for a reason that
+    /// may pass, that is an error.
     pub(crate) fn candidates(&self) -> Result<Vec<Complete>> {
         let found = list_on(&*self.disk, &self.dir)?.into_iter();
-        Ok(found.filter_map(|found| self.complete(found)).collect())
+        found.filter_map(|found| self.complete(found).transpose()).collect()
+    }
+
+    /// Returns the checkpoints that look complete as far as they can be looked at, newest first.
+    pub(crate) fn readable(&self) -> Result<Vec<Complete>> {
+        let found = list_on(&*self.disk, &self.dir)?.into_iter();
+        Ok(found.filter_map(|found| self.complete(found).ok().flatten()).collect())
     }
 
     /// Returns a checkpoint if it looks complete.
-    pub(crate) fn complete(&self, Found { step, path }: Found) -> Option<Complete> {
-        let (found, manifest) = glance(&*self.disk, &path).ok()?;
+    ///
+    /// # Errors
+    /// It cannot be looked at, for a reason that may pass.
+    pub(crate) fn complete(&self, Found { step, path }: Found) -> Result<Option<Complete>> {
+        let (found, manifest) = match glance(&*self.disk, &path) {
+            Err(error) if error.is_of_contents() => return Ok(None),
+            glanced => glanced?,
+        };
         let candidate = Candidate { step, metric: self.options.rank(found.measured().as_ref()) };
-        (found.step == step).then_some(Complete { path, candidate, manifest })
+        Ok((found.step == step).then_some(Complete { path, candidate, manifest }))
     }
 
     /// Finishes or undoes what a killed process left, as far as possible. Returns what could not be moved.

@@ -150,6 +150,26 @@ impl Error {
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Io { .. } | Self::Locked { .. })
     }
+
+    /// Whether this error of reading says that a file is missing or is not what it should be. Any other error
+    /// says nothing of the file, such as that of a disk or of a network that fails in passing.
+    pub(crate) fn is_of_contents(&self) -> bool {
+        match self {
+            Self::Io { reason, .. } => is_of_entry(reason),
+            _ => true,
+        }
+    }
+}
+
+/// Whether an error says that a name is not there, or is not that of a regular file of the right size.
+fn is_of_entry(reason: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, InvalidInput, IsADirectory, NotADirectory, NotFound, UnexpectedEof};
+    #[cfg(unix)]
+    if rustix::io::Errno::from_io_error(reason) == Some(rustix::io::Errno::LOOP) {
+        return true;
+    }
+    let kinds = [FileTooLarge, InvalidInput, IsADirectory, NotADirectory, NotFound, UnexpectedEof];
+    kinds.contains(&reason.kind())
 }
 
 /// A checkpoint on disk that was passed over, and why.

@@ -50,6 +50,23 @@ pub(crate) fn open_to_lock(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Whether an open file is the one that has a path now.
+pub(crate) fn is_at(held: &File, path: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let identity = |found: Metadata| (found.dev(), found.ino());
+        let held = held.metadata().map(identity);
+        matches!((held, fs::symlink_metadata(path).map(identity)), (Ok(held), Ok(found)) if held == found)
+    }
+    // On other systems an open file cannot be removed.
+    #[cfg(not(unix))]
+    {
+        let _ = held;
+        path.exists()
+    }
+}
+
 /// Reads a regular file of at most so many bytes. The limit holds for what is read, too: there are files that
 /// have no length and do not end.
 pub(crate) fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {

@@ -3,10 +3,12 @@
 
 mod bytes;
 mod common;
+mod copy;
 mod crash;
 mod full;
 mod hostile;
 mod inspect;
+mod lock;
 mod mutants;
 mod plan;
 mod planted;

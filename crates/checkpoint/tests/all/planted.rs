@@ -62,6 +62,30 @@ fn whole_run(dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
+/// Saves a copy of a checkpoint of step 2 that is elsewhere.
+fn copied(dir: &Path) -> Result<(), Error> {
+    let from = tempfile::tempdir().unwrap();
+    let from = Store::open(from.path())?.save(2, &contents(2))?.path;
+    let files = names(&from).into_iter().map(|name| (name.clone(), fs::read(from.join(name)).unwrap()));
+    let files: Vec<(String, Vec<u8>)> = files.collect();
+    let files: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (&**name, &**bytes)).collect();
+    Store::open(dir)?.save_copy(&files).map(drop)
+}
+
+/// An earlier version wrote copies under a name that could be guessed, and followed what was there.
+#[test]
+fn a_copy_of_a_checkpoint_passes_links_by() {
+    for name in ["checkpoints/.tmp-coming-step-00000002", "checkpoints/.tmp-step-00000002", "checkpoints"] {
+        let (dir, elsewhere) = (tempfile::tempdir().unwrap(), Elsewhere::new());
+        let at = dir.path().join(name);
+        fs::create_dir_all(at.parent().unwrap()).unwrap();
+        symlink(elsewhere.0.path(), &at).unwrap();
+        let saved = copied(dir.path());
+        assert_eq!(saved.is_ok(), name != "checkpoints", "{saved:?}");
+        elsewhere.check(name);
+    }
+}
+
 /// The names that could be guessed, in versions before this test.
 const GUESSED: [&str; 7] = [
     ".tmp-probe",

@@ -87,6 +87,28 @@ fn lives(seed: u64, base: &Path, lies: fn(&mut PowerDisk)) -> Result<usize, Stri
     Ok(saves)
 }
 
+/// A run may fail to make its directories durable and be started again. They are there after that.
+#[test]
+fn directories_that_were_not_durable_are_made_so_by_the_next_run() {
+    let above = tempfile::tempdir().unwrap();
+    let dir = above.path().join("run");
+    // The file that locks the run is on the machine's own disk.
+    std::fs::create_dir(&dir).unwrap();
+    let mut failed = 0;
+    for (at, luck) in (0..8).flat_map(|at| (0..8).map(move |luck| (at, luck))) {
+        let disk = PowerDisk::new(above.path());
+        let open = || Store::open_with(&dir, Options::default(), Arc::new(disk.clone()));
+        disk.fails_once_after(at);
+        failed += usize::from(open().is_err());
+        disk.recover();
+        open().unwrap().save(1, &contents(1)).unwrap();
+        disk.cut(&mut Random(luck));
+        let found = newest_with(&disk, &dir).unwrap().map(|found| found.step);
+        assert_eq!(found, Some(1), "operation {at}, luck {luck}");
+    }
+    assert!(failed >= 32, "{failed} failed");
+}
+
 /// Cuts the power four times a seed. `UNISONO_POWER_SEEDS` sets the number of seeds.
 #[test]
 fn thousands_of_power_cuts_lose_nothing_that_was_reported_durable() {

@@ -137,6 +137,89 @@ fn any_one_operation_of_a_distrust_fails_and_a_second_try_succeeds() {
     });
 }
 
+/// Whatever becomes of suspects, the next run leaves nothing that was being removed.
+fn nothing_is_left_over(dir: &Path, result: &Result<()>, what: &str) -> usize {
+    drop(Store::open(dir).unwrap());
+    let there = names(&dir.join("checkpoints"));
+    assert!(there.iter().all(|name| !name.starts_with('.')), "{what}: {there:?}");
+    usize::from(result.is_ok())
+}
+
+#[test]
+fn suspects_that_are_removed_leave_nothing_at_whatever_operation_it_fails() {
+    let again = |store: &mut Store| store.distrust(4).and_then(|_| store.distrust(2)).map(drop);
+    let clear = |store: &mut Store| store.distrust(4).and_then(|_| store.clear());
+    for then in [Then::Dies, Then::GoesOn] {
+        every_fault(0, then, again, nothing_is_left_over);
+        every_fault(0, then, clear, nothing_is_left_over);
+    }
+}
+
+/// Does something to a run of five steps, failing to read one file after the other, each once. Then nothing is
+/// set aside as broken, and what is trusted is the step from before or one of `others`.
+fn every_read_fails(act: fn(&mut Store) -> Result<()>, others: &[u64]) {
+    let options = Options::default().keep(1);
+    let template = tempfile::tempdir().unwrap();
+    begun(template.path(), &options);
+    for fault in 0.. {
+        let dir = tempfile::tempdir().unwrap();
+        copy(template.path(), dir.path());
+        let disk = Arc::new(Faulty::reading(fault));
+        let opened = Store::open_with(dir.path(), options.clone(), disk.clone());
+        let result = opened.and_then(|mut store| act(&mut store));
+        let (step, found) = trusted(dir.path(), options.clone());
+        assert_eq!(found, contents(step), "read {fault}");
+        assert!(step == 2 || others.contains(&step), "read {fault}: {step}");
+        let there = names(&dir.path().join("checkpoints"));
+        assert!(there.iter().all(|name| !name.starts_with("broken-")), "read {fault}: {there:?}");
+        if disk.reads() <= fault {
+            result.unwrap();
+            assert!(fault > 1, "too few reads: {fault}");
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_read_that_fails_once_loses_no_trusted_checkpoint_and_breaks_none() {
+    every_read_fails(|store| store.save(5, &contents(5)).map(drop), &[]);
+    every_read_fails(|store| store.save(6, &contents(6)).map(drop), &[]);
+    every_read_fails(|store| store.trust(3).map(drop), &[]);
+    every_read_fails(|store| store.trust(5).map(drop), &[5]);
+    every_read_fails(|store| store.distrust(2).map(drop), &[]);
+    // What is trusted may be the same, and nothing earlier is taken for it.
+    let looks = |store: &mut Store| match store.trusted()? {
+        Some((2, _)) => store.newest_step().map(|step| assert_eq!(step, Some(5))),
+        other => panic!("{other:?} is trusted"),
+    };
+    every_read_fails(looks, &[]);
+}
+
+/// A distrust that is not finished is finished by the next run, even if a read fails in between.
+#[test]
+fn a_read_that_fails_once_revives_no_suspect() {
+    let template = tempfile::tempdir().unwrap();
+    begun(template.path(), &Options::default().keep(0));
+    // The process dies when the record is written and nothing is renamed.
+    let record = template.path().join("checkpoints/trusted.json");
+    let is_marked = || std::fs::read_to_string(&record).unwrap().contains("distrusted_after");
+    let begun = (0..).find(|fault| {
+        let disk = Arc::new(Faulty::new(*fault, Then::Dies));
+        let opened = Store::open_with(template.path(), Options::default(), disk);
+        drop(opened.and_then(|mut store| store.distrust(2)));
+        is_marked()
+    });
+    assert!(begun.is_some() && newest(template.path()).unwrap().unwrap().step == 2);
+    for fault in 0..40 {
+        let dir = tempfile::tempdir().unwrap();
+        copy(template.path(), dir.path());
+        let disk = Arc::new(Faulty::reading(fault));
+        let opened = Store::open_with(dir.path(), Options::default(), disk);
+        drop(opened.and_then(|mut store| store.trust(5).map(|newest| assert_eq!(newest, Some(2)))));
+        assert_eq!(newest(dir.path()).unwrap().unwrap().step, 2, "read {fault}");
+    }
+}
+
 /// Does something, and does it again if it fails.
 fn twice<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
     act().or_else(|_| act())

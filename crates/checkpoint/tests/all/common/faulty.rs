@@ -13,6 +13,8 @@ pub struct Faulty {
     done: Arc<AtomicUsize>,
     reads: Arc<AtomicUsize>,
     first: usize,
+    /// The number of the read that fails, if one is to.
+    first_read: Option<usize>,
     then: Then,
 }
 
@@ -29,7 +31,12 @@ pub enum Then {
 
 impl Faulty {
     pub fn new(first: usize, then: Then) -> Self {
-        Self { done: Arc::default(), reads: Arc::default(), first, then }
+        Self { done: Arc::default(), reads: Arc::default(), first, first_read: None, then }
+    }
+
+    /// Fails to read one file, number `first`, in passing.
+    pub fn reading(first: usize) -> Self {
+        Self { first_read: Some(first), ..Self::new(usize::MAX, Then::GoesOn) }
     }
 
     /// Returns the number of operations so far.
@@ -95,8 +102,8 @@ impl Disk for Faulty {
         StdDisk.size(file)
     }
     fn read(&self, file: &Path) -> io::Result<Vec<u8>> {
-        self.reads.fetch_add(1, SeqCst);
-        StdDisk.read(file)
+        let now = self.reads.fetch_add(1, SeqCst);
+        if self.first_read == Some(now) { Err(io::Error::other("injected")) } else { StdDisk.read(file) }
     }
 }
 

@@ -231,6 +231,10 @@ impl Disk for PowerDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        // What is above is always there.
+        if !dir.starts_with(&self.base) {
+            return Ok(());
+        }
         self.step(|world| {
             let found = self.find(world, dir)?;
             if let Node::Dir { now, safe, changes } = &mut world.nodes[found]
