@@ -11,6 +11,11 @@ use unisono_tests::{loader, perceptron};
 
 use crate::on_ranks;
 
+#[allow(dead_code, reason = "the tests of checkpoints, which share this file, use the rest")]
+#[path = "../../../crates/checkpoint/tests/all/common/faulty.rs"]
+mod faulty;
+use faulty::{Faulty, Then};
+
 /// Trains for so many epochs with checkpoints in a directory, resumed from what is there. Returns the digest,
 /// the step from which the run went on, and whether this rank has written checkpoints.
 fn train_on(cluster: Cluster, dir: &Path, epochs: u32) -> (String, Option<u64>, bool) {
@@ -62,6 +67,72 @@ fn the_machine_that_is_left_of_two_goes_on_alone() {
     trainer.checkpoints(dir, 2).unwrap();
     trainer.clear_checkpoints().unwrap();
     assert_eq!(trainer.resume().unwrap(), None);
+}
+
+/// The best of what is beside a run's directory is copied into it, or what was there before stays.
+#[test]
+fn a_disk_that_fails_while_a_checkpoint_is_copied_leaves_the_one_before() {
+    let template = tempfile::tempdir().unwrap();
+    let run = template.path().join("run");
+    on_ranks(2, Script::default(), |cluster| train_on(cluster, &run, 2));
+    // The run has lost its newest checkpoints, and rank 1 has them.
+    for step in 4..=6 {
+        let _ = std::fs::remove_dir_all(run.join(format!("checkpoints/step-{step:08}")));
+    }
+    let before = unisono::checkpoint::list(&run).unwrap().first().map(|(step, _)| *step);
+    assert!(before.is_some_and(|step| step <= 3), "{before:?}");
+    let copy = |from: &Path, to: &Path| {
+        let copied = std::process::Command::new("cp").arg("-r").args([from, to]).status().unwrap();
+        assert!(copied.success());
+    };
+    let mut copied = 0;
+    for (fault, then) in (0..).flat_map(|fault| [(fault, Then::Dies), (fault, Then::GoesOn)]) {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path().join("run");
+        copy(&run, &own);
+        copy(&unisono::dir_of_rank(&run, 1), &unisono::dir_of_rank(&own, 1));
+        let disk = Arc::new(Faulty::new(fault, then));
+        let fields = loader(40, 5).unwrap().fields().unwrap();
+        let mut trainer = perceptron(8).global_batch(16).replicas(1).build(&fields).unwrap();
+        let opened = trainer.save_to(unisono::Saving::new(&own).on(disk.clone()));
+        let resumed = opened.and_then(|_| trainer.resume()).map(|resumed| resumed.unwrap().step);
+        drop(trainer);
+        let newest = || unisono::checkpoint::newest(&own).unwrap().unwrap();
+        assert!([before, Some(6)].contains(&Some(newest().step)), "fault {fault}");
+        copied += usize::from(newest().step == 6);
+        drop(unisono::checkpoint::Store::open(&own).unwrap());
+        assert!([before, Some(6)].contains(&Some(newest().step)) && newest().skipped.is_empty());
+        let left = std::fs::read_dir(own.join("checkpoints")).unwrap();
+        for name in left.map(|entry| entry.unwrap().file_name().into_string().unwrap()) {
+            assert!(name.starts_with("step-"), "fault {fault}: {name}");
+        }
+        if disk.done() <= fault {
+            assert_eq!(resumed.unwrap(), 6);
+            assert!(copied > 2 && fault > 20, "{copied} of {fault}");
+            return;
+        }
+    }
+}
+
+/// A fresh start on several machines is one, whatever an earlier run has left on any of them.
+#[test]
+fn checkpoints_of_other_ranks_on_a_machine_are_removed_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = &dir.path().join("run");
+    on_ranks(3, Script::default(), |cluster| train_on(cluster, dir, 1));
+    // Each rank has a copy.
+    on_ranks(3, Script::default(), |cluster| train_on(cluster, dir, 2));
+    let has = |rank: usize| !unisono::checkpoint::list(unisono::dir_of_rank(dir, rank)).unwrap().is_empty();
+    assert!((0..3).all(has));
+    let anew = |cluster: Cluster| {
+        let builder = perceptron(8).global_batch(16).replicas(1).cluster(cluster);
+        let mut trainer = builder.build(&loader(40, 5).unwrap().fields().unwrap()).unwrap();
+        trainer.checkpoints(dir, 2).unwrap();
+        trainer.clear_checkpoints().unwrap();
+        trainer.resume().unwrap().map(|resumed| resumed.step)
+    };
+    assert_eq!(on_ranks(2, Script::default(), anew), [None, None]);
+    assert!(!(0..3).any(has));
 }
 
 /// A disk may be mended: that a checkpoint beside the run's cannot be taken is no refusal.

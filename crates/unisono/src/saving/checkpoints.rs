@@ -104,7 +104,10 @@ impl Checkpoints {
     /// # Errors
     /// A checkpoint cannot be read or written, on any rank.
     pub fn share_newest(&self, cluster: &Cluster) -> Result<(), Error> {
-        share_newest_on(&*self.saving.disk(), cluster, &self.base).map(drop)
+        self.saver.with_store(|store| {
+            let mut save = |files: &[(&str, &[u8])]| store.save_copy(files);
+            share_newest_on(&*self.saving.disk(), cluster, &self.base, &mut save).map(drop)
+        })
     }
 
     /// Loads the newest complete checkpoint.
@@ -132,21 +135,27 @@ impl Checkpoints {
         let after = after.max(self.confirmed.min(after + 1));
         self.confirmed = self.confirmed.min(after);
         let mut aside = self.saver.distrust(after)?;
-        aside.extend(self.with_other_ranks(|store| store.distrust(after))?.into_iter().flatten());
+        if self.is_alone {
+            // The run may have been on several machines before.
+            aside.extend(self.with_other_ranks(|store| store.distrust(after))?.into_iter().flatten());
+        }
         self.durable = self.saver.with_store(|store| store.newest_step())?;
         // Steps that are made again are saved again, unless they are there.
         self.saved = self.durable.filter(|durable| *durable == after);
         Ok(aside)
     }
 
-    /// Does something with the directories of other ranks beside the run's. A run alone has some if it was on
-    /// several machines before, and a resume looks into them. Those that another run uses stay as they are.
+    /// Does something with the directories of other ranks on this machine, into which a resume looks. Those
+    /// that another rank or another run uses stay as they are.
     fn with_other_ranks<T>(
         &self,
         mut act: impl FnMut(&mut Store) -> unisono_checkpoint::Result<T>,
     ) -> Result<Vec<T>, Error> {
         let (disk, mut all) = (self.saving.disk(), Vec::new());
-        for dir in if self.is_alone { dirs_of_other_ranks(&*disk, &self.base) } else { Vec::new() } {
+        let mut dirs = dirs_of_other_ranks(&*disk, &self.base);
+        dirs.push(self.base.clone());
+        dirs.retain(|dir| *dir != self.saving.dir && disk.is_dir(dir));
+        for dir in dirs {
             match Store::open_with(dir, self.saving.retention(), Arc::clone(&disk)) {
                 Err(unisono_checkpoint::Error::Locked { .. }) => {}
                 opened => all.push(act(&mut opened?)?),
@@ -206,7 +215,7 @@ impl Checkpoints {
         Self { resumption, ..self }
     }
 
-    /// Removes all checkpoints.
+    /// Removes all checkpoints, and those that other ranks have left on this machine.
     ///
     /// # Errors
     /// One cannot be removed.

@@ -3,11 +3,12 @@
 //! rank has and hands it round.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs;
-use std::io;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use unisono_checkpoint::{Disk, Loaded, StdDisk, create_dirs, newest_with};
+use unisono_checkpoint::{Disk, Error as CheckpointError, Loaded, Saved, StdDisk, Store, newest_with};
 use unisono_cluster::{Cluster, ClusterError, pack, unpack};
 
 use crate::Error;
@@ -54,79 +55,106 @@ fn plain(dir: &Path) -> PathBuf {
 /// the rest of a run on several machines.
 ///
 /// # Errors
-/// A checkpoint cannot be read or written, on any rank.
+/// A checkpoint cannot be read or written, on any rank, or a directory that lacks it is in use by another run.
 pub fn share_newest(cluster: &Cluster, dir: &Path) -> Result<PathBuf, Error> {
-    share_newest_on(&StdDisk, cluster, dir)
+    let own = dir_of_rank(dir, cluster.rank());
+    share_newest_on(&StdDisk, cluster, dir, &mut |files| Store::open(&own)?.save_copy(files))
 }
 
+/// Saves the files of a checkpoint, each with its name, in this rank's own directory.
+pub(crate) type SaveCopy<'a> = dyn FnMut(&[(&str, &[u8])]) -> unisono_checkpoint::Result<Saved> + 'a;
+
 /// Does [`share_newest`] on another file system.
-pub(crate) fn share_newest_on(disk: &dyn Disk, cluster: &Cluster, dir: &Path) -> Result<PathBuf, Error> {
+pub(crate) fn share_newest_on(
+    disk: &dyn Disk,
+    cluster: &Cluster,
+    dir: &Path,
+    save: &mut SaveCopy<'_>,
+) -> Result<PathBuf, Error> {
     let own = dir_of_rank(dir, cluster.rank());
     if cluster.is_alone() {
-        let failed = |error: io::Error| match error.downcast() {
-            Ok(error) => error,
-            Err(reason) => {
-                let action = "take the newest checkpoint of the directories beside it";
-                unisono_checkpoint::Error::Io { path: dir.into(), action, reason }
-            }
-        };
-        take_from_other_ranks(disk, dir).map_err(failed)?;
+        take_from_other_ranks(disk, dir, save)?;
         return Ok(own);
     }
-    let newest = all_or_error(cluster, newest_here(disk, dir), dir, true)?;
-    let step = newest.as_ref().map_or(0, |(step, _)| step + 1);
+    // Another rank of this machine may still remove its checkpoints, to begin anew.
+    cluster.any("who looks for checkpoints", true)?;
+    let is_refusal = |error: &CheckpointError| matches!(error, CheckpointError::Record { .. });
+    let here = all_or_error(cluster, newest_here(disk, dir, &own), dir, is_refusal)?;
+    let step = here.newest.as_ref().map_or(0, |(step, _)| step + 1);
     let steps = cluster.gather("the newest checkpoints", &step.to_le_bytes())?;
     let step_of = |record: &[u8]| record.try_into().map_or(0, u64::from_le_bytes);
     let most = steps.iter().map(|(_, record)| step_of(record)).max().unwrap_or(0);
     let Some((holder, _)) = steps.iter().find(|(_, record)| most > 0 && step_of(record) == most) else {
         return Ok(own);
     };
-    let has = newest_in(disk, &own).is_ok_and(|own| own.is_some_and(|loaded| loaded.step + 1 == most));
+    let has = here.own.is_some_and(|step| step + 1 == most);
     if !cluster.any("who lacks the newest checkpoint", !has)? {
         return Ok(own);
     }
-    let read = match &newest {
+    let read = match &here.newest {
         Some((_, path)) if *holder == cluster.rank() => read_files(disk, path),
         _ => Ok(Vec::new()),
     };
     let packed = all_or_none(cluster, read, dir)?;
     let packed = hand_round(cluster, *holder, packed)?;
-    let written = if has { Ok(()) } else { write_files(disk, &own, &packed) };
+    let written = if has { Ok(()) } else { save_files(save, &own, &packed) };
     all_or_none(cluster, written, &own)?;
     Ok(own)
 }
 
 /// Copies the newest complete checkpoint of the other ranks' directories beside this one into it, if it is
 /// newer than those here.
-fn take_from_other_ranks(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+fn take_from_other_ranks(
+    disk: &dyn Disk,
+    dir: &Path,
+    save: &mut SaveCopy<'_>,
+) -> unisono_checkpoint::Result<()> {
     // Most runs were never on several machines.
     if dirs_of_other_ranks(disk, dir).is_empty() {
         return Ok(());
     }
-    let step = newest_in(disk, dir)?.map(|loaded| loaded.step);
-    match newest_here(disk, dir)?.filter(|(newest, _)| Some(*newest) > step) {
-        Some((_, path)) => write_files(disk, dir, &read_files(disk, &path)?),
+    let here = newest_here(disk, dir, dir)?;
+    match here.newest.filter(|(newest, _)| Some(*newest) > here.own) {
+        Some((_, path)) => save_files(save, dir, &read_files(disk, &path)?),
         None => Ok(()),
     }
 }
 
-/// Returns the newest complete checkpoint of a directory. What cannot be read counts as none, except where it
-/// may be a suspect.
-fn newest_in(disk: &dyn Disk, dir: &Path) -> io::Result<Option<Loaded>> {
-    match newest_with(disk, dir) {
-        Err(error @ unisono_checkpoint::Error::Record { .. }) => Err(io::Error::other(error)),
-        newest => Ok(newest.ok().flatten()),
-    }
+/// The newest complete checkpoints on this machine.
+struct Here {
+    /// Step and directory of the newest one, of whichever rank.
+    newest: Option<(u64, PathBuf)>,
+    /// The step of the newest one in this rank's own directory.
+    own: Option<u64>,
 }
 
-/// Returns the newest complete checkpoint on this machine, of whichever rank.
-fn newest_here(disk: &dyn Disk, dir: &Path) -> io::Result<Option<(u64, PathBuf)>> {
-    let mut newest: Option<Loaded> = None;
-    for dir in std::iter::once(dir.to_owned()).chain(dirs_of_other_ranks(disk, dir)) {
-        let found = newest_in(disk, &dir)?;
+/// Returns the newest complete checkpoints on this machine. A directory in which none is complete has none,
+/// because there may be one elsewhere.
+fn newest_here(disk: &dyn Disk, dir: &Path, own: &Path) -> unisono_checkpoint::Result<Here> {
+    let mut dirs = vec![dir.to_owned()];
+    dirs.extend(dirs_of_other_ranks(disk, dir));
+    if !dirs.iter().any(|dir| dir == own) {
+        dirs.push(own.to_owned());
+    }
+    let (mut newest, mut of_own): (Option<Loaded>, _) = (None, None);
+    for dir in dirs {
+        let found = match newest_with(disk, &dir) {
+            Err(CheckpointError::NoneComplete { .. }) => None,
+            // What has such a name need not be a directory of this run.
+            Err(CheckpointError::Io { reason, .. })
+                if dir != own
+                    && matches!(reason.kind(), ErrorKind::NotADirectory | ErrorKind::PermissionDenied) =>
+            {
+                None
+            }
+            found => found?,
+        };
+        if dir == own {
+            of_own = found.as_ref().map(|loaded| loaded.step);
+        }
         newest = newest.into_iter().chain(found).max_by_key(|loaded| loaded.step);
     }
-    Ok(newest.map(|loaded| (loaded.step, loaded.path)))
+    Ok(Here { newest: newest.map(|loaded| (loaded.step, loaded.path)), own: of_own })
 }
 
 /// Returns the directories of other ranks beside the run's, in the order of their names.
@@ -148,27 +176,34 @@ pub(crate) fn dirs_of_other_ranks(disk: &dyn Disk, dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns a result if all ranks have one, and otherwise the same error on all.
-pub(crate) fn all_or_none<T>(cluster: &Cluster, result: io::Result<T>, path: &Path) -> Result<T, Error> {
-    all_or_error(cluster, result, path, false)
+pub(crate) fn all_or_none<T, E: Display>(
+    cluster: &Cluster,
+    result: Result<T, E>,
+    path: &Path,
+) -> Result<T, Error> {
+    all_or_error(cluster, result, path, |_| false)
 }
 
-/// Does [`all_or_none`]. The error may be one that is the same at the next start.
-fn all_or_error<T>(
+/// Does [`all_or_none`]. `is_refusal` says of an error whether it is the same at the next start.
+fn all_or_error<T, E: Display>(
     cluster: &Cluster,
-    result: io::Result<T>,
+    result: Result<T, E>,
     path: &Path,
-    is_refusal: bool,
+    is_refusal: impl Fn(&E) -> bool,
 ) -> Result<T, Error> {
-    let problem = result.as_ref().err().map(|error| format!("{}: {error}", path.display()));
-    let records = cluster
-        .gather("what went wrong with a checkpoint", problem.as_deref().unwrap_or_default().as_bytes())?;
-    match records.into_iter().find(|(_, record)| !record.is_empty()) {
-        Some((rank, why)) => {
-            let why = String::from_utf8_lossy(&why).into_owned();
-            Err(ClusterError::Other { rank: cluster.name(rank), why, is_refusal }.into())
+    let own = result.as_ref().err().map(|error| {
+        let text = format!("{}: {error}", path.display());
+        [&[u8::from(is_refusal(error))], text.as_bytes()].concat()
+    });
+    let records = cluster.gather("what went wrong with a checkpoint", own.as_deref().unwrap_or_default())?;
+    for (rank, record) in records {
+        if let Some((is_refusal, why)) = record.split_first() {
+            let why = String::from_utf8_lossy(why).into_owned();
+            let is_refusal = *is_refusal != 0;
+            return Err(ClusterError::Other { rank: cluster.name(rank), why, is_refusal }.into());
         }
-        None => result.map_err(|error| Error::setting("checkpoints", error.to_string())),
     }
+    result.map_err(|error| Error::setting("checkpoints", error.to_string()))
 }
 
 /// Gives the bytes of one rank to all, a part at a time.
@@ -190,47 +225,35 @@ pub(crate) fn hand_round(cluster: &Cluster, holder: usize, mut packed: Vec<u8>) 
     Ok(packed)
 }
 
-/// Returns the files of a checkpoint, after the names of its directory and of the one above.
-fn read_files(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
-    let name = |path: Option<&Path>| {
-        path.and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned()
+/// Returns the files of a checkpoint, each after its name.
+fn read_files(disk: &dyn Disk, path: &Path) -> unisono_checkpoint::Result<Vec<u8>> {
+    let failed = |path: &Path, action| {
+        let path = path.to_owned();
+        move |reason| CheckpointError::Io { path, action, reason }
     };
-    let mut parts = vec![name(path.parent()).into_bytes(), name(Some(path)).into_bytes()];
-    let mut files = disk.list(path)?;
+    let mut parts = Vec::new();
+    let mut files = disk.list(path).map_err(failed(path, "list"))?;
     files.sort();
     for file in files {
-        parts.push(file.as_bytes().to_vec());
-        parts.push(disk.read(&path.join(file))?);
+        let from = path.join(&file);
+        let bytes = disk.read(&from).map_err(failed(&from, "read"))?;
+        parts.extend([file.into_bytes(), bytes]);
     }
     Ok(pack(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>()))
 }
 
-/// Writes the files of a checkpoint beside their place, and renames them into it.
-fn write_files(disk: &dyn Disk, own: &Path, packed: &[u8]) -> io::Result<()> {
-    let wrong = || io::Error::other("another rank sent something that is not a checkpoint");
+/// Saves the files that [`read_files`] has read, perhaps on another rank.
+fn save_files(save: &mut SaveCopy<'_>, own: &Path, packed: &[u8]) -> unisono_checkpoint::Result<()> {
+    let wrong = || CheckpointError::Broken {
+        path: own.to_owned(),
+        reason: "another rank sent something that is not a checkpoint".into(),
+    };
     let parts = unpack(packed).ok_or_else(wrong)?;
-    let ([above, name], files) = parts.split_first_chunk::<2>().ok_or_else(wrong)?;
-    let (above, name) = safe_name(above).zip(safe_name(name)).ok_or_else(wrong)?;
-    let above = own.join(above);
-    let (place, beside) = (above.join(&name), above.join(format!(".tmp-coming-{name}")));
-    disk.remove(&place)?;
-    disk.remove(&beside)?;
-    create_dirs(disk, &beside).map_err(io::Error::other)?;
-    for [name, bytes] in files.as_chunks::<2>().0 {
-        let mut file = disk.create(&beside.join(safe_name(name).ok_or_else(wrong)?))?;
-        file.write_all(bytes)?;
-        file.sync().wait()?;
+    let mut files = Vec::new();
+    for [name, bytes] in parts.as_chunks::<2>().0 {
+        files.push((std::str::from_utf8(name).map_err(|_| wrong())?, *bytes));
     }
-    disk.sync_dir(&beside)?;
-    disk.rename(&beside, &place)?;
-    disk.sync_dir(&above)
-}
-
-/// Returns a name that stays in its directory.
-fn safe_name(name: &[u8]) -> Option<String> {
-    let name = String::from_utf8(name.to_vec()).ok()?;
-    let is_plain = Path::new(&name).components().count() == 1 && !name.contains(['/', '\\']) && name != "..";
-    (is_plain && !name.is_empty()).then_some(name)
+    save(&files).map(drop)
 }
 
 #[cfg(test)]

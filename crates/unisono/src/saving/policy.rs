@@ -131,8 +131,8 @@ impl Saving {
     /// ([`StdDisk`]).
     ///
     /// The trainer writes and reads the directory through it. The lock file of the directory also goes
-    /// through it if the disk implements [`Disk::lock_file`]. Otherwise the directory must exist on the
-    /// machine as well.
+    /// through it if the disk implements [`Disk::lock_file`] and [`Disk::is_lock_file`]. Otherwise the
+    /// directory must exist on the machine as well.
     pub fn on(self, disk: Arc<dyn Disk>) -> Self {
         Self { disk: Some(OtherDisk(disk)), ..self }
     }
