@@ -260,7 +260,8 @@ impl Session {
     }
 
     /// Says goodbye, and waits a while until all others have. `problem` is the reason for which this rank
-    /// ends before the others, if it does.
+    /// ends before the others, if it does. While it waits it answers those that a loss has kept in the last
+    /// gather.
     pub fn end(&mut self, problem: Option<&Problem>, patience: Duration) {
         self.send_all(Kind::Bye, 0, &Problem::encode(problem));
         let mut waited = Duration::ZERO;
@@ -270,11 +271,13 @@ impl Session {
             let since = self.link.now();
             match self.link.receive(SLICE) {
                 Ok(Received::Lost { rank, .. }) => drop(self.gone.insert(rank, "lost".into())),
-                Ok(Received::Message { from, bytes }) => {
-                    if Message::decode(&bytes).is_some_and(|message| message.kind == Kind::Bye) {
+                Ok(Received::Message { from, bytes }) => match Message::decode(&bytes) {
+                    Some(message) if message.kind == Kind::Bye => {
                         self.gone.insert(from, Problem::default());
                     }
-                }
+                    Some(message) if message.kind == Kind::Report => self.answer(from, &message),
+                    _ => {}
+                },
                 Ok(Received::Nothing) => {}
                 Err(_) => break,
             }
@@ -285,11 +288,11 @@ impl Session {
     }
 }
 
-/// Packs records with the numbers of their ranks.
-fn pack_records(records: &Records) -> Vec<u8> {
-    let ranks: Vec<[u8; 8]> = records.iter().map(|(rank, _)| (*rank as u64).to_le_bytes()).collect();
-    let parts: Vec<&[u8]> =
-        ranks.iter().zip(records).flat_map(|(rank, (_, record))| [&rank[..], record.as_slice()]).collect();
+/// Packs byte strings with the numbers of their ranks.
+fn pack_records<'a>(records: impl Iterator<Item = (usize, &'a [u8])>) -> Vec<u8> {
+    let records: Vec<([u8; 8], &[u8])> =
+        records.map(|(rank, record)| ((rank as u64).to_le_bytes(), record)).collect();
+    let parts: Vec<&[u8]> = records.iter().flat_map(|(rank, record)| [&rank[..], record]).collect();
     pack(&parts)
 }
 

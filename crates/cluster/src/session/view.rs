@@ -10,10 +10,12 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Session, pack_records};
+use super::{Session, pack_records, unpack_records};
 use crate::error::ClusterError;
 use crate::message::{Kind, Message};
-use crate::packed::{pack, unpack};
+
+/// How long a rank that has ended its part of the run is waited for, to answer a report.
+const ANSWERING: Duration = Duration::from_secs(2);
 
 /// A change of the view that is under way.
 #[derive(Debug, Default)]
@@ -51,25 +53,16 @@ impl Session {
         self.waiting.clear();
         self.changed = true;
         self.change = Some(Change::default());
-        let lost: Vec<(Vec<u8>, &[u8])> = self
-            .lost
-            .iter()
-            .map(|(rank, why)| ((*rank as u64).to_le_bytes().to_vec(), why.as_bytes()))
-            .collect();
-        let parts: Vec<&[u8]> = lost.iter().flat_map(|(rank, why)| [rank.as_slice(), why]).collect();
-        let body = pack(&parts);
+        let body = pack_records(self.lost.iter().map(|(rank, why)| (*rank, why.as_bytes())));
         self.send_all(Kind::Report, 0, &body);
     }
 
     /// Takes the report of a rank.
     pub(super) fn reported(&mut self, from: usize, message: &Message<'_>) -> Result<(), ClusterError> {
         let wrong = || ClusterError::Link(format!("rank {from} sent a report that is none"));
-        let parts = unpack(message.body).ok_or_else(wrong)?;
-        let mut lost = Vec::new();
-        for [rank, why] in parts.as_chunks::<2>().0 {
-            let rank = u64::from_le_bytes((*rank).try_into().map_err(|_| wrong())?) as usize;
-            lost.push((rank, String::from_utf8_lossy(why).into_owned()));
-        }
+        let lost = unpack_records(message.body).ok_or_else(wrong)?.into_iter();
+        let lost: Vec<(usize, String)> =
+            lost.map(|(rank, why)| (rank, String::from_utf8_lossy(&why).into_owned())).collect();
         if lost.iter().any(|(rank, _)| *rank == self.me) {
             return Err(ClusterError::Excluded);
         }
@@ -81,6 +74,18 @@ impl Session {
             change.reports.insert(from, message.sequence);
         }
         Ok(())
+    }
+
+    /// Answers the report of a rank when this one has ended its part of the run: tells it which losses are
+    /// known here, and gives it the records of the last gather if only this rank has completed it.
+    pub(super) fn answer(&mut self, from: usize, message: &Message<'_>) {
+        // What is wrong with the report is for the other rank to hear of. Here nothing depends on it any more.
+        if self.lost.contains_key(&from) || self.reported(from, message).is_err() {
+            return;
+        }
+        if message.view == self.view && message.sequence < self.sequence {
+            self.send_last(from);
+        }
     }
 
     pub(super) fn take_adopted(&mut self, body: &[u8]) {
@@ -132,9 +137,10 @@ impl Session {
                 }
                 missing.push(first);
             }
-            // A rank that has ended its part of the run had nothing more to do in it.
+            // A rank that has ended its part of the run had nothing more to do in it. It may have completed the
+            // gather that this one is in, and answers while it waits for the others to end.
             let gone = missing.iter().find_map(|rank| Some((*rank, self.gone.get(rank)?.clone())));
-            if let Some((rank, problem)) = gone {
+            if let Some((rank, problem)) = gone.filter(|_| waited >= ANSWERING) {
                 self.lose(&[(rank, problem.why)]);
                 continue;
             }
@@ -182,9 +188,12 @@ impl Session {
             .filter(|(_, completed)| **completed < most)
             .map(|(rank, _)| *rank)
             .collect();
-        let body = pack_records(&self.last);
-        for rank in behind {
-            self.send(rank, Kind::Adopt, 0, &body);
-        }
+        behind.into_iter().for_each(|rank| self.send_last(rank));
+    }
+
+    /// Sends the records of the last gather to a rank that has not completed it.
+    fn send_last(&mut self, rank: usize) {
+        let body = pack_records(self.last.iter().map(|(rank, record)| (*rank, record.as_slice())));
+        self.send(rank, Kind::Adopt, 0, &body);
     }
 }

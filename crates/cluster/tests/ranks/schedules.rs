@@ -159,6 +159,47 @@ fn steps_commit_on_all_that_are_left_or_on_none() {
     });
 }
 
+/// Gathers once more, and is done when that has happened. Returns the records.
+fn last(cluster: &Cluster) -> Result<Vec<(usize, Vec<u8>)>, ClusterError> {
+    cluster.set_deadline(DEADLINE);
+    cluster.begin()?;
+    cluster.gather_once("the first", b"first")?;
+    loop {
+        match cluster.gather_once("the last", &[cluster.rank() as u8]) {
+            Err(ClusterError::Changed) => {}
+            other => return other,
+        }
+    }
+}
+
+/// A rank that is done right after a gather has ended its part when the others hear of a loss in between: it
+/// tells them that the gather has happened.
+#[test]
+fn the_last_gather_has_happened_on_all_that_are_left_or_on_none() {
+    let mut with = [0; 2];
+    for (ranks, seed) in [3, 4, 5].into_iter().flat_map(|ranks| (0..60).map(move |seed| (ranks, seed))) {
+        for (rank, after) in (0..ranks).flat_map(|rank| (0..ranks).map(move |sent| (rank, ranks - 1 + sent)))
+        {
+            let faults = vec![Fault::Lost { rank, after }];
+            let clusters = threads(ranks, Script { seed, faults });
+            let ended: Vec<_> = std::thread::scope(|scope| {
+                let running: Vec<_> = clusters.into_iter().map(|c| scope.spawn(move || last(&c))).collect();
+                running.into_iter().map(|rank| rank.join().unwrap()).collect()
+            });
+            let told = format!("{ranks} ranks, seed {seed}, rank {rank} lost after {after}: {ended:?}");
+            let left: Vec<_> = (0..ranks).filter(|other| *other != rank).map(|at| &ended[at]).collect();
+            // It may be lost while the first gather still waits for it, and after the last one.
+            if left.iter().all(|end| matches!(end, Err(ClusterError::Changed))) {
+                continue;
+            }
+            let records = left[0].as_ref().unwrap_or_else(|error| panic!("{error}: {told}"));
+            assert!(left.iter().all(|end| end.as_ref() == Ok(records)), "{told}");
+            with[usize::from(records.len() == ranks)] += 1;
+        }
+    }
+    assert!(with[0] > 100 && with[1] > 100, "{with:?}");
+}
+
 /// A network is cut in two between any two messages, and each part sees the other one as lost: the larger
 /// part goes on, or of two halves the one with the first rank, and never both.
 #[test]
