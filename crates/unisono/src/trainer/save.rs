@@ -99,8 +99,8 @@ impl Trainer {
         Ok(contents.state_sha256(&self.state.digested()))
     }
 
-    /// Removes the checkpoints of an earlier run from the directory, to start a new run in it. A run on one
-    /// machine also removes those that other ranks have stored next to it.
+    /// Removes the checkpoints of an earlier run from the directory, to start a new run in it, and those that
+    /// other ranks have stored next to it on the same machine. On several machines all ranks call it.
     ///
     /// # Errors
     /// A checkpoint cannot be removed.
