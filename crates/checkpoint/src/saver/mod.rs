@@ -11,10 +11,9 @@
 //!
 //! What waits may be replaced by its successor unless retention will keep it (a milestone, one of the
 //! best), or it was handed over with [`Saver::save_itself`]; then [`Saver::save`] waits for the place
-//! instead. So a slow disk makes checkpoints rarer, never training slower. At most five checkpoints are in
+//! instead. So a slow disk makes checkpoints rarer, never training slower. At most six checkpoints are in
 //! memory: one that is being written, one that waits, one that was written and whose memory waits to be
-//! filled again, and, when saving fails, the last that failed and the last of those that retention would
-//! keep.
+//! filled again, and, when saving fails, the last that failed and two of those that may not be replaced.
 //!
 //! [`Saver::trust`] leaves a note for the thread and marks the saves that wait or are being written. The
 //! thread first trusts what is complete, then writes, and trusts each marked save when it is complete. So a
@@ -101,8 +100,8 @@ impl Saver {
     }
 
     /// Saves as [`Saver::save_with_metric`] does, but exactly this step. No later step replaces it while it
-    /// waits, and it is tried again even after a later one has failed. How long it is kept is decided as for
-    /// any other.
+    /// waits, and it is tried again even after a later one has failed. If several such saves fail, the two that
+    /// retention wants most are tried again. How long it is kept is decided as for any other.
     ///
     /// # Errors
     /// Those of [`Saver::save`].
@@ -119,7 +118,8 @@ impl Saver {
         let best = self.retention.best_of(&[state.best.as_slice(), &[new]].concat());
         state.best.push(new);
         state.best.retain(|candidate| best.contains(&candidate.step));
-        let job = Job { step, contents, metric, kept, audited: false };
+        let is_milestone = self.retention.is_milestone(step);
+        let job = Job { step, contents, metric, candidate: new, kept, is_milestone, audited: false };
         if let Some(old) = state.waiting.replace(job) {
             state.reports.push(Report::Replaced { step: old.step, by: step });
         }
@@ -191,7 +191,11 @@ impl Saver {
         let result = f(&mut store);
         // `f` may have cleared the directory. If it cannot be listed, the record of the best stays as it was.
         if let Ok(found) = store.readable() {
-            self.thread.shared.lock().best = found.into_iter().map(|found| found.candidate).collect();
+            let mut state = self.thread.shared.lock();
+            let unsaved = state.failed.iter().chain(&state.waiting).map(|job| job.candidate);
+            let all: Vec<Candidate> = found.into_iter().map(|found| found.candidate).chain(unsaved).collect();
+            let best = self.retention.best_of(&all);
+            state.best = all.into_iter().filter(|candidate| best.contains(&candidate.step)).collect();
         }
         result
     }

@@ -10,14 +10,21 @@ use crate::store::contents::Contents;
 use crate::store::retention::{Candidate, Metric};
 use crate::tensors::error::{Error, Result, io};
 
+/// The most failed saves that are kept to be tried again.
+const KEPT: usize = 2;
+
 /// A save that waits to be done.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) step: u64,
     pub(crate) contents: Contents,
     pub(crate) metric: Option<Metric>,
+    /// The step with the metric as retention ranks it.
+    pub(crate) candidate: Candidate,
     /// Whether retention will keep it, or it is to be saved itself. If so, its successor does not replace it.
     pub(crate) kept: bool,
+    /// Whether retention keeps its step whatever was measured at it.
+    pub(crate) is_milestone: bool,
     /// Whether an audit of its step has passed, so that it is trusted once it is complete.
     pub(crate) audited: bool,
 }
@@ -25,8 +32,7 @@ pub(crate) struct Job {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) waiting: Option<Job>,
-    /// The failed saves to try again, oldest first: the last one that retention keeps, and the last one of
-    /// all.
+    /// The failed saves to try again, oldest first: some of those that are kept, and the last one of all.
     pub(crate) failed: Vec<Job>,
     /// Whether to try the failed saves now.
     pub(crate) retry: bool,
@@ -95,9 +101,20 @@ impl State {
         failed.into_iter().chain(newer).collect()
     }
 
+    /// Remembers a failed save to be tried again. Of more than [`KEPT`] that are kept, the first one is given up
+    /// that is no milestone and not among the best any more, or else the oldest.
     fn remember(&mut self, job: Job) {
-        self.failed.retain(|earlier| earlier.kept && !job.kept);
+        let by = job.step;
+        self.failed.retain(|earlier| earlier.kept);
         self.failed.push(job);
+        let kept: Vec<usize> = (0..self.failed.len()).filter(|at| self.failed[*at].kept).collect();
+        if kept.len() <= KEPT {
+            return;
+        }
+        let is_wanted = |job: &Job| job.is_milestone || self.best.iter().any(|best| best.step == job.step);
+        let given_up = kept.iter().find(|at| !is_wanted(&self.failed[**at])).unwrap_or(&kept[0]);
+        let step = self.failed.remove(*given_up).step;
+        self.reports.push(Report::Replaced { step, by });
     }
 }
 

@@ -161,7 +161,8 @@ impl Options {
         measured.into_iter().take(best.count()).map(|(_, step)| step).collect()
     }
 
-    fn is_milestone(&self, step: u64) -> bool {
+    /// Whether a step is kept because it is a multiple of [`Options::every`].
+    pub(crate) fn is_milestone(&self, step: u64) -> bool {
         self.every > 0 && step.is_multiple_of(self.every)
     }
 }

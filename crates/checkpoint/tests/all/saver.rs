@@ -156,6 +156,40 @@ fn a_failure_that_may_pass_is_told_and_tried_again() {
 }
 
 #[test]
+fn two_failed_saves_that_are_kept_are_both_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::default().keep(1).every(5);
+    let (saver, gate) = saver(dir.path(), options, SaverOptions::default());
+    gate.fail(Some(ErrorKind::StorageFull));
+    for step in [5, 10, 11] {
+        saver.save(step, contents(step)).unwrap();
+        saver.with_store(|_| ());
+    }
+    assert!(said(&saver.poll().unwrap()).iter().all(|one| one.starts_with("failed ")));
+    gate.fail(None);
+    assert_eq!(said(&saver.flush().unwrap()), ["saved 5", "saved 10", "saved 11"]);
+    assert_eq!(steps(dir.path()), [11, 10, 5]);
+}
+
+/// Of several failed saves those are tried again that retention wants most.
+#[test]
+fn the_best_of_several_failed_saves_is_not_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::default().keep(1).best(Best::Lowest(1));
+    let (saver, gate) = saver(dir.path(), options, SaverOptions::default());
+    gate.fail(Some(ErrorKind::StorageFull));
+    for (step, metric) in [(1, 0.1), (2, 0.5), (3, 0.4), (4, 0.3)] {
+        saver.save_itself(step, contents(step), Some(metric.into())).unwrap();
+        saver.with_store(|_| ());
+    }
+    let given_up = said(&saver.poll().unwrap()).into_iter().filter(|one| one.contains("replaced"));
+    assert_eq!(given_up.collect::<Vec<_>>(), ["2 replaced by 3", "3 replaced by 4"]);
+    gate.fail(None);
+    assert_eq!(said(&saver.flush().unwrap()), ["saved 1", "saved 4"]);
+    assert_eq!(steps(dir.path()), [4, 1]);
+}
+
+#[test]
 fn contents_too_large_for_a_checkpoint_end_no_run_that_does_not_require_saves() {
     // A small map counts for a hundred times as many bytes as its text has.
     let too_large = || {
