@@ -150,6 +150,10 @@ pub fn description_path(weights: &Path) -> PathBuf {
 
 /// Returns the text of a description, which must not be longer than what is read.
 fn describe(description: &Value, weights: Entry) -> Result<Vec<u8>> {
+    // The description is nested in the file's own map.
+    if !json::is_at_most(description, json::DEEPEST - 1) {
+        return Err(Error::Unstorable { reason: "the description is nested too deeply to be read".into() });
+    }
     if json::cost(description) > json::PARSED_BYTES / 2 {
         return Err(Error::Unstorable { reason: "the description is too large to be read again".into() });
     }
@@ -245,6 +249,11 @@ mod tests {
         assert_eq!(read_export(&path).unwrap().0.tensors(), before, "weights were replaced all the same");
         let error = export_model(&path, &model(), &export).unwrap_err().to_string();
         assert!(error.starts_with("cannot be stored: the description takes 167"), "{error}");
+        let nested = |deep: usize| Export::default().description((0..deep).fold(json!(0), |v, _| json!([v])));
+        let error = export_model(&path, &model(), &nested(json::DEEPEST)).unwrap_err().to_string();
+        assert!(error.ends_with("nested too deeply to be read"), "{error}");
+        export_model(&path, &model(), &nested(json::DEEPEST - 1)).unwrap();
+        read_export(&path).unwrap();
         std::fs::write(path.with_extension("json"), vec![b' '; LONGEST as usize + 1]).unwrap();
         let error = read_export(&path).unwrap_err().to_string();
         assert!(error.ends_with("m.json: cannot read: longer than the 16777216 bytes that it may have"));

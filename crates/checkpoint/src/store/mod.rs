@@ -286,6 +286,10 @@ impl Store {
         let (model, optimizer) = (Encoded::new(&contents.model)?, Encoded::new(&contents.optimizer)?);
         let carries = Encoded::new(&contents.carries)?;
         let json = |error: serde_json::Error| Error::Unstorable { reason: error.to_string() };
+        if !json::is_at_most(&contents.trainer, json::DEEPEST) {
+            let reason = format!("{TRAINER} has values that are nested more than {} deep", json::DEEPEST);
+            return Err(Error::Unstorable { reason });
+        }
         let mut trainer = serde_json::to_vec_pretty(&contents.trainer).map_err(json)?;
         trainer.push(b'\n');
         if trainer.len() as u64 > LONGEST_TRAINER {

@@ -45,6 +45,18 @@ pub(crate) fn cost(value: &Value) -> u64 {
     }
 }
 
+/// The deepest nesting of lists and maps that is read, which is that of `serde_json`.
+pub(crate) const DEEPEST: usize = 127;
+
+/// Whether lists and maps are nested at most so deep.
+pub(crate) fn is_at_most(value: &Value, deep: usize) -> bool {
+    match value {
+        Value::Array(list) => deep > 0 && list.iter().all(|value| is_at_most(value, deep - 1)),
+        Value::Object(map) => deep > 0 && map.values().all(|value| is_at_most(value, deep - 1)),
+        _ => true,
+    }
+}
+
 /// Names the part of a value that counts for most of it: "in sections.history.value".
 pub(crate) fn heaviest(value: &Value) -> String {
     let (mut part, mut path) = (value, Vec::new());
@@ -156,6 +168,21 @@ mod tests {
         for text in ["", "[1,]", "{} {}", "nul", &"[".repeat(200)] {
             let expected = serde_json::from_str::<Value>(text).unwrap_err().to_string();
             assert_eq!(parse(text.as_bytes()).unwrap_err().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_deep_enough_to_be_read_is_known() {
+        for deep in [DEEPEST, DEEPEST + 1] {
+            for (open, close) in [("[", "]"), (r#"{"a":"#, "}")] {
+                let text = format!("{}0{}", open.repeat(deep), close.repeat(deep));
+                let mut value = Value::from(0);
+                for _ in 0..deep {
+                    value = if open == "[" { vec![value].into() } else { serde_json::json!({ "a": value }) };
+                }
+                assert_eq!(is_at_most(&value, DEEPEST), parse(text.as_bytes()).is_ok(), "{deep} {open}");
+                assert_eq!(is_at_most(&value, DEEPEST), deep == DEEPEST);
+            }
         }
     }
 

@@ -33,6 +33,21 @@ fn the_last_three_are_kept_and_the_newest_is_found() {
 }
 
 #[test]
+fn a_trainer_state_that_is_nested_too_deeply_to_be_read_is_not_saved() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    let nested = |deep: usize| {
+        let trainer = (0..deep).fold(serde_json::json!(0), |value, _| serde_json::json!([value]));
+        Contents { trainer, ..contents(1) }
+    };
+    let error = store.save(1, &nested(128)).unwrap_err();
+    assert!(matches!(&error, Error::Unstorable { reason } if reason.contains("trainer.json")), "{error}");
+    assert_eq!(store.newest().unwrap(), None);
+    store.save(1, &nested(127)).unwrap();
+    assert_eq!(store.newest().unwrap().unwrap().contents, nested(127));
+}
+
+#[test]
 fn carries_have_a_file_of_their_own_where_there_are_any() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = Store::open(dir.path()).unwrap();
