@@ -3,7 +3,7 @@
 mod pickle;
 
 use std::collections::BTreeMap;
-use std::io::{Cursor, Read, Seek};
+use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use zip::ZipArchive;
@@ -49,7 +49,12 @@ fn read(path: &Path, mut file: impl Read + Seek) -> Result<Tensors> {
     if let Some(other) = foreign::other(&head, "read_torch") {
         return Err(wrong(format!("it is {other}")));
     }
+    let length = file.seek(SeekFrom::End(0)).map_err(io(path, "read"))?;
     file.rewind().map_err(io(path, "read"))?;
+    // PyTorch does not pack what it writes. Several names may stand for one storage, and somebody may have
+    // packed the file: what comes out of it may be some times as large.
+    let mut left = length.saturating_mul(16).saturating_add(1 << 20);
+    let too_much = || wrong(format!("what it has is many times as large as its {length} bytes"));
     let mut archive = ZipArchive::new(file).map_err(|error| wrong(error.to_string()))?;
     let mut names = archive.file_names().filter_map(|name| Some(name.ok()?.into_owned()));
     let pickle = names.find(|name| name.ends_with("/data.pkl"));
@@ -60,9 +65,9 @@ fn read(path: &Path, mut file: impl Read + Seek) -> Result<Tensors> {
     if archive.index_for_name(&order).is_some() && entry(&mut archive, path, &order, 16)? != b"little" {
         return Err(wrong("its numbers are big endian".into()));
     }
-    let value = pickle::read(&entry(&mut archive, path, &pickle, MOST_NAMES)?).map_err(wrong)?;
+    let value = pickle::read(&entry(&mut archive, path, &pickle, MOST_NAMES.min(left))?).map_err(wrong)?;
     let mut found = Vec::new();
-    flatten("", &value, &mut found);
+    flatten(String::new(), &value, &mut left, &mut found).ok_or_else(too_much)?;
     if found.is_empty() {
         return Err(wrong("it has no tensor".into()));
     }
@@ -75,11 +80,14 @@ fn read(path: &Path, mut file: impl Read + Seek) -> Result<Tensors> {
         let name = format!("{folder}data/{}", storage.key);
         let bytes = storage.elements.checked_mul(storage.dtype.size());
         let bytes = bytes.ok_or_else(|| wrong(format!("{name} has {} elements", storage.elements)))?;
+        take(&mut left, bytes).ok_or_else(too_much)?;
         let data = entry(&mut archive, path, &name, bytes as u64)?;
         if data.len() != bytes {
             return Err(wrong(format!("{name} has {} bytes, not {bytes}", data.len())));
         }
         for (name, slice) in slices {
+            let bytes = slice.shape.iter().product::<usize>() * storage.dtype.size();
+            take(&mut left, bytes).ok_or_else(too_much)?;
             let tensor = tensor(path, slice, &data)?;
             if tensors.insert(name.to_owned(), tensor).is_some() {
                 return Err(wrong(format!("{name:?} is there twice")));
@@ -95,27 +103,47 @@ fn entry(archive: &mut ZipArchive<impl Read + Seek>, path: &Path, name: &str, mo
     zipped::entry(archive, name, most).map_err(wrong)
 }
 
-/// Lists the tensors in a value by name.
-fn flatten<'a>(name: &str, value: &'a Value, found: &mut Vec<(String, &'a Slice)>) {
-    let inside = |key: &str| if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") };
+/// Takes bytes from those that are left.
+fn take(left: &mut u64, bytes: usize) -> Option<()> {
+    *left = left.checked_sub(bytes as u64)?;
+    Some(())
+}
+
+/// Lists the tensors in a value by name. `None`: the names are longer than what is left.
+fn flatten<'a>(
+    name: String,
+    value: &'a Value,
+    left: &mut u64,
+    found: &mut Vec<(String, &'a Slice)>,
+) -> Option<()> {
+    // A name is made only for what may have a tensor: many names may repeat a long text.
+    let mut inside = |key: &str, value: &'a Value| {
+        if !matches!(value, Value::Tensor(_) | Value::Dict(..) | Value::List(..)) {
+            return Some(());
+        }
+        take(left, name.len() + 1 + key.len())?;
+        let name = if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") };
+        flatten(name, value, left, found)
+    };
     match value {
-        Value::Tensor(slice) => found.push((name.to_owned(), slice)),
+        Value::Tensor(slice) => found.push((name, slice)),
         Value::Dict(pairs, _) => {
             for (key, value) in pairs {
                 match key {
-                    Value::Text(key) => flatten(&inside(key), value, found),
-                    Value::Int(key) => flatten(&inside(&key.to_string()), value, found),
+                    Value::Text(key) => inside(key, value)?,
+                    Value::Int(key) => inside(&key.to_string(), value)?,
                     _ => {}
                 }
             }
         }
         Value::List(values, _) => {
             for (at, value) in values.iter().enumerate() {
-                flatten(&inside(&at.to_string()), value, found);
+                inside(&at.to_string(), value)?;
             }
         }
         _ => {}
     }
+    Some(())
 }
 
 /// Copies a tensor out of its storage, row by row.
@@ -188,7 +216,7 @@ mod tests {
                 }
                 match pickle::read(&changed) {
                     Ok(value) => {
-                        flatten("", &value, &mut Vec::new());
+                        flatten(String::new(), &value, &mut (1 << 30), &mut Vec::new());
                         fine += 1;
                     }
                     Err(_) => wrong += 1,
@@ -196,6 +224,47 @@ mod tests {
             }
             assert!(fine > 20 && wrong > 2_000, "{name}: {fine} {wrong}");
         }
+    }
+
+    /// Returns the error of a file of 2^18 numbers and a pickle that puts a dictionary of tensors together.
+    /// `entries` is the dictionary's, where the tensor is kept as 0 and a long text as 1.
+    fn error(entries: &[u8]) -> String {
+        use std::io::Write;
+        let text = |text: &str| [b"X", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
+        let count = [b"J", &(1_u32 << 18).to_le_bytes()[..]].concat();
+        let class = |name: &str| [b"c", name.as_bytes(), b"\n"].concat();
+        let storage = [text("storage"), class("torch\nFloatStorage"), text("0"), text("cpu"), count.clone()];
+        let tensor = [
+            class("torch._utils\n_rebuild_tensor_v2"),
+            [b"((", &*storage.concat(), b"tQK\x00(", &count, b"t(K\x01ttRq\x00"].concat(),
+        ];
+        let long = text(&"x".repeat(1 << 16));
+        let pickle =
+            [b"\x80\x02}(K\xff", &*tensor.concat(), b"K\xfe", &long, b"q\x01", entries, b"u."].concat();
+        let mut archive = zip::write::ZipWriter::new(Cursor::new(Vec::new()));
+        let stored = zip::write::SimpleFileOptions::default();
+        let stored = stored.compression_method(zip::CompressionMethod::Stored);
+        for (name, bytes) in [("m/data.pkl", pickle), ("m/data/0", vec![0; 4 << 18])] {
+            archive.start_file(name, stored).unwrap();
+            archive.write_all(&bytes).unwrap();
+        }
+        let archive = archive.finish().unwrap().into_inner();
+        parse_torch(Path::new("m.pt"), &archive)
+            .map_or_else(|error| error.to_string(), |found| format!("{} tensors", found.len()))
+    }
+
+    #[test]
+    fn what_a_file_has_is_not_many_times_as_large_as_the_file() {
+        let many = |count: u32| -> Vec<u8> {
+            (0..count).flat_map(|key| [b"J", &key.to_le_bytes()[..], b"h\x00"].concat()).collect()
+        };
+        assert_eq!(error(&many(12)), "13 tensors");
+        let tied = error(&many(1000));
+        assert!(tied.contains("what it has is many times as large as its "), "{tied}");
+        // The text is the name of a dictionary in which lists have no tensor.
+        let lists = (0..1000_u32).flat_map(|key| [b"J", &key.to_le_bytes()[..], b"]"].concat());
+        let named = error(&[b"h\x01}(", &*lists.collect::<Vec<u8>>(), b"u"].concat());
+        assert!(named.contains("what it has is many times as large as its "), "{named}");
     }
 
     #[test]
@@ -207,6 +276,14 @@ mod tests {
         assert!(problem(b"\x80\x02X\xff\xff\xff\x7fab.").contains("ends early"));
         assert!(problem(b"\x80\x02}q\x00h\x00.").contains("is there twice"));
         assert!(problem(b"\x80\x02.").contains("takes a value that is not there"));
+        for op in [b'N', b'('] {
+            let many = problem(&[&b"\x80\x02"[..], &vec![op; pickle::MOST_VALUES + 2], b"."].concat());
+            assert!(many.contains("more than 4194304 values"), "{many}");
+        }
+        let axes = [b"(", &b"K\x01".repeat(65)[..], b"t"].concat();
+        let storage = b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000NK\x01tQK\x00";
+        let deep = [b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(", &storage[..], &axes, &axes, b"tR."];
+        assert!(problem(&deep.concat()).contains("65 axes"), "{}", problem(&deep.concat()));
         // Twice itself, 60 times: shared, not copied.
         let doubled = [&b"\x80\x02N"[..], b"q\x00h\x00\x86"].concat();
         let doubled = (1..60).fold(doubled, |all, at| [&all[..], &[b'q', at, b'h', at, 0x86]].concat());

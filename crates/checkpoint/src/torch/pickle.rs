@@ -9,6 +9,10 @@ use crate::tensors::info::TensorDType;
 
 /// The deepest nesting of values.
 const DEEPEST: usize = 64;
+/// The most values that a pickle makes, those that it repeats included. Some take one byte of it and forty here.
+pub(super) const MOST_VALUES: usize = 1 << 22;
+/// The most axes of a tensor, which are those of PyTorch. Many tensors may share one tuple.
+const MOST_AXES: usize = 64;
 
 /// A value that a pickle builds. Clones share what is inside.
 #[derive(Clone, Debug)]
@@ -105,7 +109,7 @@ fn around<'a>(inside: impl IntoIterator<Item = &'a Value>) -> Result<usize, Stri
 /// # Errors
 /// Why it is no pickle of tensors.
 pub(super) fn read(bytes: &[u8]) -> Result<Value, String> {
-    let mut machine = Machine { rest: bytes, stack: Vec::new(), marks: Vec::new(), memo: Vec::new() };
+    let mut machine = Machine { rest: bytes, ..Machine::default() };
     loop {
         let op = machine.byte()?;
         if op == b'.' {
@@ -118,8 +122,11 @@ pub(super) fn read(bytes: &[u8]) -> Result<Value, String> {
     }
 }
 
+#[derive(Default)]
 struct Machine<'a> {
     rest: &'a [u8],
+    /// The number of values, marks and kept values so far.
+    made: usize,
     stack: Vec<Value>,
     /// The heights of the stack at its marks.
     marks: Vec<usize>,
@@ -178,6 +185,11 @@ impl<'a> Machine<'a> {
     }
 
     fn step(&mut self, op: u8) -> Result<(), String> {
+        // An opcode makes one of them at most.
+        self.made += 1;
+        if self.made > MOST_VALUES {
+            return Err(format!("it makes more than {MOST_VALUES} values"));
+        }
         let value = match op {
             0x80 => return self.protocol(),
             0x95 => return self.take(8).map(drop),
@@ -354,6 +366,9 @@ impl<'a> Machine<'a> {
                     ..,
                 ],
             ) => {
+                if shape.len() > MOST_AXES || strides.len() > MOST_AXES {
+                    return Err(format!("a tensor has {} axes", shape.len().max(strides.len())));
+                }
                 let sizes = |values: &[Value]| values.iter().map(size).collect::<Result<Vec<_>, _>>();
                 let (shape, strides) = (sizes(shape)?, sizes(strides)?);
                 let slice = Slice {
