@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::tensors::json;
+
 /// The classes of layers by name, as the description of a model says.
 #[derive(Debug, Default)]
 pub(super) struct Classes(BTreeMap<String, Class>);
@@ -19,7 +21,7 @@ struct Class {
 impl Classes {
     /// Reads the description of a model (`config.json`, or the attribute `model_config`).
     pub fn of_json(text: &[u8]) -> Result<Self, String> {
-        let value: Value = serde_json::from_slice(text).map_err(|error| format!("no JSON: {error}"))?;
+        let value = json::parse(text).map_err(|error| format!("no JSON: {error}"))?;
         let mut classes = Self::default();
         classes.add(&value);
         Ok(classes)

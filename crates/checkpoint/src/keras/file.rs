@@ -22,10 +22,8 @@ pub(super) fn is_hdf5(file: &[u8]) -> bool {
     file.starts_with(b"\x89HDF\r\n\x1a\n")
 }
 
-/// Reads the layers of a file.
-pub(super) fn layers(file: Vec<u8>, classes: Option<Classes>) -> Result<Layers, String> {
-    // Keras does not pack arrays. Those that somebody packed may be some times as large.
-    let most = (file.len() as u64).saturating_mul(16).saturating_add(1 << 20);
+/// Reads the layers of a file, whose arrays may have `most` bytes.
+pub(super) fn layers(file: Vec<u8>, classes: Option<Classes>, most: u64) -> Result<Layers, String> {
     let limit = usize::try_from(most).unwrap_or(usize::MAX);
     let options = OpenOptions::default()
         .with_chunk_cache_bytes(0)

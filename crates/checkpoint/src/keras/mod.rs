@@ -72,23 +72,63 @@ fn read(path: &Path, bytes: Vec<u8>, keras: &Keras) -> Result<Tensors> {
     if let Some(other) = foreign::other(&bytes[..bytes.len().min(foreign::HEAD as usize)], "read_keras") {
         return Err(wrong(format!("it is {other}")));
     }
+    // Keras does not pack what it writes. What somebody packed may be some times as large.
+    let most = (bytes.len() as u64).saturating_mul(16).saturating_add(1 << 20);
     let (bytes, classes) =
-        if bytes.starts_with(b"PK") { unpacked(&bytes).map_err(wrong)? } else { (bytes, None) };
+        if bytes.starts_with(b"PK") { unpacked(&bytes, most).map_err(wrong)? } else { (bytes, None) };
     if !file::is_hdf5(&bytes) {
         return Err(wrong("it is no HDF5 file".into()));
     }
-    let layers = file::layers(bytes, classes).map_err(wrong)?;
+    let layers = file::layers(bytes, classes, most).map_err(wrong)?;
     let tensors = convert::tensors(layers, keras).map_err(wrong)?;
     if tensors.is_empty() { Err(wrong("it has no weights".into())) } else { Ok(tensors) }
 }
 
-/// Returns the weights in a `.keras` archive, and the classes of the layers.
-fn unpacked(archive: &[u8]) -> std::result::Result<(Vec<u8>, Option<Classes>), String> {
+/// Returns the weights in a `.keras` archive, which may have `most` bytes, and the classes of the layers.
+fn unpacked(archive: &[u8], most: u64) -> std::result::Result<(Vec<u8>, Option<Classes>), String> {
     let mut archive = zip::ZipArchive::new(Cursor::new(archive)).map_err(|error| error.to_string())?;
     if archive.index_for_name(WEIGHTS).is_none() {
         return Err(format!("the archive has no {WEIGHTS}"));
     }
-    let config = zipped::entry(&mut archive, CONFIG, MOST_CONFIG)?;
+    let config = zipped::entry(&mut archive, CONFIG, MOST_CONFIG.min(most))?;
     let classes = Classes::of_json(&config).map_err(|problem| format!("{CONFIG}: {problem}"))?;
-    Ok((zipped::entry(&mut archive, WEIGHTS, u64::MAX)?, Some(classes)))
+    Ok((zipped::entry(&mut archive, WEIGHTS, most)?, Some(classes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use zip::write::{SimpleFileOptions, ZipWriter};
+
+    use super::*;
+
+    /// Returns the error of an archive with these two files, packed.
+    fn error(config: &[u8], weights: &[u8]) -> String {
+        let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
+        let packed = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated);
+        for (name, bytes) in [(CONFIG, config), (WEIGHTS, weights)] {
+            archive.start_file(name, packed).unwrap();
+            archive.write_all(bytes).unwrap();
+        }
+        let archive = archive.finish().unwrap().into_inner();
+        parse_keras(Path::new("m.keras"), &archive, &Keras::new()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_archive_is_not_unpacked_to_many_times_its_length() {
+        let bomb = vec![0; 64 << 20];
+        let weights = error(b"{}", &bomb);
+        assert!(weights.contains("model.weights.h5: 67108864 bytes, more than "), "{weights}");
+        let config = error(&bomb[1..], b"");
+        assert!(config.contains("config.json: 67108863 bytes, more than "), "{config}");
+    }
+
+    #[test]
+    fn the_description_of_a_model_keeps_to_a_budget() {
+        // A small map counts for a hundred times as many bytes as its text has.
+        let text = format!("[{}0]", "{\"\":0},".repeat(1 << 20));
+        let problem = Classes::of_json(text.as_bytes()).unwrap_err();
+        assert!(problem.contains("when it is parsed"), "{problem}");
+    }
 }
