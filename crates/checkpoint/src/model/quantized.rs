@@ -32,13 +32,17 @@ pub fn scale_name(name: &str) -> String {
 /// the nearest integer, ties to even.
 ///
 /// # Errors
-/// [`Error::Unstorable`]: the shape has no such axis; a value is not finite.
+/// [`Error::Unstorable`]: the shape has no such axis; a value is not finite; there is no memory for the scales
+/// of a tensor without elements.
 pub(super) fn quantize(name: &str, shape: &[usize], values: &[f32], axis: usize) -> Result<[Tensor; 2]> {
     let unstorable = |reason: String| Error::Unstorable { reason };
     let Some(&channels) = shape.get(axis) else {
         return Err(unstorable(format!("{name} {shape:?} has no axis {axis} of output channels")));
     };
-    let mut scales = vec![0.0f32; channels];
+    let mut scales = Vec::new();
+    let reserved = scales.try_reserve_exact(channels);
+    reserved.map_err(|_| unstorable(format!("{name} {shape:?}: no memory for a scale of each channel")))?;
+    scales.resize(channels, 0.0f32);
     for (channel, run) in runs(values, shape, axis) {
         for value in run {
             if !value.is_finite() {
@@ -154,7 +158,8 @@ fn axis_of(shape: &[usize], scales: &Info) -> Option<usize> {
 /// Iterates over elements in row-major order, as runs of those that are next to each other in one channel,
 /// each with the index of the channel.
 fn runs<'a, T>(elements: &'a [T], shape: &[usize], axis: usize) -> impl Iterator<Item = (usize, &'a [T])> {
-    let inner: usize = shape[axis + 1..].iter().product();
+    // Beside an axis of length 0, others may be of any length.
+    let inner: usize = if elements.is_empty() { 1 } else { shape[axis + 1..].iter().product() };
     let channels = shape[axis];
     elements.chunks(inner.max(1)).enumerate().map(move |(run, elements)| (run % channels, elements))
 }

@@ -178,6 +178,20 @@ fn integers_without_scales_are_no_weights() {
     assert!(error.contains("size mismatch for w: I8[1, 2] in the file, F32[1, 2] in the model"), "{error}");
 }
 
+/// Beside an axis of length 0, others may be of any length.
+#[test]
+fn a_tensor_without_elements_has_none_however_long_its_axes_are() {
+    let shape = [0, 1 << 40, 1 << 40];
+    let integers = Tensor::new(TensorDType::I8, shape.to_vec(), Vec::new()).unwrap();
+    let mut tensors = one("w", integers);
+    tensors.insert("w_scale".into(), Tensor::f32(&[1, 1, 1], &[0.5]).unwrap());
+    assert_eq!(taken(&tensors, &shape).unwrap(), Tensor::f32(&shape, &[]).unwrap());
+    let stored = store(&shape, &[], 0).unwrap();
+    assert_eq!(stored.tensors["w"].shape(), shape);
+    let error = store(&[0, 1 << 60], &[], 1).unwrap_err().to_string();
+    assert!(error.contains("no memory for a scale of each channel"), "{error}");
+}
+
 /// Rules see the product: a plan does not have to know that a file is quantized.
 #[test]
 fn rules_apply_to_the_products() {
