@@ -1,6 +1,6 @@
 //! Every assembled module is valid WGSL in which no product reaches an addition, and, for compilers that may
-//! change the order of additions, no sum does. It can be written as HLSL. This holds for generated modules too,
-//! for GPUs and for the CPU.
+//! change the order of additions, no sum does. It can be written as HLSL. This holds for generated modules
+//! too, for GPUs and for the CPU.
 
 use std::collections::BTreeSet;
 

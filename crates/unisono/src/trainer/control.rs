@@ -237,7 +237,8 @@ impl Control<'_> {
     }
 
     /// Saves the run after all callbacks were called, also before the first step of a fit, if it has a
-    /// checkpoint directory. This very step is saved: even if the disk is slow, no later step is saved in its place.
+    /// checkpoint directory. This very step is saved: even if the disk is slow, no later step is saved in its
+    /// place.
     pub fn save(&mut self) {
         self.trainer.callbacks.save = true;
     }

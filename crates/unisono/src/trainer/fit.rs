@@ -4,7 +4,6 @@ use unisono_data::{Batch, Batches, DataError, Loader, Position};
 use unisono_graph::InputKind;
 
 use crate::compile::feed::{self, Names};
-use crate::compile::fields::in_specs;
 use crate::compile::programs::ProgramId;
 use crate::objective::running::Running;
 use crate::trainer::step::Started;
@@ -225,19 +224,6 @@ impl Trainer {
                  (Loader::lanes makes rows that do)",
             );
         }
-    }
-
-    /// Checks that an evaluation of a loader could only fail at its samples.
-    fn can_evaluate(&mut self, loader: &Loader) -> Result<(), Error> {
-        // No sample is read up to the start of the first epoch.
-        let reader = self.reader(loader);
-        drop(reader.epochs(Position::default(), 0)?);
-        let specs = reader.fields()?;
-        let first = self.compile_for_types(&in_specs(&specs))?;
-        if first == 0 {
-            self.plan.fields.check_specs(&specs)?;
-        }
-        self.prepare_number(first + ProgramId::Evaluate.index(), reader.samples_per_epoch())
     }
 
     /// Saves the steps before an error of the data or of a number, if it is the same on all machines.

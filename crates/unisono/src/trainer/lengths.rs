@@ -1,17 +1,30 @@
 //! Samples of several lengths: a program for each length, compiled when the first batch of it comes.
 
-use unisono_data::Batch;
+use unisono_data::{Batch, Loader, Position};
 use unisono_graph::{InputKind, Program, Type};
 use unisono_replica::AuditReport;
 
-use crate::compile::fields::{Fields, in_batch};
+use crate::compile::fields::{Fields, in_batch, in_specs};
 use crate::compile::plan::OfLength;
-use crate::compile::programs::Programs;
+use crate::compile::programs::{ProgramId, Programs};
 use crate::error::caught;
 use crate::objective::metrics::reduction;
 use crate::{Error, Trainer};
 
 impl Trainer {
+    /// Checks that an evaluation of a loader could only fail at its samples.
+    pub(super) fn can_evaluate(&mut self, loader: &Loader) -> Result<(), Error> {
+        // No sample is read up to the start of the first epoch.
+        let reader = self.reader(loader);
+        drop(reader.epochs(Position::default(), 0)?);
+        let specs = reader.fields()?;
+        let first = self.compile_for_types(&in_specs(&specs))?;
+        if first == 0 {
+            self.plan.fields.check_specs(&specs)?;
+        }
+        self.prepare_number(first + ProgramId::Evaluate.index(), reader.samples_per_epoch())
+    }
+
     /// Compiles the programs for samples such as those of a batch: [`Trainer::compile_for_types`].
     pub(super) fn compile_for(&mut self, batch: &Batch) -> Result<(), Error> {
         self.compile_for_types(&in_batch(batch)).map(drop)
