@@ -169,6 +169,22 @@ fn other_data_on_a_machine_are_refused_by_name() {
     }
 }
 
+/// Both ranks that were to hash a block are lost before they have sent its hash.
+#[test]
+fn the_blocks_of_lost_ranks_are_hashed_by_those_that_are_left() {
+    let alone = train(&Arc::new(Counted::new()), Cluster::alone()).unwrap();
+    // They are lost between the first messages of a fit: each gather takes four.
+    for after in (8..40).step_by(2) {
+        let faults = [3, 4].map(|rank| Fault::Lost { rank, after });
+        let script = Script { seed: after as u64, faults: faults.to_vec() };
+        let ended = on_ranks(5, script, |cluster| train(&Arc::new(Counted::new()), cluster));
+        assert!(ended[3].is_err() && ended[4].is_err(), "they are lost after {after} messages");
+        for (rank, ended) in ended.into_iter().enumerate().take(3) {
+            assert_eq!(ended.unwrap(), alone, "rank {rank}, others were lost after {after} messages");
+        }
+    }
+}
+
 #[test]
 fn a_stop_on_one_machine_ends_the_hashing_of_the_data_on_all() {
     let ended = on_ranks(2, Script::default(), |cluster| {

@@ -1,6 +1,7 @@
 //! The content of the data on several machines: each hashes some blocks of its own files, and all compare
 //! and join what they have.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,26 +51,47 @@ impl Trainer {
         if !self.data_hash.pending {
             return Ok(());
         }
-        let own = self.own_blocks();
-        let records = cluster.gather("the hashes of the data", &record_of(&own))?;
-        let mut all = Vec::new();
-        for (rank, record) in &records {
-            match read(record) {
-                Some(Ok(blocks)) => all.push((*rank, blocks)),
-                Some(Err(why)) if why.is_empty() => return self.stopped_before(),
-                Some(Err(why)) => return self.unreadable(&cluster, *rank, why),
-                None => {
-                    return Err(ClusterError::Link(format!("rank {rank} sent hashes that are none")).into());
+        let (mut own, mut blocks) = (self.own_blocks(), Vec::new());
+        // Each further round follows another loss, so that there are fewer than ranks.
+        for _ in 0..cluster.size() {
+            let records = cluster.gather("the hashes of the data", &record_of(&own))?;
+            let mut all = Vec::new();
+            for (rank, record) in &records {
+                match read(record) {
+                    Some(Ok(blocks)) => all.push((*rank, blocks)),
+                    Some(Err(why)) if why.is_empty() => return self.stopped_before(),
+                    Some(Err(why)) => return self.unreadable(&cluster, *rank, why),
+                    None => {
+                        let what = format!("rank {rank} sent hashes that are none");
+                        return Err(ClusterError::Link(what).into());
+                    }
                 }
             }
+            let found = joined(&cluster, &all, "the data's")?;
+            blocks.resize(found.len().max(blocks.len()), None);
+            blocks.iter_mut().zip(found).for_each(|(block, found)| *block = block.or(found));
+            let missing = missing(&blocks);
+            if missing.is_empty() {
+                break;
+            }
+            own = self.hash_missing(train.shared_source(), missing);
         }
         let source = train.source();
-        let blocks = joined(&cluster, &all, "the data's")?;
         let content = Content::of_blocks(source, blocks);
         let missing = || ClusterError::Link("the hashes of the ranks are not those of all data".into());
         let content = content.ok_or_else(missing)?;
         self.data_hash.pending = false;
         self.take_content(DataContent::Hashed((&content).into()))
+    }
+
+    /// Hashes some of the blocks that are missing because both ranks that were to hash them are lost. The ranks
+    /// that are left share them out anew.
+    fn hash_missing(&mut self, source: Arc<dyn Source>, missing: BTreeSet<u64>) -> Blocks {
+        let cluster = self.cluster();
+        let (place, ranks) = (cluster.place(), cluster.present().len());
+        let which = move |block, blocks| missing.contains(&block) && is_hashed_by(place, ranks, block, blocks);
+        self.data_hash.job = Some(Hashing::start_some(source, which)?);
+        self.own_blocks()
     }
 
     /// Waits for this rank's part, until the run is asked to stop: then it is `None`.
@@ -101,6 +123,11 @@ impl Trainer {
         self.monitor.note(&format!("warning: {what}: {}: {why}", cluster.name(rank)));
         self.take_content(DataContent::NotCovered)
     }
+}
+
+/// Returns the numbers of the blocks that no rank has hashed.
+fn missing(blocks: &[Option<Hash>]) -> BTreeSet<u64> {
+    (0..).zip(blocks).filter(|(_, hash)| hash.is_none()).map(|(at, _)| at).collect()
 }
 
 /// Joins the hashes that ranks have of the data called `whose_data`. A block that two ranks have must be the
