@@ -89,7 +89,8 @@ impl Trainer {
     fn hash_missing(&mut self, source: Arc<dyn Source>, missing: BTreeSet<u64>) -> Blocks {
         let cluster = self.cluster();
         let (place, ranks) = (cluster.place(), cluster.present().len());
-        let which = move |block, blocks| missing.contains(&block) && is_hashed_by(place, ranks, block, blocks);
+        let which =
+            move |block, blocks| missing.contains(&block) && is_hashed_by(place, ranks, block, blocks);
         self.data_hash.job = Some(Hashing::start_some(source, which)?);
         self.own_blocks()
     }
