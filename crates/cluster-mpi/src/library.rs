@@ -266,16 +266,32 @@ fn open() -> Result<libloading::os::unix::Library, MpiError> {
     use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
     let own = std::env::var(FILE).ok();
     let names: Vec<&str> = own.as_deref().map_or(NAMES.to_vec(), |own| vec![own]);
-    let mut why = String::new();
-    for name in names {
+    first_of(&names, |name| {
         // SAFETY: what the library does when it is opened is the library's own affair, as for one that the
         // program is linked to.
-        match unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) } {
+        unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) }.map_err(|error| error.to_string())
+    })
+    .map_err(MpiError::Library)
+}
+
+/// Returns the first of the libraries that can be opened, or why none can be: the reason of the first one that
+/// is there, such as one for another machine, or else that of the first one.
+fn first_of<T>(names: &[&str], mut open: impl FnMut(&str) -> Result<T, String>) -> Result<T, String> {
+    let mut reasons = Vec::new();
+    for name in names {
+        match open(name) {
             Ok(library) => return Ok(library),
-            Err(error) => why = error.to_string(),
+            Err(reason) => reasons.push(reason),
         }
     }
-    Err(MpiError::Library(why))
+    // The loaders of systems say in words alone that a file is missing. If it is another one, which the library
+    // needs, they name that one, or both.
+    let is_missing = |name: &str, reason: &str| {
+        let has = |words: &str| reason.to_lowercase().contains(words);
+        has(name) && has("no such file") && !has("needed by") && !has("incompatible")
+    };
+    let found = names.iter().zip(&reasons).find(|(name, reason)| !is_missing(name, reason));
+    Err(found.map(|(_, reason)| reason.clone()).or_else(|| reasons.into_iter().next()).unwrap_or_default())
 }
 
 /// Returns what this library has for the predefined handles: Open MPI exports them as variables.
@@ -296,5 +312,37 @@ fn abi(library: &libloading::os::unix::Library) -> Abi {
             Abi { cluster, byte, errors_return, any_source, status_ignore, source_at, is_mpich: false }
         }
         _ => MPICH,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the reason that is given when each name has one.
+    fn reason(all: [(&str, &str); 3]) -> String {
+        let reason_of =
+            |name: &str| all.iter().find(|(own, _)| *own == name).map(|(_, why)| (*why).to_owned());
+        first_of(&all.map(|(name, _)| name), |name| Err::<(), _>(reason_of(name).unwrap())).unwrap_err()
+    }
+
+    #[test]
+    fn the_reason_is_that_of_the_first_library_that_is_there() {
+        let missing =
+            |name: &str| format!("{name}: cannot open shared object file: No such file or directory");
+        let [openmpi, mpich, system] = NAMES.map(missing);
+        let broken = "libmpi.so.12: wrong ELF class: ELFCLASS32";
+        let lacks = "libhwloc.so.15: cannot open shared object file: No such file or directory";
+        let of = |all: [&str; 3]| reason([(NAMES[0], all[0]), (NAMES[1], all[1]), (NAMES[2], all[2])]);
+        assert_eq!(of([&openmpi, broken, &system]), broken);
+        // What it depends on is missing, and not the library itself.
+        assert_eq!(of([lacks, &mpich, &system]), lacks);
+        assert_eq!(of([&openmpi, &mpich, &system]), openmpi);
+    }
+
+    #[test]
+    fn the_first_library_that_can_be_opened_is_taken() {
+        let opened = first_of(&NAMES, |name| if name == NAMES[1] { Ok(7) } else { Err(name.to_owned()) });
+        assert_eq!(opened, Ok(7));
     }
 }
