@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::model::keras::View;
 use crate::tensors::info::{Info, TensorDType};
+use crate::tensors::strided::{ordered, places};
 
 /// A tensor whose elements are those of one or more tensors of a file, in some order. It says where each
 /// element is, and so leads in both directions.
@@ -157,7 +158,10 @@ impl Arranged {
                 order.into_iter().map(|at| Place { tensor, at }).collect()
             }
             Made::Reshaped(of) => of.places(tensors),
-            Made::Permuted(of, order) => permute(&of.places(tensors), &of.shape, order),
+            Made::Permuted(of, order) => {
+                let all = of.places(tensors);
+                places(ordered(&of.shape, order)).map(|at| all[at]).collect()
+            }
             Made::Part { of, axis, start } => {
                 let (outer, inner) = around(&of.shape, *axis);
                 let (from, length) = (of.shape[*axis] * inner, self.shape[*axis] * inner);
@@ -187,25 +191,6 @@ fn numbers(axes: &[usize], count: usize, view: &View) -> Vec<usize> {
     let bytes: Vec<u8> = (0..count as u64).flat_map(u64::to_le_bytes).collect();
     let moved = view.apply(&info, &bytes);
     moved.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word) as usize).collect()
-}
-
-/// Reorders the axes of elements.
-fn permute(all: &[Place], axes: &[usize], order: &[usize]) -> Vec<Place> {
-    let stride = |&axis: &usize| axes[axis + 1..].iter().product::<usize>();
-    let strides: Vec<usize> = order.iter().map(stride).collect();
-    let mut at = vec![0; order.len()];
-    let mut moved = Vec::with_capacity(all.len());
-    for _ in 0..all.len() {
-        moved.push(all[at.iter().zip(&strides).map(|(i, stride)| i * stride).sum::<usize>()]);
-        for (i, &axis) in at.iter_mut().zip(order).rev() {
-            *i += 1;
-            if *i < axes[axis] {
-                break;
-            }
-            *i = 0;
-        }
-    }
-    moved
 }
 
 #[cfg(test)]

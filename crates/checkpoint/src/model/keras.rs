@@ -2,6 +2,7 @@
 
 use crate::model::pattern::Pattern;
 use crate::tensors::info::Info;
+use crate::tensors::strided::{ordered, places};
 
 /// The layout of Keras's tensors where it differs from PyTorch's, which Unisono shares.
 ///
@@ -133,20 +134,9 @@ impl View {
             return Vec::new();
         }
         let size = info.dtype.size();
-        let strides: Vec<usize> =
-            (0..self.axes.len()).map(|axis| self.axes[axis + 1..].iter().product()).collect();
         let mut moved = Vec::with_capacity(bytes.len());
-        let mut place = vec![0; self.order.len()];
-        for _ in 0..bytes.len() / size {
-            let at: usize = place.iter().zip(&self.order).map(|(i, &axis)| i * strides[axis]).sum();
+        for at in places(ordered(&self.axes, &self.order)) {
             moved.extend_from_slice(&bytes[at * size..][..size]);
-            for (i, &axis) in place.iter_mut().zip(&self.order).rev() {
-                *i += 1;
-                if *i < self.axes[axis] {
-                    break;
-                }
-                *i = 0;
-            }
         }
         moved
     }

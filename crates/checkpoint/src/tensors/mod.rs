@@ -14,4 +14,5 @@ pub(crate) mod info;
 pub(crate) mod json;
 pub(crate) mod regular;
 pub(crate) mod report;
+pub(crate) mod strided;
 pub(crate) mod tensor;

@@ -11,6 +11,7 @@ use zip::ZipArchive;
 use crate::tensors::error::{Error, Result, broken, io};
 use crate::tensors::foreign;
 use crate::tensors::regular::open_regular;
+use crate::tensors::strided::places;
 use crate::tensors::tensor::{Tensor, Tensors};
 use crate::zipped;
 
@@ -157,17 +158,9 @@ fn tensor(path: &Path, slice: &Slice, data: &[u8]) -> Result<Tensor> {
     } else if is_contiguous(shape, strides) {
         bytes.extend_from_slice(data.get(offset * size..(offset + count) * size).unwrap_or_default());
     } else {
-        let mut place = vec![0; shape.len()];
-        for _ in 0..count {
-            let at = offset + place.iter().zip(strides).map(|(at, stride)| at * stride).sum::<usize>();
+        for at in places(shape.iter().copied().zip(strides.iter().copied()).collect()) {
+            let at = offset + at;
             bytes.extend_from_slice(data.get(at * size..(at + 1) * size).unwrap_or_default());
-            for (at, extent) in place.iter_mut().zip(shape).rev() {
-                *at += 1;
-                if *at < *extent {
-                    break;
-                }
-                *at = 0;
-            }
         }
     }
     Tensor::new(storage.dtype, shape.clone(), bytes).map_err(|error: Error| broken(path, error.to_string()))
