@@ -31,7 +31,9 @@ pub fn check(wgsl: &str) -> Result<(), Vec<String>> {
 fn expressions(module: &Module) -> impl Iterator<Item = &Expression> {
     let functions = module.functions.iter().map(|(_, function)| function);
     let entries = module.entry_points.iter().map(|entry| &entry.function);
-    functions.chain(entries).flat_map(|function| function.expressions.iter().map(|(_, expression)| expression))
+    functions
+        .chain(entries)
+        .flat_map(|function| function.expressions.iter().map(|(_, expression)| expression))
 }
 
 #[cfg(test)]

@@ -175,3 +175,40 @@ fn a_refusal_of_one_rank_is_one_of_all() {
     });
     assert_eq!(lost, [Some(false), None]);
 }
+
+/// A callback that asks on one machine for the state from before the first step.
+struct SavesFirst(bool);
+
+impl unisono::Callback for SavesFirst {
+    fn name(&self) -> &str {
+        "saves first"
+    }
+
+    fn influence(&self) -> unisono::Influence {
+        unisono::Influence::None
+    }
+
+    fn fit_begins(&mut self, run: &mut unisono::Control<'_>) -> Result<(), Error> {
+        if self.0 {
+            run.save();
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_save_that_one_machine_asks_for_at_the_beginning_is_made_by_all() {
+    let dir = tempfile::tempdir().unwrap();
+    on_ranks(3, Script::default(), |cluster| {
+        let asks = SavesFirst(cluster.rank() == 2);
+        let builder = perceptron(8).global_batch(16).replicas(1).callback(asks);
+        let data = loader(40, 5).unwrap();
+        let mut trainer = builder.cluster(cluster).build(&data.fields().unwrap()).unwrap();
+        trainer.checkpoints(&dir.path().join("run"), 0).unwrap();
+        trainer.fit(&data, None, 1).unwrap();
+    });
+    for name in ["run", "run.rank1"] {
+        let found = unisono::checkpoint::list(dir.path().join(name)).unwrap();
+        assert_eq!(found.iter().map(|found| found.0).collect::<Vec<_>>(), [3, 0], "{name}");
+    }
+}

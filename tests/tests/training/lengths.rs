@@ -303,7 +303,11 @@ fn validation_samples_may_be_shorter() {
     let measured = with.history().last().unwrap().validation.clone().unwrap();
     assert_eq!(measured, without.evaluate(&held_out).unwrap());
     assert_eq!(sha256(&mut with), sha256(&mut without));
-    // Longer ones are refused before the first step.
+    // Shorter ones without labels, and longer ones, are refused before the first step.
+    let unlabelled = Loader::new(Memory::new("x", [6], bytes(6)).unwrap());
+    let mut refusing = build();
+    let error = refusing.fit(&train, Some(&unlabelled), 1).unwrap_err().to_string();
+    assert!(error.contains("no such field") && refusing.steps() == 0, "{error}");
     let error = build().fit(&train, Some(&data(9)), 1).unwrap_err().to_string();
     assert!(error.contains("expected [B, 8] i32, got [B, 9] i32"), "{error}");
 }

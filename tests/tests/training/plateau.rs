@@ -1,7 +1,10 @@
 //! A learning rate that follows the history of the run is the same on any replicas, and after a resume.
 
+use std::sync::{Arc, Mutex};
+
 use unisono::{
-    AdamW, Builder, Epoch, Groups, Optimizer, Plateau, ReduceOnPlateau, Scalar, Schedule, Sgd, Update, Var,
+    AdamW, Builder, Epoch, Groups, Influence, Optimizer, Plateau, ReduceOnPlateau, Scalar, Schedule, Sgd,
+    Update, Var, on_epoch,
 };
 use unisono_tests::{loader, perceptron};
 
@@ -156,4 +159,47 @@ fn epochs_of_ones_own_loop_lower_it() {
     assert_eq!(own.history(), fitted.history());
     assert_eq!(own.learning_rate(), fitted.learning_rate());
     assert_eq!(own.state_sha256().unwrap(), fitted.state_sha256().unwrap());
+}
+
+/// A factor scales what reductions have left of the rate, and later reductions lower the product.
+#[test]
+fn factors_and_reductions_apply_in_the_order_in_which_they_came() {
+    let train = loader(50, 5).unwrap();
+    let plateau = Plateau::lowest("loss").patience(0).threshold(0.99).factor(0.1).least(0.005);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let told = seen.clone();
+    let scales = on_epoch("scales", Influence::NotCovered, move |epoch, run| {
+        // From the second epoch on, each is a reduction.
+        match epoch.epoch {
+            1 => run.scale_learning_rate(0.5)?,
+            2 => {
+                run.scale_learning_rate(4.0)?;
+                run.scale_learning_rate(10.0)?;
+            }
+            _ => {}
+        }
+        told.lock().unwrap().push(run.learning_rate().unwrap() as f32);
+        Ok(())
+    });
+    let optimizer = Sgd::new(Schedule::constant(0.04));
+    let builder = perceptron(8).optimizer(optimizer).global_batch(16).replicas(1);
+    let builder = builder.callback(ReduceOnPlateau::new(plateau)).callback(scales);
+    let mut trainer = builder.build(&train.fields().unwrap()).unwrap();
+    trainer.fit(&train, None, 4).unwrap();
+    // 0.005 by the first reduction, of which the half is below the least: the second one leaves it.
+    assert_eq!(*seen.lock().unwrap(), [0.04, 0.0025, 0.1, 0.01]);
+}
+
+/// Batches that come from no loader are all of epoch 0, and their epochs are counted.
+#[test]
+fn epochs_of_batches_without_a_loader_are_counted() {
+    let train = loader(16, 5).unwrap();
+    let mut own = reducing("loss").replicas(1).build(&train.fields().unwrap()).unwrap();
+    let batch = train.batch(16).epoch(0).unwrap().next().unwrap().unwrap();
+    for _ in 0..3 {
+        let step = own.step(&batch).unwrap();
+        own.notify_epoch_ended(&step, None).unwrap();
+    }
+    let numbers: Vec<(u32, u64)> = own.history().iter().map(|epoch| (epoch.epoch, epoch.steps)).collect();
+    assert_eq!(numbers, [(0, 1), (1, 2), (2, 3)]);
 }

@@ -272,8 +272,8 @@ impl Adapter {
     /// model 5.1, which has no subgroups. FXC refuses most products, each after half a minute or more.
     pub(crate) fn lacks_compiler(&self) -> Option<&'static str> {
         (self.backend == Backend::Dx12 && !self.features.subgroups).then_some(
-            "DirectX 12 has no shader model 6 with wave operations here: put dxcompiler.dll, version 1.8.2502 or \
-             later, beside the program or on the PATH, or install the GPU's Vulkan driver",
+            "DirectX 12 cannot use shader model 6 with wave operations: put dxcompiler.dll, version 1.8.2502 or later, \
+             next to the program or on the PATH, or install the GPU's Vulkan driver",
         )
     }
 

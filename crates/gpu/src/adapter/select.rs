@@ -91,6 +91,9 @@ fn best(mut there: Vec<Adapter>) -> Result<Vec<Adapter>, GpuError> {
     }
     if there.iter().any(|adapter| adapter.kind != Kind::Cpu) {
         there.retain(|adapter| adapter.kind != Kind::Cpu);
+        if there.iter().any(|adapter| adapter.lacks_compiler().is_none()) {
+            there.retain(|adapter| adapter.lacks_compiler().is_none());
+        }
     } else {
         // The CPU's own code is faster than a graphics driver's for it.
         there.sort_by_key(|adapter| (adapter.backend != Backend::Cpu, adapter.backend));

@@ -71,7 +71,7 @@ pub trait Architecture: Clone + Send + Sync + Sized + 'static {
     fn name(&self, in_file: &str) -> Option<String>;
 
     /// Returns whether a parameter is a table in which ids are looked up. Default: whether it has one of the
-    /// names that transformers gives to such tables.
+    /// names that transformers gives to such tables. An architecture with other names says it itself.
     fn is_table(&self, name: &str) -> bool {
         let layer = name.strip_suffix(".weight").unwrap_or(name);
         let last = layer.rsplit('.').next().unwrap_or(layer);

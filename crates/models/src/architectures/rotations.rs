@@ -40,7 +40,8 @@ impl Rotations {
         let part = config.number_or("partial_rotary_factor", 1.0)?;
         let parts = ["rope_parameters", "rope_scaling"];
         for (name, settings) in parts.into_iter().filter_map(|name| Some((name, config.get(name)?))) {
-            let settings = settings.as_object().ok_or_else(|| format!("{name} is {settings}, no object"))?;
+            let settings =
+                settings.as_object().ok_or_else(|| format!("{name} is {settings}, not an object"))?;
             let setting = |key: &str| settings.get(key).filter(|value| !value.is_null());
             let number = |key: &str| match setting(key) {
                 None => Ok(None),
@@ -179,7 +180,7 @@ mod tests {
                 "rope_parameters.partial_rotary_factor",
             ),
             (r#"{"rope_theta": 1e40}"#, "rope_theta is inf, and must be finite and above 1"),
-            (r#"{"rope_scaling": "linear"}"#, "rope_scaling is \"linear\", no object"),
+            (r#"{"rope_scaling": "linear"}"#, "rope_scaling is \"linear\", not an object"),
             (
                 r#"{"rope_scaling": {"factor": 4.0}}"#,
                 "rope_scaling.factor is unknown without rope_scaling.rope_type",

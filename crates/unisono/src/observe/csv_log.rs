@@ -128,7 +128,8 @@ impl Observer for CsvLog {
 
     fn started(&mut self, start: &Start<'_>) {
         self.metrics = start.metrics.to_vec();
-        // What a loop of your own has told is in no history, but in the file, where that is this run's.
+        // Checkpoints of earlier versions have no epochs of a loop of your own; the file does, if it is this
+        // run's.
         if start.step > 0 && self.epochs.is_empty() {
             self.epochs = epochs_of(&self.path, start.history);
             self.read = self.epochs.iter().map(|epoch| epoch.steps).collect();
@@ -139,9 +140,12 @@ impl Observer for CsvLog {
     }
 
     fn epoch(&mut self, epoch: &Epoch) {
-        // An epoch that had ended behind what was resumed ends again.
+        // An epoch that had ended behind what was resumed ends again, and a loop of your own may end one
+        // again.
         let known = self.epochs.len();
-        self.epochs.retain(|old| old.steps < epoch.steps || !self.read.contains(&old.steps));
+        let is_same = |old: &Epoch| (old.epoch, old.steps) == (epoch.epoch, epoch.steps);
+        let is_read = |old: &Epoch| old.steps >= epoch.steps && self.read.contains(&old.steps);
+        self.epochs.retain(|old| !is_same(old) && !is_read(old));
         self.is_current &= self.epochs.len() == known;
         self.epochs.push(epoch.clone().without_tables());
         self.write();
@@ -319,7 +323,8 @@ mod tests {
         }
         log.epoch(&epoch);
         assert_eq!(log.take_problem(), None, "it is told once");
-        assert_eq!(fs::read_to_string(dir.path().join("history.csv")).unwrap().lines().count(), 4);
+        // An epoch that ends again has one line.
+        assert_eq!(fs::read_to_string(dir.path().join("history.csv")).unwrap().lines().count(), 3);
     }
 
     #[test]

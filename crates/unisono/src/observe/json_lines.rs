@@ -107,7 +107,7 @@ impl<W: Write + Send> Observer for JsonLines<W> {
     }
 
     fn epoch(&mut self, epoch: &Epoch) {
-        self.written = epoch.epoch as usize + 1;
+        self.written += 1;
         let result = JsonLines::epoch(self, epoch).and_then(|()| self.tables(epoch));
         self.keep(result);
     }

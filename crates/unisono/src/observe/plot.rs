@@ -110,6 +110,8 @@ impl Observer for Plot {
     }
 
     fn epoch(&mut self, epoch: &Epoch) {
+        // A loop of your own may end an epoch again.
+        self.epochs.retain(|old| (old.epoch, old.steps) != (epoch.epoch, epoch.steps));
         self.epochs.push(epoch.clone().without_tables());
         self.is_current = false;
         if self.drawn.is_none_or(|drawn| drawn.elapsed() > BETWEEN) {

@@ -63,6 +63,16 @@ pub(crate) struct RateReduction {
 }
 
 impl RateReduction {
+    /// Returns what multiplies a learning rate by a factor.
+    pub fn scale(factor: f64) -> Self {
+        Self { factor, least: 0.0, times: 1 }
+    }
+
+    /// Returns whether this only multiplies a learning rate by a factor.
+    pub fn is_scale(&self) -> bool {
+        (self.least, self.times) == (0.0, 1)
+    }
+
     /// Returns a learning rate after the reductions.
     pub fn of(&self, lr: f64) -> f64 {
         (0..self.times).fold(lr, |lr, _| (lr * self.factor).max(self.least.min(lr)))

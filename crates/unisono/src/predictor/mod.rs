@@ -17,7 +17,7 @@ use unisono_replica::{Replicas, Verdict};
 
 use crate::compile::asked::Asked;
 use crate::compile::feed::{self, InputMemory};
-use crate::compile::fields::in_batch;
+use crate::compile::fields::{Fields, in_batch};
 use crate::compile::outputs::Reading;
 use crate::compile::prediction::PredictionProgram;
 use crate::model::Model;
@@ -319,18 +319,29 @@ impl Predictor {
             }
             None => {}
         }
-        let Some((fields, _)) = self.programs[0].0.fields.of_length(&in_batch(batch)) else { return Ok(0) };
-        let cannot = |problem: String| self.programs[0].0.fields.cannot_be(&fields, &problem);
-        let program = PredictionProgram::trace(&self.model, self.precision, &fields);
-        let program = program.map_err(|error| cannot(error.to_string()))?;
-        let index = self.replicas.add_programs(vec![program.program.clone()]);
-        let index = index.map_err(|error| cannot(error.to_string()))?;
-        self.programs.push((program, index));
+        let Some((fields, other)) = self.programs[0].0.fields.of_length(&in_batch(batch)) else {
+            return Ok(0);
+        };
+        let added = self.add_program(&fields).or_else(|error| {
+            let added = other.map(|fields| self.add_program(&fields));
+            added.and_then(Result::ok).ok_or(error)
+        })?;
+        self.programs.push(added);
         if last == self.lengths {
             let (_, oldest) = self.programs.remove(1);
             self.replicas.forget_programs(oldest..oldest + 1)?;
         }
         Ok(self.programs.len() - 1)
+    }
+
+    /// Compiles the program for samples with these fields.
+    fn add_program(&mut self, fields: &Fields) -> Result<(PredictionProgram, usize), Error> {
+        let traced = PredictionProgram::trace(&self.model, self.precision, fields);
+        let added = traced.map_err(|error| error.to_string()).and_then(|program| {
+            let index = self.replicas.add_programs(vec![program.program.clone()]);
+            Ok((program, index.map_err(|error| error.to_string())?))
+        });
+        added.map_err(|problem| self.programs[0].0.fields.cannot_be(fields, &problem))
     }
 }
 

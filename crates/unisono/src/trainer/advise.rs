@@ -251,23 +251,23 @@ impl Trainer {
             return Ok(());
         }
         if let Some(name) = pixels(batch) {
-            self.monitor.note(&format!(
+            self.monitor.note_once(&format!(
                 "note: the values of {name:?} are whole numbers up to 255, as pixels are stored: unless the model scales \
                  them, divide them by 255 in Loader::map, or use unisono::data::normalize"
             ));
         }
         if let Some((name, most)) = dark(batch) {
-            self.monitor.note(&format!(
+            self.monitor.note_once(&format!(
                 "note: the values of {name:?} are at most {most}, as if divided by 255 twice: divide pixels by 255 \
                  only once"
             ));
         }
         if let Some(note) = self.note_on_padding(batch) {
-            self.monitor.note(&note);
+            self.monitor.note_once(&note);
         }
         self.note_targets(batch);
         if let Some(note) = self.note_on_leak(batch) {
-            self.monitor.note(&note);
+            self.monitor.note_once(&note);
         }
         Ok(())
     }

@@ -239,9 +239,9 @@ fn guarded(callback: &str, call: impl FnOnce() -> Result<(), Error>) -> Result<(
 }
 
 impl Trainer {
-    /// Calls all callbacks in their order. `ahead` is the number of steps that may be under way; it is not 0
-    /// after a step. That is done then, and its callbacks cannot be called again: a stop waits for them. The
-    /// next step is in `epoch`.
+    /// Calls all callbacks in their order. `ahead` is the number of steps that may be under way. It is 1
+    /// after a step: the step is done, so its callbacks are called even if the run is asked to stop. The next
+    /// step is in `epoch`.
     ///
     /// # Errors
     /// The first of a callback; those after it are not called.

@@ -201,14 +201,22 @@ impl Control<'_> {
 
     fn scale_rate(&mut self, phase: Option<&str>, factor: f64) -> Result<(), Error> {
         let mut change = self.trainer.state.control.last_rate(phase);
-        change.rate = change.rate.map(|rate| rate * factor);
-        change.factor *= factor;
+        match change.reductions.last_mut() {
+            None => {
+                change.rate = change.rate.map(|rate| rate * factor);
+                change.factor *= factor;
+            }
+            // It scales what the reductions have left.
+            Some(last) if last.is_scale() => last.factor *= factor,
+            Some(_) => change.reductions.push(RateReduction::scale(factor)),
+        }
         self.change_rate(phase, change)
     }
 
     fn change_rate(&mut self, phase: Option<&str>, change: RateChange) -> Result<(), Error> {
-        let value = change.rate.unwrap_or(change.factor);
-        if !(value as f32).is_finite() || value < 0.0 {
+        let values = change.reductions.iter().map(|reduction| reduction.factor);
+        let mut values = values.chain([change.rate.unwrap_or(change.factor)]);
+        if let Some(value) = values.find(|value| !(*value as f32).is_finite() || *value < 0.0) {
             let problem = format!("{value} by the callback {:?} is not finite, or negative", self.name);
             return Err(Error::setting("learning rate", problem));
         }
@@ -345,7 +353,8 @@ impl Trainer {
     }
 
     /// Returns the learning rate that the next step has, or `None` if the optimizer has no
-    /// [`Schedule`](crate::Schedule) or no [`Phase`](crate::Phase) of the run has turns in the epoch.
+    /// [`Schedule`](crate::Schedule) or no [`Phase`](crate::Phase) of the run has turns in the epoch of the
+    /// next step.
     pub fn learning_rate(&self) -> Option<f64> {
         self.learning_rate_in(self.position().epoch)
     }

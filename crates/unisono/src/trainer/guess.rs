@@ -97,17 +97,14 @@ impl Trainer {
         let on = &loss.0.on;
         let target = on.target.as_deref()?;
         let Values::F32(values) = &batch.stacked.field(target)?.values else { return None };
-        let is_counted = || {
-            let mut metrics = self.plan.parts.objective().named_metrics();
-            metrics.any(|(_, of, kind)| of == on && kind == "binary accuracy")
-        };
+        let mut metrics = self.plan.parts.objective().named_metrics();
+        let counted = metrics.find(|(_, of, kind)| *of == on && *kind == "binary accuracy");
+        let counted = counted.map(|(metric, ..)| metric.name());
         let is_share = |x: &f32| (0.0..=1.0).contains(x);
         let other = values.iter().find(|x| !is_share(x));
-        if let Some(other) = other
-            && is_counted()
-        {
+        if let Some((other, metric)) = other.zip(counted) {
             return Some(format!(
-                "the metric binary accuracy takes targets from 0 to 1, but {target:?} has {other}: for a quantity, \
+                "the metric {metric} takes targets from 0 to 1, but {target:?} has {other}: for a quantity, \
                  measure MeanAbsoluteError or R2"
             ));
         }
@@ -115,9 +112,12 @@ impl Trainer {
             return None;
         }
         let is_label = |x: &f32| [0.0, 1.0].contains(x);
-        if is_counted() && values.iter().all(is_label) && self.plan.programs.linear.contains(&on.output) {
+        if let Some(metric) = counted
+            && values.iter().all(is_label)
+            && self.plan.programs.linear.contains(&on.output)
+        {
             return Some(format!(
-                "the metric binary accuracy counts outputs above 0 as a yes, but the loss {} trains them towards the \
+                "the metric {metric} counts outputs above 0 as a yes, but the loss {} trains them towards the \
                  0 and 1 of {target:?}: use the loss BinaryCrossEntropyWithLogits",
                 loss.0.loss.name()
             ));

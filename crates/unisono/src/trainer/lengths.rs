@@ -19,9 +19,8 @@ impl Trainer {
         drop(reader.epochs(Position::default(), 0)?);
         let specs = reader.fields()?;
         let first = self.compile_for_types(&in_specs(&specs))?;
-        if first == 0 {
-            self.plan.fields.check_specs(&specs)?;
-        }
+        let of_length = self.plan.lengths.iter().find(|length| length.first == first);
+        of_length.map_or(&self.plan.fields, |length| &length.fields).check_specs(&specs)?;
         self.prepare_number(first + ProgramId::Evaluate.index(), reader.samples_per_epoch())
     }
 

@@ -52,10 +52,14 @@ impl Trainer {
 
     /// Ends an epoch of your own training loop with its last step, and with the evaluation after it, if there
     /// is one: adds it to the run's history, which schedules with a plateau and the best checkpoint follow,
-    /// and notifies observers. If the same step has ended an epoch before, this epoch takes its place.
+    /// and notifies observers. Call it before you save: a checkpoint contains the epochs that have ended. If
+    /// the same step has ended an epoch before, this epoch takes its place.
     ///
-    /// On several machines all ranks call this, though the observers are those of one rank, because the ranks
-    /// agree on who shows the weights; [`Trainer::notify_step`] may be called on any.
+    /// The epoch has the number of the step's, or the next one where the history already has an epoch of that
+    /// number, as if all batches come from [`Batch::of`](crate::data::Batch::of).
+    ///
+    /// On several machines all ranks call this, with the same step and evaluation;
+    /// [`Trainer::notify_step`] may be called on any.
     ///
     /// # Errors
     /// A plateau monitors a value that was not measured. An observer wants the parameters
@@ -63,11 +67,13 @@ impl Trainer {
     pub fn notify_epoch_ended(&mut self, last: &Step, validation: Option<Evaluation>) -> Result<(), Error> {
         let steps = last.step + 1;
         self.notify_own_start(steps);
-        let ended = Epoch { epoch: last.epoch, steps, train: last.so_far.clone(), validation };
         let before = self.state.history.clone();
         if before.last().is_some_and(|epoch| epoch.steps == steps) {
             self.state.history.pop();
         }
+        let next = self.state.history.last().map_or(0, |epoch| epoch.epoch.saturating_add(1));
+        let epoch = last.epoch.max(next);
+        let ended = Epoch { epoch, steps, train: last.so_far.clone(), validation };
         self.state.history.push(ended.clone().without_tables());
         if let Err(error) = self.observe() {
             self.state.history = before;
