@@ -87,13 +87,12 @@ pub fn adapter() -> Result<(), String> {
                 .to_owned(),
         );
     };
-    let root = output("id", &["-u"]).is_some_and(|id| id.trim() == "0");
-    if !root && output("sudo", &["-n", "true"]).is_none() {
+    let Some(root) = as_root() else {
         return Err(format!(
             "no Vulkan driver found. This installs Mesa's software driver; run it, then run this again:\n\n    {}\n",
             manager.shown("sudo ")
         ));
-    }
+    };
     eprintln!("xtask: no Vulkan driver found; installing Mesa's software driver:");
     eprintln!("    {}", manager.shown(if root { "" } else { "sudo " }));
     for args in manager.steps() {
@@ -114,13 +113,12 @@ pub fn tools() -> Result<(), String> {
     if is_there || !cfg!(target_os = "linux") || !on_path("apt-get") {
         return Ok(());
     }
-    let root = output("id", &["-u"]).is_some_and(|id| id.trim() == "0");
-    if !root && output("sudo", &["-n", "true"]).is_none() {
+    let Some(root) = as_root() else {
         return Err(format!(
             "tests need tools that are not there; run this first: {}",
             MANAGERS[0].shown("sudo ")
         ));
-    }
+    };
     for args in MANAGERS[0].steps() {
         run(&mut command(root, MANAGERS[0].program, args))?;
     }
@@ -133,12 +131,11 @@ pub fn mpi() -> Result<(), String> {
     if on_path("mpirun") {
         return Ok(());
     }
-    let root = output("id", &["-u"]).is_some_and(|id| id.trim() == "0");
-    if !on_path("apt-get") || !root && output("sudo", &["-n", "true"]).is_none() {
+    let Some(root) = on_path("apt-get").then(as_root).flatten() else {
         return Err(
             "there is no mpirun: install Open MPI (Debian: openmpi-bin), then run this again".to_owned()
         );
-    }
+    };
     eprintln!("xtask: no mpirun found; installing Open MPI with apt-get");
     run(&mut command(root, "apt-get", &["update"]))?;
     run(&mut command(root, "apt-get", &["install", "-y", "--no-install-recommends", "openmpi-bin"]))
@@ -154,6 +151,13 @@ impl Manager {
         let steps = self.steps().map(|args| format!("{sudo}{} {}", self.program, args.join(" ")));
         steps.collect::<Vec<_>>().join(" && ")
     }
+}
+
+/// Returns whether the user is root. Returns `None` if the user is not, and cannot run commands as root
+/// without a password.
+fn as_root() -> Option<bool> {
+    let root = output("id", &["-u"]).is_some_and(|id| id.trim() == "0");
+    (root || output("sudo", &["-n", "true"]).is_some()).then_some(root)
 }
 
 /// Returns the command for one step of a package manager. It asks no questions.

@@ -1,5 +1,6 @@
 //! Records the commands of segments: uploads, launches, copies, clears and downloads.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use unisono_graph::plan::Transfer;
@@ -28,16 +29,6 @@ pub(super) fn record_uploads(
     recorder.map(staging);
 }
 
-/// Which timestamps recorded steps write.
-#[derive(Clone, Copy)]
-pub(super) struct Clocked<'a> {
-    pub timestamps: Option<&'a Timestamps>,
-    /// Whether the first pass writes the time at which it begins.
-    pub begins: bool,
-    /// Whether the last pass writes the time at which it ends.
-    pub ends: bool,
-}
-
 /// Records the copies of a part's downloads, the count of passes and the timestamps to staging, after which
 /// the staging is mapped.
 pub(super) fn record_downloads(recorder: &mut Recorder<'_>, part: &mut Part, bound: &Bound) {
@@ -53,15 +44,17 @@ pub(super) fn record_downloads(recorder: &mut Recorder<'_>, part: &mut Part, bou
     recorder.map(&part.download);
 }
 
-/// Records all steps in as few passes as copies and clears allow. The queries get the time at which the first
-/// pass began and the time at which the last one ended.
+/// Records a piece of a part's steps in as few passes as copies and clears allow. The timestamps get the time
+/// at which the first pass of the part began and the time at which the last one ended.
 pub(super) fn record(
     recorder: &mut Recorder<'_>,
-    steps: &[Step],
+    (all, piece): (&[Step], Range<usize>),
     bound: &Bound,
-    clocked: Clocked<'_>,
+    timestamps: Option<&Timestamps>,
     kernels: &[Arc<Compiled>],
 ) {
+    let (begins, ends) = (piece.start == 0, piece.end == all.len());
+    let steps = &all[piece];
     let mut passes_left =
         steps.chunk_by(|a, b| a.is_launch() && b.is_launch()).filter(|steps| steps[0].is_launch()).count();
     let mut is_first = true;
@@ -76,9 +69,9 @@ pub(super) fn record(
             }
             launches => {
                 passes_left -= 1;
-                let first = std::mem::take(&mut is_first) && clocked.begins;
-                let last = passes_left == 0 && clocked.ends;
-                let writes = clocked.timestamps.and_then(|timestamps| timestamps.writes(first, last));
+                let first = std::mem::take(&mut is_first) && begins;
+                let last = passes_left == 0 && ends;
+                let writes = timestamps.and_then(|timestamps| timestamps.writes(first, last));
                 let faults = &recorder.device.faults;
                 recorder.pass(writes, |pass| launch(pass, launches, bound, kernels, faults));
             }

@@ -22,7 +22,7 @@ use crate::device::record::Recorder;
 use crate::{Device, GpuError, MappedDownload, Writer};
 
 use bind::Bound;
-use commands::{Clocked, record, record_downloads, record_uploads};
+use commands::{record, record_downloads, record_uploads};
 use executable::{Executable, Kernels, Lane, LoadedSegment, Part, Source, Step, segment_of};
 use whole::cut;
 
@@ -76,6 +76,14 @@ impl Timing {
     /// Returns the sum of the host's times.
     pub fn total(&self) -> Duration {
         self.upload + self.submit + self.wait + self.download
+    }
+
+    /// Adds the stretch in which the device worked next.
+    fn add_device(&mut self, next: Option<Stretch>) {
+        self.device = match (self.device, next) {
+            (Some(first), Some(last)) => Some(Stretch { from: first.from, to: last.to }),
+            (first, last) => first.or(last),
+        };
     }
 }
 
@@ -195,20 +203,23 @@ impl Device {
             for piece in cut(own, 0, most) {
                 if piece.start > 0 {
                     part.submitted.get_or_insert_with(Instant::now);
-                    self.send(std::mem::replace(&mut recorder, Recorder::new(self)).finish());
+                    self.send_recorded(&mut recorder);
                 }
-                let (begins, ends) = (piece.start == 0, piece.end == own.len());
-                let clocked = Clocked { timestamps: part.timestamps.as_ref(), begins, ends };
-                record(&mut recorder, &own[piece], bound, clocked, kernels);
+                record(&mut recorder, (own, piece), bound, part.timestamps.as_ref(), kernels);
             }
             record_downloads(&mut recorder, part, bound);
             part.submitted.get_or_insert_with(Instant::now);
-            let index = self.send(std::mem::replace(&mut recorder, Recorder::new(self)).finish());
+            let index = self.send_recorded(&mut recorder);
             lane.last = Some(index.clone());
             parts.push_back(index);
             (part.unread, first) = (true, part.end);
         }
         parts
+    }
+
+    /// Submits what is recorded so far. The recorder then begins anew.
+    fn send_recorded<'a>(&'a self, recorder: &mut Recorder<'a>) -> wgpu::SubmissionIndex {
+        self.send(std::mem::replace(recorder, Recorder::new(self)).finish())
     }
 
     /// Submits commands, and counts that.
@@ -235,10 +246,7 @@ impl Device {
                 self.wait_part(executable, &mut pending, &mut |transfer, bytes| download(transfer, &bytes))?;
             timing.wait += part.wait;
             timing.download += part.download;
-            timing.device = match (timing.device, part.device) {
-                (Some(first), Some(last)) => Some(Stretch { from: first.from, to: last.to }),
-                (first, last) => first.or(last),
-            };
+            timing.add_device(part.device);
         }
         Ok(timing)
     }
@@ -272,12 +280,7 @@ impl Device {
         self.until(Some(index), || Ok(part.download.ready()? && upload.ready()?))?;
         let done = Instant::now();
         self.check_count(&part.download, part.count)?;
-        let mut mapping = Mapping::of(part.download.blocks.clone());
-        let read = self.read(part, bound, index, &mut mapping, download);
-        self.keep_mapped(mapping);
-        let device = self.clock.as_ref().zip(read?).zip(part.submitted);
-        let device = device.and_then(|((clock, ticks), submitted)| clock.stretch(ticks, submitted, done));
-        part.unread = false;
+        let device = self.read(part, bound, index, done, download)?;
         pending.parts.pop_front();
         // A driver without a thread of its own has computed while it submitted.
         let host = if at == 0 { pending.timing.submit } else { Duration::ZERO } + (done - start);
@@ -288,9 +291,27 @@ impl Device {
         Ok(Timing { wait: done - start, download: done.elapsed(), device, ..Timing::default() })
     }
 
-    /// Hands out the downloads of a part that is done. Then it reads the clock's two timestamps, where there
-    /// are any.
+    /// Hands out the downloads of a part. The host has known since `done` that it is done. Returns the
+    /// stretch in which the device worked, where it has a usable clock.
     fn read(
+        &self,
+        part: &mut Part,
+        bound: &Bound,
+        last: &wgpu::SubmissionIndex,
+        done: Instant,
+        download: &mut dyn FnMut(&Transfer, MappedDownload),
+    ) -> Result<Option<Stretch>, GpuError> {
+        let mut mapping = Mapping::of(part.download.blocks.clone());
+        let read = self.read_mapped(part, bound, last, &mut mapping, download);
+        self.keep_mapped(mapping);
+        let ticks = self.clock.as_ref().zip(read?).zip(part.submitted);
+        part.unread = false;
+        Ok(ticks.and_then(|((clock, ticks), submitted)| clock.stretch(ticks, submitted, done)))
+    }
+
+    /// Hands out the downloads of a part, which are mapped for it. Then it reads the clock's two timestamps,
+    /// where there are any.
+    fn read_mapped(
         &self,
         part: &Part,
         bound: &Bound,

@@ -7,14 +7,12 @@ use std::time::{Duration, Instant};
 
 use unisono_graph::plan::Transfer;
 
-use crate::device::clock::Stretch;
-use crate::device::mapped::Mapping;
 use crate::device::pipeline::Compiled;
 use crate::device::record::Recorder;
 use crate::{Device, GpuError, Timing, Writer};
 
 use super::bind::Bound;
-use super::commands::{Clocked, record, record_downloads, record_uploads};
+use super::commands::{record, record_downloads, record_uploads};
 use super::executable::{Executable, Kernels, Lane, LoadedSegment, Step};
 
 /// The number of submissions for a step that was not timed yet, where a submission may take too long.
@@ -127,11 +125,9 @@ impl Device {
                         part.submitted.get_or_insert_with(Instant::now);
                     }
                     if at > 0 || is_full {
-                        self.send(std::mem::replace(&mut recorder, Recorder::new(self)).finish());
+                        self.send_recorded(&mut recorder);
                     }
-                    let (begins, ends) = (piece.start == 0, piece.end == own.len());
-                    let clocked = Clocked { timestamps: part.timestamps.as_ref(), begins, ends };
-                    record(&mut recorder, &own[piece], bound, clocked, kernels);
+                    record(&mut recorder, (own, piece), bound, part.timestamps.as_ref(), kernels);
                 }
                 record_downloads(&mut recorder, part, bound);
                 recorded += launches;
@@ -174,19 +170,11 @@ impl Device {
         }
         let mut is_timed = true;
         for (part, launches) in segments.iter_mut().flat_map(|loaded| loaded.parts_with_launches(lane)) {
-            let mut mapping = Mapping::of(part.download.blocks.clone());
-            let read = self.read(part, bound, &index, &mut mapping, &mut |transfer, bytes| {
+            let device = self.read(part, bound, &index, done, &mut |transfer, bytes| {
                 download(transfer, &bytes);
-            });
-            self.keep_mapped(mapping);
-            let device = self.clock.as_ref().zip(read?).zip(part.submitted);
-            let device = device.and_then(|((clock, ticks), submitted)| clock.stretch(ticks, submitted, done));
+            })?;
             is_timed &= device.is_some() || !launches;
-            timing.device = match (timing.device, device) {
-                (Some(first), Some(last)) => Some(Stretch { from: first.from, to: last.to }),
-                (first, last) => first.or(last),
-            };
-            part.unread = false;
+            timing.add_device(device);
         }
         // Half of a step's time is not its time.
         timing.device = timing.device.filter(|_| is_timed);

@@ -105,7 +105,7 @@ fn rows_kernel(
     chunked: bool,
     (fours, has_many_maps): (usize, bool),
 ) -> Option<Bound> {
-    let (graph, fusion) = (writer.graph, writer.fusion);
+    let graph = writer.graph;
     let root = unit.roots[0];
     let input = graph.nodes[root].inputs[0];
     let from = &graph.nodes[input].ty;
@@ -144,7 +144,7 @@ fn rows_kernel(
         );
         rows = (0..4).map(|row| format!("rows[{row}]")).collect();
     }
-    let (start, combined) = joined(reduction.kind);
+    let (_, combined) = joined(reduction.kind);
     let (mut turned, mut joins) = (String::new(), String::new());
     for (k, rows) in rows.chunks_exact(4).enumerate() {
         turned += &format!("        let turned{k} = transpose(mat4x4<f32>({}));\n", rows.join(", "));
@@ -155,28 +155,36 @@ fn rows_kernel(
             joins += &format!("        acc{k} = {sums};\n");
         }
     }
+    let first = SUM_CHUNK / 4;
+    let text =
+        format!("for (var q = chunk * {first}u; q < end / 4u; q++) {{\n{loads}{turned}{joins}    }}\n");
+    // A loop whose end is not known is not unrolled: it is long enough as it is.
+    Some(looped(writer, (unit, reduction), (chunked, fours), (" + params.zero", &text)))
+}
+
+/// Returns the kernel that computes fours of results by the loop `text` over the elements of a chunk. The
+/// loop ends at the element `end`, to whose number `plus` is added.
+fn looped(
+    mut writer: Writer<'_>,
+    (unit, reduction): (&Unit, &Reduction),
+    (chunked, fours): (bool, usize),
+    (plus, text): (&str, &str),
+) -> Bound {
+    let (graph, fusion) = (writer.graph, writer.fusion);
+    let root = unit.roots[0];
+    let inner = reduced_length(&graph.nodes[graph.nodes[root].inputs[0]].ty, reduction);
     let results = graph.nodes[root].ty.count() / (4 * fours);
     let (prelude, length) = reduced_range(&mut writer, reduction, inner, ("i", results));
     let (place, stored) = placed(&mut writer, root, chunked, fours);
-    let begin = begun(start, fours);
-    // A loop whose end is not known is not unrolled: it is long enough as it is.
-    let end = match chunked {
-        true => format!("min({length}, (chunk + 1u) * {SUM_CHUNK}u) + params.zero"),
-        false => format!("{length} + params.zero"),
-    };
+    let (start, _) = joined(reduction.kind);
+    let begin: String = (0..fours).map(|k| format!("    var acc{k} = vec4<f32>({start});\n")).collect();
+    let end = if chunked { format!("min({length}, (chunk + 1u) * {SUM_CHUNK}u)") } else { length };
     let body = format!(
         "    let t = id.x + id.y * params.width;\n    if t >= params.n * params.chunks {{ return; }}\n\
-         {place}{prelude}    let end = {end};\n{begin}    \
-         for (var q = chunk * {}u; q < end / 4u; q++) {{\n{loads}{turned}{joins}    }}\n{stored}",
-        SUM_CHUNK / 4,
+         {place}{prelude}    let end = {end}{plus};\n{begin}    {text}{stored}"
     );
     let name = unit_name(graph, fusion, unit);
-    Some(Bound { lanes: 4 * fours, ..writer.finish::<ReduceParams>(name, &body) })
-}
-
-/// Returns the statements that begin with fours of results.
-fn begun(start: &str, fours: usize) -> String {
-    (0..fours).map(|k| format!("    var acc{k} = vec4<f32>({start});\n")).collect()
+    Bound { lanes: 4 * fours, ..writer.finish::<ReduceParams>(name, &body) }
 }
 
 /// Returns the vector of four results `acc` after the elements of the vector `four` were added to them.
@@ -214,7 +222,7 @@ fn kernel(
     chunked: bool,
     fours: usize,
 ) -> Option<Bound> {
-    let (graph, fusion) = (writer.graph, writer.fusion);
+    let graph = writer.graph;
     let root = unit.roots[0];
     let input = graph.nodes[root].inputs[0];
     writer.snippets.insert(snippets::SUM);
@@ -233,7 +241,7 @@ fn kernel(
     if !writer.loads_fours(root) {
         return None;
     }
-    let (start, combined) = joined(reduction.kind);
+    let (_, combined) = joined(reduction.kind);
     let mut joins = String::new();
     for (k, values) in values.chunks_exact(4).enumerate() {
         let sums = in_lanes(combined, &format!("acc{k}"), &format!("four{k}"));
@@ -241,20 +249,6 @@ fn kernel(
         joins += &format!("        acc{k} = {sums};\n");
     }
     let loads = std::mem::take(&mut writer.body);
-    let inner = reduced_length(&graph.nodes[input].ty, reduction);
-    let results = graph.nodes[root].ty.count() / (4 * fours);
-    let (prelude, length) = reduced_range(&mut writer, reduction, inner, ("i", results));
-    let (place, stored) = placed(&mut writer, root, chunked, fours);
-    let begin = begun(start, fours);
-    let end = match chunked {
-        true => format!("min({length}, (chunk + 1u) * {SUM_CHUNK}u)"),
-        false => length,
-    };
-    let body = format!(
-        "    let t = id.x + id.y * params.width;\n    if t >= params.n * params.chunks {{ return; }}\n\
-         {place}{prelude}    let end = {end};\n{begin}    \
-         for (var r = chunk * {SUM_CHUNK}u; r < end; r++) {{\n{loads}{joins}    }}\n{stored}"
-    );
-    let name = unit_name(graph, fusion, unit);
-    Some(Bound { lanes: 4 * fours, ..writer.finish::<ReduceParams>(name, &body) })
+    let text = format!("for (var r = chunk * {SUM_CHUNK}u; r < end; r++) {{\n{loads}{joins}    }}\n");
+    Some(looped(writer, (unit, reduction), (chunked, fours), ("", &text)))
 }

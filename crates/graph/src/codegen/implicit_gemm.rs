@@ -38,9 +38,7 @@ pub fn operand(
     side: usize,
 ) -> Option<ImplicitOperand> {
     let value = in_order(graph, fusion, graph.nodes[product].inputs[side]);
-    if fusion.stored.contains(&value)
-        || matches!(fusion.lowering[value], Lowering::Leaf | Lowering::SumShards)
-    {
+    if fusion.stored.contains(&value) || fusion.lowering[value].is_given() {
         return None;
     }
     let spot = Spot::find(graph, fusion, product, side, None)?;

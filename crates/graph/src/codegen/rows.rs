@@ -7,6 +7,7 @@ use unisono_shaders::{ReduceParams, snippets};
 
 use super::affine::Affine;
 use super::index::{Index, regroup};
+use super::staged::slabs;
 use super::writer::Writer;
 use super::{Bound, WORKGROUP, joined};
 use crate::fuse::{Fusion, RowGroup, Stores, Unit, UnitKind};
@@ -183,21 +184,28 @@ impl Rows<'_, '_> {
             let index = self.writer.enter_row(lane, ty, coords);
             values.push(self.writer.value(input, &index));
         }
-        let (start, joined) = joined(kind);
         let join = match kind {
             ReduceKind::Sum => "sum_add",
             ReduceKind::Max => "max_of",
         };
         let loads = std::mem::take(&mut self.writer.body);
-        let joins: String = ["x", "y", "z", "w"]
-            .iter()
-            .map(|x| format!("            acc = {};\n", joined.replace('$', &format!("four.{x}"))))
-            .collect();
         let (row, chunk) = (rows.inner / 4, SUM_CHUNK / 4);
         if !self.writer.declared.contains("parts:") {
             self.writer.declared += &format!("var<workgroup> parts: array<f32, {WORKGROUP}>;\n");
         }
-        // The slabs are counted to a number that no compiler knows, so that it does not write them out.
+        let load = format!(
+            "            let pair = lane / 8u + 8u * d;
+            let first = firsts[pair] + lane % 8u + slab;
+            let end = ends[pair];
+            let {here} = min(first, end - 1u);
+            let {place} = min(pair / {chunks}u, {last}u);
+            let o{number} = min(first_row + {place}, params.n - 1u);
+            let c{number} = ({here} - o{number} * {row}u) * 4u;
+{loads}            fours[d] = select(vec4<f32>(start), vec4<f32>({fours}), first < end);
+",
+            last = self.own - 1,
+            fours = values.join(", "),
+        );
         self.text += &format!(
             "    {{
     let local = min(lane / {chunks}u, {last}u);
@@ -206,34 +214,12 @@ impl Rows<'_, '_> {
     firsts[lane] = o * {row}u + chunk * {chunk}u;
     ends[lane] = o * {row}u + min({row}u, (chunk + 1u) * {chunk}u);
     workgroupBarrier();
-    let start = {start};
-    var acc = start;
-    for (var slab = 0u; slab < {most}u + params.zero; slab += 8u) {{
-        var fours: array<vec4<f32>, 8>;
-        for (var d = 0u; d < 8u; d++) {{
-            let pair = lane / 8u + 8u * d;
-            let first = firsts[pair] + lane % 8u + slab;
-            let end = ends[pair];
-            let {here} = min(first, end - 1u);
-            let {place} = min(pair / {chunks}u, {last}u);
-            let o{number} = min(first_row + {place}, params.n - 1u);
-            let c{number} = ({here} - o{number} * {row}u) * 4u;
-{loads}            fours[d] = select(vec4<f32>(start), vec4<f32>({fours}), first < end);
-        }}
-        for (var d = 0u; d < 8u; d++) {{ staged[(lane / 8u + 8u * d) * 9u + lane % 8u] = fours[d]; }}
-        workgroupBarrier();
-        for (var r = 0u; r < 8u; r++) {{
-            let four = staged[lane * 9u + r];
-{joins}        }}
-        workgroupBarrier();
-    }}
-    parts[lane] = acc;
+{reduced}    parts[lane] = acc;
     }}
     workgroupBarrier();
 ",
             last = self.own - 1,
-            most = row.min(chunk),
-            fours = values.join(", "),
+            reduced = slabs(kind, row.min(chunk), &load),
         );
         let mut value = "parts[lane]".to_owned();
         if chunks > 1 {

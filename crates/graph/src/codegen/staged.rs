@@ -50,7 +50,6 @@ fn kernel(
         let index = writer.enter_lane(lane, 4);
         values.push(writer.value(graph.nodes[root].inputs[0], &index));
     }
-    let (start, joined) = joined(kind);
     let loads = std::mem::take(&mut writer.body);
     writer.leave_lanes();
     let (row, chunk) = (inner / 4, SUM_CHUNK / 4);
@@ -64,11 +63,12 @@ fn kernel(
         (writer.bind(root, Access::ReadWrite), address, place)
     };
     let result = writer.narrowed(binding, "acc");
-    let joins: String = ["x", "y", "z", "w"]
-        .iter()
-        .map(|lane| format!("            acc = {};\n", joined.replace('$', &format!("four.{lane}"))))
-        .collect();
-    // The slabs are counted to a number that no compiler knows, so that it does not write them out.
+    let load = format!(
+        "            let i = min(first[d] + slab, end[d] - 1u);
+{loads}            fours[d] = select(vec4<f32>(start), vec4<f32>({fours}), first[d] + slab < end[d]);
+",
+        fours = values.join(", "),
+    );
     let body = format!(
         "    let t = id.x + id.y * params.width;
     let count = params.n * params.chunks;
@@ -83,14 +83,30 @@ fn kernel(
         first[d] = firsts[lane / 8u + 8u * d] + lane % 8u;
         end[d] = ends[lane / 8u + 8u * d];
     }}
-    let start = {start};
+{reduced}    if t < count {{ b{binding}[{address}] = {result}; }}
+",
+        reduced = slabs(kind, row.min(chunk), &load),
+    );
+    writer.finish::<ReduceParams>(unit_name(graph, fusion, unit), &body)
+}
+
+/// Returns the statements with which the invocations of a workgroup reduce a chunk each to `acc`. A chunk has
+/// at most so many fours. All invocations together load slabs of eight fours of each chunk and put them into
+/// workgroup memory. `load` sets four `d` of an invocation's part of a slab.
+pub(super) fn slabs(kind: ReduceKind, most: usize, load: &str) -> String {
+    let (start, joined) = joined(kind);
+    let joins: String = ["x", "y", "z", "w"]
+        .iter()
+        .map(|lane| format!("            acc = {};\n", joined.replace('$', &format!("four.{lane}"))))
+        .collect();
+    // The slabs are counted to a number that no compiler knows, so that it does not write them out.
+    format!(
+        "    let start = {start};
     var acc = start;
     for (var slab = 0u; slab < {most}u + params.zero; slab += 8u) {{
         var fours: array<vec4<f32>, 8>;
         for (var d = 0u; d < 8u; d++) {{
-            let i = min(first[d] + slab, end[d] - 1u);
-{loads}            fours[d] = select(vec4<f32>(start), vec4<f32>({fours}), first[d] + slab < end[d]);
-        }}
+{load}        }}
         for (var d = 0u; d < 8u; d++) {{ staged[(lane / 8u + 8u * d) * 9u + lane % 8u] = fours[d]; }}
         workgroupBarrier();
         for (var r = 0u; r < 8u; r++) {{
@@ -98,10 +114,6 @@ fn kernel(
 {joins}        }}
         workgroupBarrier();
     }}
-    if t < count {{ b{binding}[{address}] = {result}; }}
-",
-        most = row.min(chunk),
-        fours = values.join(", "),
-    );
-    writer.finish::<ReduceParams>(unit_name(graph, fusion, unit), &body)
+"
+    )
 }

@@ -5,8 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::reads::{Reads, loaded_operands, reads};
 use super::{Fuser, MAX_BINDINGS};
-use crate::trace::{Input, Lowering, NodeId, State, View};
-use crate::values::Type;
+use crate::trace::{Lowering, NodeId, State, View};
 
 /// The most nodes from a kernel's result to what it loads, along any path. The text of a kernel is written by
 /// a recursion of this depth, and drivers take long to compile kernels of thousands of statements.
@@ -88,13 +87,12 @@ impl Fuser<'_> {
         while let Some(id) = pending.pop_front() {
             #[cfg(test)]
             super::tests::count();
-            let in_memory = self.stored.contains(&id)
-                || matches!(self.lowering[id], Lowering::Leaf | Lowering::SumShards);
+            let in_memory = self.stored.contains(&id) || self.lowering[id].is_given();
             if in_memory && id != root {
                 let whole = self.whole(id);
                 values.insert(whole);
                 // These share their buffer with no other value.
-                if !self.is_scalar_input(whole) && !self.replaces.contains_key(&whole) {
+                if !self.graph.nodes[whole].is_scalar_input() && !self.replaces.contains_key(&whole) {
                     sure.insert(whole);
                 }
                 if sure.len() > most {
@@ -114,9 +112,8 @@ impl Fuser<'_> {
         // For each node how deep it is in its kernel, and how many nodes below it permute axes.
         let mut depth = vec![[0usize; 2]; self.graph.nodes.len()];
         for id in 0..self.graph.nodes.len() {
-            let is_end =
-                matches!(self.lowering[id], Lowering::Leaf | Lowering::SumShards | Lowering::Constant(_));
-            if is_end || self.stored.contains(&id) {
+            let is_constant = matches!(self.lowering[id], Lowering::Constant(_));
+            if is_constant || self.lowering[id].is_given() || self.stored.contains(&id) {
                 continue;
             }
             let permutes = matches!(self.lowering[id], Lowering::View(View::Permute(_)));
@@ -150,7 +147,7 @@ impl Fuser<'_> {
     /// share that of the old one.
     pub(super) fn buffers(&self, values: impl Iterator<Item = NodeId>) -> usize {
         let values: BTreeSet<NodeId> = values.map(|id| self.whole(id)).collect();
-        let scalars = values.iter().filter(|&&id| self.is_scalar_input(id)).count();
+        let scalars = values.iter().filter(|&&id| self.graph.nodes[id].is_scalar_input()).count();
         let states: BTreeSet<usize> = values.iter().filter_map(|&id| self.state(id)).collect();
         let replaced = |id: &&NodeId| self.replaces.get(id).is_some_and(|state| states.contains(state));
         values.len() - scalars.saturating_sub(1) - values.iter().filter(replaced).count()
@@ -159,10 +156,5 @@ impl Fuser<'_> {
     /// Returns the state that a node is the old value of.
     pub(super) fn state(&self, id: NodeId) -> Option<usize> {
         self.graph.nodes[id].op.downcast_ref().map(|&State(index)| index)
-    }
-
-    pub(super) fn is_scalar_input(&self, id: NodeId) -> bool {
-        let node = &self.graph.nodes[id];
-        node.op.is::<Input>() && node.ty == Type::global(&[])
     }
 }

@@ -8,9 +8,9 @@ use super::{Fusion, MAX_BINDINGS, Unit, UnitKind};
 use crate::fuse::in_order;
 use crate::ops::MatMul;
 use crate::passes::halves;
-use crate::trace::{Graph, Input, Lowering, NodeId};
+use crate::trace::{Graph, Lowering, NodeId};
 use crate::values::tree::PRODUCT_CHUNK;
-use crate::values::{DType, Lead, Type};
+use crate::values::{DType, Lead};
 
 impl Fusion {
     /// Returns for each value the units that load it.
@@ -90,8 +90,7 @@ impl Fusion {
         };
         let inner = MatMul { transpose_a, transpose_b }.inner(&graph.nodes[node.inputs[0]].ty);
         let reads = self.reads(graph, root);
-        let is_scalar = |id: &&NodeId| graph.nodes[**id].op.is::<Input>() && is_scalar(&graph.nodes[**id].ty);
-        let scalars = reads.keys().filter(is_scalar).count();
+        let scalars = reads.keys().filter(|id| graph.nodes[**id].is_scalar_input()).count();
         map.kind == UnitKind::Map
             && (ty.lead, ty.count()) == (node.ty.lead, node.ty.count())
             && ty.dtype == DType::F32
@@ -135,8 +134,4 @@ impl Fusion {
         }
         true
     }
-}
-
-fn is_scalar(ty: &Type) -> bool {
-    *ty == Type::global(&[])
 }

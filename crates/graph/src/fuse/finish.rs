@@ -124,12 +124,11 @@ fn compute_again(
         reads.extend(fusion.reads(graph, root).into_keys());
     }
     let is_again = |id: &NodeId| {
-        let (ty, place) = (&graph.nodes[*id].ty, stores.place(*id));
+        let ty = &graph.nodes[*id].ty;
         // A kernel knows the axes of one of its results.
         let has_axes = |root: &NodeId| graph.nodes[*root].ty.dims == ty.dims;
         let is_alike = (ty.lead, ty.count(), ty.dtype) == (own.lead, own.count(), DType::F32)
             && unit.roots.iter().all(has_axes);
-        let lies_alone = place.store == Store::Value(*id) && place.runs.is_none();
         let users = readers.get(id).filter(|users| users.range(product + 1..).next().is_some());
         let last = users.and_then(|users| users.range(..product).next_back());
         let made = made_by.get(id).filter(|&&made| made < product);
@@ -138,7 +137,7 @@ fn compute_again(
         let is_between = users.is_some_and(|users| users.contains(&product) || users.contains(&finish.map));
         let known = || fusion.reads(graph, *id).into_iter().all(|(read, _)| reads.contains(&read));
         is_alike
-            && lies_alone
+            && stores.lies_alone(*id)
             && is_map
             && is_far
             && !is_between
@@ -173,14 +172,10 @@ fn joint(
     if map.segment != unit.segment || node.ty.lead != Lead::Sample {
         return None;
     }
-    let lies_alone = |id: NodeId| {
-        let place = stores.place(id);
-        place.store == Store::Value(id) && place.runs.is_none()
-    };
     let fits = |&root: &NodeId| {
         let ty = &graph.nodes[root].ty;
         (ty.lead, ty.count(), ty.dtype) == (node.ty.lead, node.ty.count(), DType::F32)
-            && lies_alone(root)
+            && stores.lies_alone(root)
             && fusion.is_plain(graph, root, product, &KNOWN)
     };
     let mut reads: BTreeMap<NodeId, bool> = BTreeMap::new();
@@ -193,7 +188,7 @@ fn joint(
     let is_aligned = reads.remove(&product) == Some(true);
     let is_own = |id: &NodeId| map.roots.contains(id);
     let is_ready = reads.keys().all(|id| is_own(id) || is_early(id));
-    if !map.roots.iter().all(fits) || !lies_alone(product) || !is_aligned || !is_ready {
+    if !map.roots.iter().all(fits) || !stores.lies_alone(product) || !is_aligned || !is_ready {
         return None;
     }
     let mut roots = map.roots.clone();

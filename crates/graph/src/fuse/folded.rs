@@ -12,7 +12,7 @@
 
 use super::form::{Form, Variable, axes};
 use super::spot::{Spot, convolved, viewed};
-use super::store::{Place, Store, Stores, in_order};
+use super::store::{Place, Stores, in_order};
 use super::{Fusion, Unit, UnitKind};
 use crate::ops::MatMul;
 use crate::trace::{Graph, Lowering, NodeId, ReduceKind, Window};
@@ -161,7 +161,7 @@ impl Fold {
             && rows == self.channels * places
             && is_stored(weights)
             && stored.runs.is_none()
-            && result == Place { store: Store::Value(root), inside: 0, runs: None }
+            && stores.lies_alone(root)
             && ![stored.store, result.store].iter().any(|&store| stores.is_half(store))
             && outputs.is_multiple_of(4)
             && pixels.is_multiple_of(4)

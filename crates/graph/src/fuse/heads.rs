@@ -22,11 +22,8 @@ impl Fusion {
                 let [shown] = map.roots[..] else { continue };
                 let is_copy =
                     kind == UnitKind::Attention && map.kind == UnitKind::Map && !needed.contains(&root);
-                let place = Place {
-                    store: super::Store::Value(shown),
-                    inside: 0,
-                    runs: self.parts.get(&shown).map(|part| part.runs),
-                };
+                let runs = self.parts.get(&shown).map(|part| part.runs);
+                let place = Place { runs, ..Place::start(super::Store::Value(shown)) };
                 if is_copy
                     && map.segment == self.units[at].segment
                     && self.is_view(shown, root, graph)
@@ -48,11 +45,7 @@ impl Fusion {
 
     /// Returns whether a value is reached from another one through views alone.
     fn is_view(&self, shown: NodeId, of: NodeId, graph: &Graph) -> bool {
-        let mut id = shown;
-        while id != of && matches!(self.lowering[id], Lowering::View(_)) {
-            id = graph.nodes[id].inputs[0];
-        }
-        id == of
+        graph.behind(shown, |id| id != of && self.lowering[id].is_view()) == of
     }
 
     /// Returns the result of attention behind a value. If attention writes its result in the layout of this
@@ -112,8 +105,7 @@ impl Fusion {
             if !steps.contains(&runs.len) {
                 return None;
             }
-            let far = |step: &mut usize| *step = *step / runs.len * runs.stride;
-            steps.iter_mut().filter(|step| **step >= runs.len).for_each(far);
+            runs.spread(&mut steps);
         }
         let steps = &steps[1 - lead..];
         Some(Form::dot(&coords, steps).shifted(place.inside as i64).merged())

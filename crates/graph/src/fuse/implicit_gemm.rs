@@ -19,7 +19,7 @@ impl Fusion {
         let width = graph.nodes[operand].ty.dims.last().copied().unwrap_or(1);
         spot.is_some_and(|spot| {
             let ty = &graph.nodes[spot.source].ty;
-            let place = Place { store: Store::Value(spot.source), inside: 0, runs: None };
+            let place = Place::start(Store::Value(spot.source));
             spot.inside.is_empty() && layered(&spot.address(ty, place), width).is_some()
         })
     }

@@ -41,7 +41,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use unisono_shaders::{Snippet, snippets};
 
 use crate::passes::Parts;
-use crate::trace::{Graph, Lowering, NodeId, View};
+use crate::trace::{Graph, Lowering, NodeId};
 use crate::values::Lead;
 
 /// The most storage buffers of one kernel: as many as every adapter has.
@@ -184,13 +184,17 @@ struct Fuser<'a> {
     replaces: BTreeMap<NodeId, usize>,
 }
 
+impl Fusion {
+    /// Returns the last segment, the only one that changes states.
+    pub fn last_segment(&self) -> usize {
+        self.segment.iter().max().copied().unwrap_or(0)
+    }
+}
+
 impl Fuser<'_> {
     /// Returns the node whose elements a view shows.
-    fn base(&self, mut id: NodeId) -> NodeId {
-        while matches!(self.lowering[id], Lowering::View(_)) {
-            id = self.graph.nodes[id].inputs[0];
-        }
-        id
+    fn base(&self, id: NodeId) -> NodeId {
+        self.graph.behind(id, |id| self.lowering[id].is_view())
     }
 
     fn is_pointwise(&self, id: NodeId) -> bool {
@@ -261,8 +265,7 @@ impl Fuser<'_> {
             }
             for &input in &self.graph.nodes[at].inputs {
                 let source = self.source(input);
-                let is_value = self.stored.contains(&source)
-                    || matches!(self.lowering[source], Lowering::Leaf | Lowering::SumShards);
+                let is_value = self.stored.contains(&source) || self.lowering[source].is_given();
                 if is_value && is_large(source) {
                     large.insert(source);
                 } else if !is_value && !matches!(self.lowering[source], Lowering::Constant(_)) {
@@ -315,8 +318,7 @@ impl Fuser<'_> {
         let mut users: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
         for (id, node) in self.graph.nodes.iter().enumerate() {
             // A view is part of its users, unless it is stored: then they read that.
-            let is_inside = matches!(self.lowering[id], Lowering::View(_)) && !self.stored.contains(&id);
-            if is_inside || matches!(self.lowering[id], Lowering::Leaf | Lowering::Constant(_)) {
+            if self.is_inside(id) || matches!(self.lowering[id], Lowering::Leaf | Lowering::Constant(_)) {
                 continue;
             }
             for &i in &node.inputs {
@@ -342,20 +344,20 @@ impl Fuser<'_> {
     }
 
     /// Returns the same as [`Fuser::base`], but a view that is stored is read itself.
-    fn source(&self, mut id: NodeId) -> NodeId {
-        while matches!(self.lowering[id], Lowering::View(_)) && !self.stored.contains(&id) {
-            id = self.graph.nodes[id].inputs[0];
-        }
-        id
+    fn source(&self, id: NodeId) -> NodeId {
+        self.graph.behind(id, |id| self.is_inside(id))
+    }
+
+    /// Returns whether a node is a view that is part of its users' kernels, as one that is not stored is.
+    fn is_inside(&self, id: NodeId) -> bool {
+        self.lowering[id].is_view() && !self.stored.contains(&id)
     }
 
     /// Stores a value in the row-major order of its own axes. A reshape needs nothing for it; other views are
     /// copied.
-    fn store_in_order(&mut self, mut id: NodeId) {
-        while matches!(self.lowering[id], Lowering::View(View::Reshape)) {
-            id = self.graph.nodes[id].inputs[0];
-        }
-        if !matches!(self.lowering[id], Lowering::Leaf | Lowering::SumShards) {
+    fn store_in_order(&mut self, id: NodeId) {
+        let id = self.graph.behind(id, |id| self.lowering[id].is_reshape());
+        if !self.lowering[id].is_given() {
             self.stored.insert(id);
         }
     }

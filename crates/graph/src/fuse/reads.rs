@@ -40,7 +40,7 @@ pub(crate) fn reads(
     while let Some((id, aligned)) = pending.pop() {
         #[cfg(test)]
         super::tests::count();
-        let in_memory = is_stored(id) || matches!(lowering[id], Lowering::Leaf | Lowering::SumShards);
+        let in_memory = is_stored(id) || lowering[id].is_given();
         if in_memory && id != root {
             let entry = found.entry(id).or_insert(true);
             *entry = *entry && aligned;
@@ -69,6 +69,6 @@ pub(super) fn loaded_operands<'a>(
     lowering: &[Lowering],
     id: NodeId,
 ) -> impl Iterator<Item = (usize, NodeId)> + use<'a> {
-    let is_view = matches!(lowering[id], Lowering::View(_));
+    let is_view = lowering[id].is_view();
     graph.nodes[id].inputs.iter().copied().enumerate().filter(move |(operand, _)| *operand == 0 || !is_view)
 }

@@ -13,7 +13,7 @@ use super::store::{Store, Stores};
 use super::{Fusion, MAX_BINDINGS, UnitKind};
 use crate::trace::{Graph, Lowering, NodeId};
 use crate::values::tree::SUM_CHUNK;
-use crate::values::{DType, Lead, strides};
+use crate::values::{DType, Lead};
 
 /// The elements from which rows are staged in workgroup memory. Shorter ones, and those that do not come in
 /// fours, are read by one invocation each.
@@ -130,10 +130,8 @@ impl Finder<'_> {
         let unit = &self.fusion.units[at];
         let last = self.fusion.units.last().map_or(0, |unit| unit.segment);
         let is_own = |&root: &NodeId| {
-            let (place, ty) = (self.stores.place(root), &self.graph.nodes[root].ty);
-            place.store == Store::Value(root)
-                && place.runs.is_none()
-                && (ty.lead, ty.dtype) == (Lead::Sample, DType::F32)
+            let ty = &self.graph.nodes[root].ty;
+            self.stores.lies_alone(root) && (ty.lead, ty.dtype) == (Lead::Sample, DType::F32)
         };
         (unit.segment < last || self.graph.updates.is_empty()) && unit.roots.iter().all(is_own)
     }
@@ -252,7 +250,7 @@ impl Finder<'_> {
             }
             let (node, lowering) = (&self.graph.nodes[id], &self.fusion.lowering[id]);
             let in_memory = self.fusion.stored.contains(&id) && (id != root || is_reduction);
-            if in_memory || matches!(lowering, Lowering::Leaf | Lowering::SumShards) {
+            if in_memory || lowering.is_given() {
                 let reading = coords
                     .map_or(Reading::Any, |coords| self.reading(id, &coords, rows, &expected, is_element));
                 readings.entry(id).or_default().insert(reading as u8);
@@ -296,9 +294,7 @@ impl Finder<'_> {
         if ty.lead != Lead::Sample {
             return Reading::Any;
         }
-        let mut steps = strides(&ty.dims);
-        steps.insert(0, ty.count());
-        let address = Form::dot(coords, &steps).merged();
+        let address = Form::dot(coords, &ty.strides()).merged();
         let known = |count: usize, form: &Form| ty.count() == count && address == *form;
         if is_element && known(rows.count * rows.inner, &expected[0]) {
             Reading::Element

@@ -5,7 +5,7 @@ use super::form::{Digit, Form, Variable, axes, regrouped};
 use super::store::{Place, in_order};
 use crate::ops::MatMul;
 use crate::trace::{Graph, Lowering, NodeId, View, Window};
-use crate::values::{Lead, Type, strides};
+use crate::values::{Lead, Type};
 
 /// Where the elements of an operand are.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl Spot {
         loop {
             let lowering = &fusion.lowering[id];
             let in_memory = fusion.stored.contains(&id) && absent != Some(id);
-            if in_memory || matches!(lowering, Lowering::Leaf | Lowering::SumShards) {
+            if in_memory || lowering.is_given() {
                 // What is summed over shards, or a part of something, does not lie in one piece.
                 let is_part = fusion.parts.contains_key(&in_order(graph, fusion, id));
                 let is_whole = !is_part && graph.nodes[id].ty.lead != Lead::Shard;
@@ -113,11 +113,7 @@ impl Spot {
     }
 
     pub(crate) fn address(&self, ty: &Type, place: Place) -> Form {
-        let mut steps = strides(&ty.dims);
-        if ty.lead != Lead::Global {
-            steps.insert(0, ty.count());
-        }
-        Form::dot(&self.coords, &steps).shifted(place.inside as i64).merged()
+        Form::dot(&self.coords, &ty.strides()).shifted(place.inside as i64).merged()
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) fn by_update(graph: &Graph, fusion: &Fusion, buckets: &[Bucket]) -> S
 /// Returns for each state the bucket of its gradient and the gradient's first element there, if a map of the
 /// last segment computes the new value element by element from one gradient.
 fn gradients(graph: &Graph, fusion: &Fusion, buckets: &[Bucket]) -> BTreeMap<usize, (usize, usize)> {
-    let last = fusion.segment.iter().max().copied().unwrap_or(0);
+    let last = fusion.last_segment();
     let places: BTreeMap<NodeId, (usize, usize)> = buckets
         .iter()
         .enumerate()

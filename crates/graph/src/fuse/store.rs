@@ -6,7 +6,7 @@ use super::state_layout::{apart, by_update};
 use crate::fuse::{Fusion, MAX_BINDINGS, StatePlacement, Unit, UnitKind};
 use crate::passes::{Runs, halves};
 use crate::plan::StateLayout;
-use crate::trace::{Graph, Input, InputKind, Lowering, NodeId, OutputKind, State, View};
+use crate::trace::{Graph, Input, InputKind, Lowering, NodeId, OutputKind, State};
 use crate::values::{Lead, Type};
 
 /// A piece of memory on a device.
@@ -70,6 +70,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// Returns the place of a value whose elements lie one behind the other from the start of a memory.
+    pub fn start(store: Store) -> Self {
+        Self { store, inside: 0, runs: None }
+    }
+
     /// Returns the distance from one sample to the next, in elements, of a value of `count` elements a
     /// sample.
     pub fn row(&self, count: usize) -> usize {
@@ -117,7 +122,12 @@ pub struct Stores {
 impl Stores {
     /// Returns the place of a value. Views of the same order share the place of their operand.
     pub fn place(&self, id: NodeId) -> Place {
-        self.places.get(&id).copied().unwrap_or(Place { store: Store::Value(id), inside: 0, runs: None })
+        self.places.get(&id).copied().unwrap_or(Place::start(Store::Value(id)))
+    }
+
+    /// Returns whether a value has a memory of its own.
+    pub fn lies_alone(&self, id: NodeId) -> bool {
+        self.place(id) == Place::start(Store::Value(id))
     }
 
     /// Returns the places with these values in memories of their own.
@@ -141,32 +151,30 @@ impl Stores {
     pub fn narrow(&mut self, graph: &Graph, fusion: &Fusion) {
         let leave: BTreeSet<NodeId> = graph.roots().map(|id| in_order(graph, fusion, id)).collect();
         let known = halves(graph);
-        let own =
-            |id: &NodeId| known[*id] && !leave.contains(id) && self.place(*id).store == Store::Value(*id);
+        let own = |id: &NodeId| known[*id] && !leave.contains(id) && self.lies_alone(*id);
         self.halves = fusion.stored.iter().copied().filter(own).collect();
     }
 
     /// Gives every value a place. A bucket holds up to `bucket_len` elements; a larger value has one of its
     /// own.
     pub fn assign(graph: &Graph, fusion: &Fusion, bucket_len: usize, states: StatePlacement<'_>) -> Self {
-        let mut stores = Self::default();
-        let at = |store| Place { store, inside: 0, runs: None };
-        stores.scalars = (0..graph.inputs.len())
+        let scalars = (0..graph.inputs.len())
             .filter(|&i| graph.inputs[i].ty == Type::global(&[]) && graph.inputs[i].kind != InputKind::Random)
             .collect();
+        let mut stores = Self { scalars, ..Self::default() };
         let scalars: BTreeMap<usize, usize> = stores.scalars.iter().copied().zip(0..).collect();
         for (id, node) in graph.nodes.iter().enumerate() {
             if let Some(&Input(index)) = node.op.downcast_ref() {
                 let place = match (scalars.get(&index), graph.inputs[index].kind) {
-                    (Some(&inside), _) => Place { inside, ..at(Store::Scalars) },
-                    (None, InputKind::Resident(number)) => at(Store::Resident(number)),
-                    (None, _) => at(Store::Input(index)),
+                    (Some(&inside), _) => Place { inside, ..Place::start(Store::Scalars) },
+                    (None, InputKind::Resident(number)) => stores.resident(number),
+                    (None, _) => Place::start(Store::Input(index)),
                 };
                 stores.places.insert(id, place);
             }
         }
         for (&id, part) in &fusion.parts {
-            let place = Place { inside: part.inside, runs: Some(part.runs), ..at(Store::Value(part.whole)) };
+            let place = Place { store: Store::Value(part.whole), inside: part.inside, runs: Some(part.runs) };
             stores.places.insert(id, place);
         }
         stores.fill_buckets(graph, fusion, bucket_len);
@@ -174,9 +182,7 @@ impl Stores {
         stores.update_in_place(graph, fusion);
         stores.keep_in_place(graph, fusion);
         for (id, node) in graph.nodes.iter().enumerate() {
-            let alias =
-                matches!(fusion.lowering[id], Lowering::View(View::Reshape)) && !fusion.stored.contains(&id);
-            if alias {
+            if fusion.is_alias(id) {
                 let place = stores.place(node.inputs[0]);
                 stores.places.insert(id, place);
             }
@@ -253,7 +259,7 @@ impl Stores {
     /// Gives the new value of a state the place of the old one, if every kernel that needs the old one is
     /// done by then or reads only the element that it replaces.
     fn update_in_place(&mut self, graph: &Graph, fusion: &Fusion) {
-        let last = fusion.segment.iter().max().copied().unwrap_or(0);
+        let last = fusion.last_segment();
         let mut made_by: BTreeMap<NodeId, usize> = BTreeMap::new();
         // For each state the units that read it, and whether each reads only the element that it computes.
         let mut readers: BTreeMap<usize, BTreeMap<usize, bool>> = BTreeMap::new();
@@ -288,7 +294,7 @@ impl Stores {
     /// Gives the new rows of a resident memory the place of the old ones, under the conditions of
     /// [`Stores::update_in_place`].
     fn keep_in_place(&mut self, graph: &Graph, fusion: &Fusion) {
-        let last = fusion.segment.iter().max().copied().unwrap_or(0);
+        let last = fusion.last_segment();
         let mut taken: BTreeSet<NodeId> = self.in_place.values().copied().collect();
         for output in &graph.outputs {
             let OutputKind::Resident(number) = output.kind else { continue };
@@ -310,8 +316,7 @@ impl Stores {
                 let reads = || reader.roots.iter().any(|&root| fusion.reads(graph, root).keys().any(is_old));
                 if at == unit { reader.roots.iter().all(is_safe) } else { !reads() }
             });
-            let is_alone = self.place(value).store == Store::Value(value);
-            if is_safe && is_alone && taken.insert(value) {
+            if is_safe && self.lies_alone(value) && taken.insert(value) {
                 self.places.insert(value, self.resident(number));
             }
         }
@@ -319,14 +324,14 @@ impl Stores {
 
     /// Returns the place of a resident memory.
     pub fn resident(&self, number: usize) -> Place {
-        Place { store: Store::Resident(number), inside: 0, runs: None }
+        Place::start(Store::Resident(number))
     }
 
     /// Has the maps of the last segment check the new values of states that they store, and store nothing in
     /// a step that does not commit. A map with as many buffers as a kernel may have has none left for the
     /// flag, and does not check; with one less it has none left for the word that says whether to store.
     fn check_where_computed(&mut self, graph: &Graph, fusion: &Fusion) {
-        let last = fusion.segment.iter().max().copied().unwrap_or(0);
+        let last = fusion.last_segment();
         let new = fusion.new_states(graph);
         for unit in fusion.units.iter().filter(|u| u.kind == UnitKind::Map && u.segment == last) {
             let values = unit.roots.iter().flat_map(|&root| fusion.reads(graph, root).into_keys());
@@ -377,19 +382,21 @@ fn joined(graph: &Graph, fusion: &Fusion, sums: &[NodeId]) -> BTreeSet<NodeId> {
 fn sources(graph: &Graph, fusion: &Fusion) -> Vec<NodeId> {
     let mut sources: Vec<NodeId> = Vec::with_capacity(graph.nodes.len());
     for (id, node) in graph.nodes.iter().enumerate() {
-        let is_alias =
-            matches!(fusion.lowering[id], Lowering::View(View::Reshape)) && !fusion.stored.contains(&id);
-        sources.push(if is_alias { sources[node.inputs[0]] } else { id });
+        sources.push(if fusion.is_alias(id) { sources[node.inputs[0]] } else { id });
     }
     sources
 }
 
 /// Returns the node whose storage holds a value in row-major order. Reshapes share it.
-pub fn in_order(graph: &Graph, fusion: &Fusion, mut id: NodeId) -> NodeId {
-    while matches!(fusion.lowering[id], Lowering::View(View::Reshape)) && !fusion.stored.contains(&id) {
-        id = graph.nodes[id].inputs[0];
+pub fn in_order(graph: &Graph, fusion: &Fusion, id: NodeId) -> NodeId {
+    graph.behind(id, |id| fusion.is_alias(id))
+}
+
+impl Fusion {
+    /// Returns whether a value lies in the memory of its operand: it is a reshape that is not stored itself.
+    fn is_alias(&self, id: NodeId) -> bool {
+        self.lowering[id].is_reshape() && !self.stored.contains(&id)
     }
-    id
 }
 
 /// What the sizes of values depend on: the rows, shards and blocks of a run.

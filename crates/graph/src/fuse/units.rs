@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::reads::Reads;
 use super::{Fuser, MAX_BINDINGS, Unit, UnitKind};
 use crate::ops::Checkpoint;
-use crate::trace::{AttentionResult, Lowering, NodeId, View};
+use crate::trace::{AttentionResult, Lowering, NodeId};
 use crate::values::Lead;
 
 /// A value that more units than this bind is common: it says little about which of them another value may
@@ -171,13 +171,8 @@ impl Fuser<'_> {
 
     /// Returns the values in memory that states are replaced with and that the last segment computes.
     fn new_states(&self) -> BTreeSet<NodeId> {
-        let in_memory = |&(mut id): &NodeId| {
-            while matches!(self.lowering[id], Lowering::View(View::Reshape)) && !self.stored.contains(&id) {
-                id = self.graph.nodes[id].inputs[0];
-            }
-            id
-        };
-        let values = self.graph.updates.values().map(in_memory);
+        let is_alias = |id: NodeId| self.lowering[id].is_reshape() && !self.stored.contains(&id);
+        let values = self.graph.updates.values().map(|&id| self.graph.behind(id, is_alias));
         values.filter(|&id| self.segment[id] == self.last).collect()
     }
 
@@ -201,7 +196,7 @@ impl Fuser<'_> {
         // A state and its new value share a buffer, so they count as one, or not at all where the unit might
         // have the other of the two.
         let is_new = |id: &&NodeId| match self.state(**id) {
-            _ if self.is_scalar_input(**id) || self.replaces.contains_key(*id) => false,
+            _ if self.graph.nodes[**id].is_scalar_input() || self.replaces.contains_key(*id) => false,
             Some(state) => self
                 .graph
                 .updates

@@ -18,6 +18,15 @@ pub struct Runs {
     pub stride: usize,
 }
 
+impl Runs {
+    /// Turns distances between the elements of a value that lies in these runs into distances in memory. No
+    /// run ends within an axis.
+    pub(crate) fn spread(self, steps: &mut [usize]) {
+        let far = steps.iter_mut().filter(|step| **step >= self.len);
+        far.for_each(|step| *step = *step / self.len * self.stride);
+    }
+}
+
 /// Where a value lies in a larger one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
@@ -86,10 +95,8 @@ enum Lasting {
 /// output, or the new value of another one: by the time that these are read, the new value may be in their
 /// place.
 fn copy_lasting(graph: &mut Graph) {
-    let memory_of = |mut id: NodeId| {
-        while matches!(graph.nodes[id].op.lowering(), Lowering::View(View::Reshape)) {
-            id = graph.nodes[id].inputs[0];
-        }
+    let memory_of = |id: NodeId| {
+        let id = graph.behind(id, |id| graph.nodes[id].op.lowering().is_reshape());
         let op = &graph.nodes[id].op;
         let resident = |&Input(index): &Input| match graph.inputs[index].kind {
             InputKind::Resident(number) => Some(Lasting::Resident(number)),
@@ -176,21 +183,14 @@ impl<'a> Placer<'a> {
     }
 
     /// Returns the node whose storage holds a value in row-major order.
-    fn stored(&self, mut id: NodeId) -> NodeId {
-        while matches!(self.lowering[id], Lowering::View(View::Reshape)) {
-            id = self.graph.nodes[id].inputs[0];
-        }
-        id
+    fn stored(&self, id: NodeId) -> NodeId {
+        self.graph.behind(id, |id| self.lowering[id].is_reshape())
     }
 
     /// Returns the same as [`Placer::stored`], but a checkpoint of a value is not that value.
-    fn source(&self, mut id: NodeId) -> NodeId {
-        while matches!(self.lowering[id], Lowering::View(View::Reshape))
-            && !self.graph.nodes[id].op.is::<Checkpoint>()
-        {
-            id = self.graph.nodes[id].inputs[0];
-        }
-        id
+    fn source(&self, id: NodeId) -> NodeId {
+        let is_checkpoint = |id: NodeId| self.graph.nodes[id].op.is::<Checkpoint>();
+        self.graph.behind(id, |id| self.lowering[id].is_reshape() && !is_checkpoint(id))
     }
 
     /// Returns where the operands of a `concat` lie in it, and nothing for other nodes.

@@ -235,7 +235,7 @@ impl Program {
 
     /// Returns the number of segments of a step, one more than there are cuts. The last segment commits.
     pub fn segments(&self) -> usize {
-        self.fusion.segment.iter().max().map_or(1, |s| s + 1)
+        self.fusion.last_segment() + 1
     }
 
     /// Returns the units of a segment. They lie side by side.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::trace::Op;
+use crate::trace::{Input, Op};
 use crate::values::Type;
 
 /// Index of a node in its graph.
@@ -21,6 +21,13 @@ pub struct Node {
     pub ty: Type,
     /// The path of the layer that asked for the node, for error messages.
     pub scope: Arc<str>,
+}
+
+impl Node {
+    /// Returns whether the node is an input of one number. For kernels, all of these count as one buffer.
+    pub(crate) fn is_scalar_input(&self) -> bool {
+        self.op.is::<Input>() && self.ty == Type::global(&[])
+    }
 }
 
 /// Data that arrives with each step.
@@ -126,6 +133,15 @@ impl Graph {
     /// Returns the values that a step leaves: its outputs, then the new values of its states.
     pub fn roots(&self) -> impl Iterator<Item = NodeId> {
         self.outputs.iter().map(|output| output.node).chain(self.updates.values().copied())
+    }
+
+    /// Follows first operands from a node on, as long as `passes` holds. Returns the first node for which it
+    /// does not hold.
+    pub(crate) fn behind(&self, mut id: NodeId, passes: impl Fn(NodeId) -> bool) -> NodeId {
+        while passes(id) {
+            id = self.nodes[id].inputs[0];
+        }
+        id
     }
 
     /// Returns for each node whether the [roots](Graph::roots) need it; they need themselves.

@@ -117,6 +117,22 @@ pub enum Lowering {
 }
 
 impl Lowering {
+    /// Returns whether a device has the value in memory before any kernel computes with it: it comes from
+    /// outside, or it was summed over shards.
+    pub(crate) fn is_given(&self) -> bool {
+        matches!(self, Self::Leaf | Self::SumShards)
+    }
+
+    /// Returns whether each element is one of the operand's, where a [`View`] says.
+    pub(crate) fn is_view(&self) -> bool {
+        matches!(self, Self::View(_))
+    }
+
+    /// Returns whether the elements are the operand's in the same order, so that both may share a memory.
+    pub(crate) fn is_reshape(&self) -> bool {
+        matches!(self, Self::View(View::Reshape))
+    }
+
     /// Returns whether each element is one of an operand's at a place that takes more than a [`View`] to
     /// find, or a border.
     pub fn is_lookup(&self) -> bool {

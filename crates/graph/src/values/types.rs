@@ -143,6 +143,13 @@ impl Type {
         self.dims.iter().fold(1, |count, &length| count.saturating_mul(length))
     }
 
+    /// Returns the distance between neighbours along each axis, in elements. That between samples or shards
+    /// comes first, unless the value is global.
+    pub(crate) fn strides(&self) -> Vec<usize> {
+        let lead = (self.lead != Lead::Global).then(|| self.count());
+        lead.into_iter().chain(strides(&self.dims)).collect()
+    }
+
     /// Returns whether the lengths of the axes other than 0 have a product of at most 2^48, so that no size
     /// or offset in bytes wraps. A tape refuses values that have more.
     pub(crate) fn is_countable(&self) -> bool {

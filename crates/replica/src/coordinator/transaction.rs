@@ -127,10 +127,7 @@ impl<'a> Transaction<'a> {
         self.attempt.gather(&self.task.program);
         match summed {
             Ok(()) => self.replicas.notify(Event::Summed),
-            Err(error) => {
-                self.trouble.get_or_insert(Trouble::Error(error));
-                self.replicas.notify(Event::GiveUp);
-            }
+            Err(error) => self.give_up(error),
         }
     }
 
@@ -192,11 +189,15 @@ impl<'a> Transaction<'a> {
             let first = share.map_or(0, |share| share.first_row);
             let rows = first..first + sizes.iter().sum::<usize>();
             if let Err(error) = hold(&self.task.program, &self.task.feed, rows) {
-                self.trouble.get_or_insert(Trouble::Error(error));
-                return self.replicas.notify(Event::GiveUp);
+                return self.give_up(error);
             }
             return self.replicas.notify(Event::Moved { sizes, share });
         }
+        self.give_up(error);
+    }
+
+    /// Gives the step up because of an error. The first error is the one that the step returns.
+    fn give_up(&mut self, error: ReplicaError) {
         self.trouble.get_or_insert(Trouble::Error(error));
         self.replicas.notify(Event::GiveUp);
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use unisono_gpu::Stretch;
+use unisono_gpu::{Stretch, Timing};
 
 /// What a replica does with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,6 +120,13 @@ impl Timeline {
     /// Assigns the first part, so long, of the time since the last call to an activity.
     pub fn for_a_while(&mut self, time: Duration, activity: Activity) {
         self.until((self.mark + time).min(Instant::now()), activity);
+    }
+
+    /// Assigns the time since the last call, in which the host waited for the device and then read downloads.
+    pub fn waited(&mut self, timing: &Timing) {
+        timing.device.into_iter().for_each(|stretch| self.device(stretch));
+        self.for_a_while(timing.wait, Activity::Compute);
+        self.until_now(Activity::Exchange);
     }
 
     /// Records a stretch in which the device worked.

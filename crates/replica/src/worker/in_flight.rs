@@ -73,9 +73,7 @@ impl Worker {
         let timing = self.device.collect(executable, step, &mut |transfer, bytes| {
             results.read(Slot::decode(transfer.slot), bytes);
         })?;
-        timing.device.into_iter().for_each(|stretch| self.time.device(stretch));
-        self.time.for_a_while(timing.wait, Activity::Compute);
-        self.time.until_now(Activity::Exchange);
+        self.time.waited(&timing);
         Ok(results)
     }
 }

@@ -321,9 +321,7 @@ impl Worker {
                         slot => results.read(slot, &mapped),
                     };
                 let timing = self.device.wait_part(executable, &mut pending, read)?;
-                timing.device.into_iter().for_each(|stretch| self.time.device(stretch));
-                self.time.for_a_while(timing.wait, Activity::Compute);
-                self.time.until_now(Activity::Exchange);
+                self.time.waited(&timing);
                 if self.options.overlap && pending.is_pending() && !results.blocks.is_empty() {
                     let places = if std::mem::take(&mut lends) {
                         Some(lend(&self.device, executable, &run, next)?)

@@ -61,10 +61,15 @@ fn out_of_reach(parts: &Parts, programs: &Programs, has_none: bool) -> Option<St
     }
     let names: Vec<&str> =
         programs.kept.iter().map(|name| &**name).filter(|name| parts.is_to_be_trained(name)).collect();
+    let named = first_of(&names);
+    (!names.is_empty()).then(|| format!("no loss depends on {named}: training does not change them"))
+}
+
+/// Returns the first names of a list as text, and how many more there are.
+fn first_of(names: &[&str]) -> String {
     let more = names.len().saturating_sub(MOST_NAMES);
     let named = names[..names.len() - more].join(", ");
-    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    (!names.is_empty()).then(|| format!("no loss depends on {named}{more}: training does not change them"))
+    if more == 0 { named } else { format!("{named} and {more} more") }
 }
 
 /// A schedule that is lowered where a metric improves lowers it too early.
@@ -172,12 +177,10 @@ fn moving_statistics(parts: &Parts, programs: &Programs) -> Option<String> {
     };
     let statistics = programs.states_of(&[StateKind::Statistic]).into_iter();
     let names: Vec<&str> = statistics.filter(moves).filter(is_frozen).map(|at| &*states[at].name).collect();
-    let more = names.len().saturating_sub(MOST_NAMES);
-    let named = names[..names.len() - more].join(", ");
-    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    let named = first_of(&names);
     (!names.is_empty()).then(|| {
         format!(
-            "training changes {named}{more}, although the parameters of the same layer are frozen: \
+            "training changes {named}, although the parameters of the same layer are frozen: \
              Builder::freeze_statistics keeps them unchanged and uses them, as Keras's trainable = False does"
         )
     })

@@ -5,5 +5,6 @@ pub(crate) mod losses;
 pub(crate) mod metrics;
 pub(crate) mod number;
 pub(crate) mod running;
+pub(crate) mod tensors;
 
 pub use history::{Epoch, Evaluation, History};

@@ -10,6 +10,7 @@ use crate::error::caught;
 use crate::objective::metrics::{
     Metric, MetricKind, MetricState, MetricValue, Reduction, SampleValues, ratio, reduction,
 };
+use crate::objective::tensors::take_of;
 use crate::objective::{Evaluation, number};
 
 /// What a batch measured, sample by sample.
@@ -301,11 +302,7 @@ impl Running {
                 let name = tensor_name(at, list);
                 let Some(place) = names.iter().position(|listed| *listed == name) else { continue };
                 names.remove(place);
-                let tensor = tensors.remove(&name);
-                let tensor = tensor.ok_or_else(|| format!("carries.safetensors has no tensor {name:?}"))?;
-                if tensor.dtype() != dtype {
-                    return Err(format!("the tensor {name:?} is not of type {dtype}"));
-                }
+                let tensor = take_of(tensors, &name, dtype)?;
                 match list {
                     "sums" => {
                         let sums = tensor.bytes().as_chunks::<8>().0.iter();

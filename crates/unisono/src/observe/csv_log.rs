@@ -186,13 +186,8 @@ fn names(epoch: &Epoch) -> impl Iterator<Item = &String> {
 /// # Errors
 /// It is something else, or cannot be read.
 fn check(path: &Path) -> io::Result<()> {
-    let mut found = Vec::new();
     let first = format!("{FIRST},loss,");
-    match open_regular(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-        Ok(file) => file.take(first.len() as u64).read_to_end(&mut found)?,
-    };
+    let found = beginning(path, first.len() as u64)?;
     // A killed process may have left a part of the first line.
     let is_torn = found.is_empty() || found.len() >= FIRST.len();
     if is_torn && first.as_bytes().starts_with(&found) {
@@ -210,17 +205,23 @@ const MOST_LOOKED_AT: u64 = 1 << 16;
 /// # Errors
 /// It is something else, or cannot be read.
 fn check_table(path: &Path) -> io::Result<()> {
-    let mut found = Vec::new();
-    match open_regular(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-        Ok(file) => file.take(MOST_LOOKED_AT).read_to_end(&mut found)?,
-    };
+    let found = beginning(path, MOST_LOOKED_AT)?;
     if found.iter().all(|byte| b"0123456789+-.,eEinfNa\n".contains(byte)) {
         return Ok(());
     }
     let problem = "the existing file is not a table of numbers";
     Err(io::Error::new(io::ErrorKind::AlreadyExists, problem))
+}
+
+/// Returns the first bytes of a file, at most so many. A file that is not there has none.
+fn beginning(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut found = Vec::new();
+    match open_regular(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+        Ok(file) => _ = file.take(most).read_to_end(&mut found)?,
+    }
+    Ok(found)
 }
 
 fn append(path: &Path, line: &str) -> io::Result<()> {

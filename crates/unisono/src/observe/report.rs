@@ -1,5 +1,6 @@
 //! The report of where the time went: replica by replica, and in the input pipeline.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -173,6 +174,20 @@ struct Times {
     peers: Duration,
     loading: Duration,
     machines: Duration,
+}
+
+/// How long each replica was busy, waited for input and waited for peers, up to the last epoch.
+#[derive(Default)]
+pub(super) struct EpochTimes(BTreeMap<usize, [Duration; 3]>);
+
+impl EpochTimes {
+    /// Returns these times of a replica in the epoch that has ended, in seconds.
+    pub fn next(&mut self, report: &ReplicaReport) -> [f64; 3] {
+        let busy = report.upload + report.compute + report.driver + report.exchange;
+        let now = [busy, report.input, report.peers];
+        let before = self.0.insert(report.replica, now).unwrap_or_default();
+        [0, 1, 2].map(|i| now[i].saturating_sub(before[i]).as_secs_f64())
+    }
 }
 
 impl fmt::Display for Report {

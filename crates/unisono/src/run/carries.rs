@@ -13,6 +13,7 @@ use unisono_replica::Outputs;
 
 use crate::Error;
 use crate::compile::carries;
+use crate::objective::tensors::take_of;
 use crate::run::section::{Difference, Section};
 
 /// The carries of a model. A lane is a row of the batch.
@@ -131,14 +132,8 @@ impl Section for Carries {
 
     fn take_tensors(&mut self, _version: u32, tensors: &mut Tensors) -> Result<(), String> {
         for carry in &mut self.carries {
-            let name = &carry.name;
-            let tensor =
-                tensors.remove(name).ok_or_else(|| format!("carries.safetensors has no tensor {name:?}"))?;
-            if tensor.info().dtype != TensorDType::F32 {
-                return Err(format!("the tensor {name:?} is not of type F32"));
-            }
-            let words = tensor.bytes().as_chunks::<4>().0.iter();
-            carry.values = words.map(|&word| f32::from_le_bytes(word)).collect();
+            let tensor = take_of(tensors, &carry.name, TensorDType::F32)?;
+            carry.values = tensor.to_f32().unwrap_or_default();
             carry.shape = tensor.shape().to_vec();
         }
         Ok(())

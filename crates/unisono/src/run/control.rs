@@ -8,6 +8,7 @@ use serde_json::Value;
 use unisono_checkpoint::{Tensor, Tensors};
 
 use crate::Error;
+use crate::objective::tensors::take;
 use crate::optimizers::{RateChange, RateReduction};
 use crate::run::section::{Difference, Section};
 
@@ -159,8 +160,7 @@ impl Section for RunControl {
         let mut kept = vec![Tensors::new(); self.kept_by.len()];
         for name in &self.kept {
             let full = format!("{KEPT}{name}");
-            let tensor = tensors.remove(&full);
-            let tensor = tensor.ok_or_else(|| format!("carries.safetensors has no tensor {full:?}"))?;
+            let tensor = take(tensors, &full)?;
             let others = name.split_once('/').and_then(|(at, name)| Some((at.parse::<usize>().ok()?, name)));
             let (at, own) = others.filter(|(at, _)| (1..kept.len()).contains(at)).unwrap_or((0, name));
             kept[at].insert(own.to_owned(), tensor);

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use unisono_checkpoint::{Tensor, TensorDType, Tensors};
 
+use crate::objective::tensors::take_of;
 use crate::run::section::Section;
 use crate::{Epoch, Error, Evaluation, History};
 
@@ -169,12 +170,7 @@ impl Section for History {
 
 /// Takes a tensor of 64-bit words out of those of a checkpoint.
 fn words(tensors: &mut Tensors, name: &str, dtype: TensorDType) -> Result<Vec<[u8; 8]>, String> {
-    let tensor = tensors.remove(name);
-    let tensor = tensor.ok_or_else(|| format!("carries.safetensors has no tensor {name:?}"))?;
-    if tensor.dtype() != dtype {
-        return Err(format!("the tensor {name:?} is not of type {dtype}"));
-    }
-    Ok(tensor.bytes().as_chunks::<8>().0.to_vec())
+    Ok(take_of(tensors, name, dtype)?.bytes().as_chunks::<8>().0.to_vec())
 }
 
 #[cfg(test)]

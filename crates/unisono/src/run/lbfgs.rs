@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use unisono_checkpoint::{Tensor, TensorDType, Tensors};
 
 use crate::Error;
+use crate::objective::tensors;
 use crate::optimizers::lbfgs::curvature::{Curvature, Pair};
 use crate::run::position::RunPosition;
 use crate::run::section::Section;
@@ -137,7 +138,7 @@ struct Doubles {
 
 /// Takes a tensor out of a checkpoint's tensors. It must be f64, have this number of axes, and be finite.
 fn take(tensors: &mut Tensors, name: &str, axes: usize) -> Result<Doubles, String> {
-    let tensor = tensors.remove(name).ok_or_else(|| format!("carries.safetensors has no tensor {name:?}"))?;
+    let tensor = tensors::take(tensors, name)?;
     let shape = tensor.shape().to_vec();
     if tensor.dtype() != TensorDType::F64 || shape.len() != axes {
         return Err(format!("{name} is {} {shape:?}, not F64 with {axes} axes", tensor.dtype().name()));

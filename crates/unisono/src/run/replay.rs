@@ -8,6 +8,7 @@ use unisono_checkpoint::{Tensor, TensorDType, Tensors};
 use unisono_data::Replay;
 
 use crate::Error;
+use crate::objective::tensors::take;
 use crate::run::section::{Difference, Section};
 
 /// The name of the tensor with the buffer, byte by byte.
@@ -73,8 +74,7 @@ impl Section for KeptReplay {
     }
 
     fn take_tensors(&mut self, _: u32, tensors: &mut Tensors) -> Result<(), String> {
-        let tensor = tensors.remove(BUFFER);
-        let tensor = tensor.ok_or_else(|| format!("carries.safetensors has no tensor {BUFFER:?}"))?;
+        let tensor = take(tensors, BUFFER)?;
         let replay = Replay::parse(tensor.bytes()).map_err(|problem| format!("{BUFFER}: {problem}"))?;
         if replay.pushed() != self.pushed {
             return Err(format!("pushed is {}, and the buffer has {}", self.pushed, replay.pushed()));

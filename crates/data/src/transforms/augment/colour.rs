@@ -5,7 +5,16 @@ use crate::Transform;
 use crate::transforms::standard::check_channels_last;
 
 /// Luminance of linear red, green and blue (Rec. 601).
-pub(super) const LUMA: [f32; 3] = [0.299, 0.587, 0.114];
+const LUMA: [f32; 3] = [0.299, 0.587, 0.114];
+
+/// Returns the luminance of a pixel.
+pub(super) fn grey(pixel: &[f32]) -> f32 {
+    match *pixel {
+        [red, green, blue, ..] => red * LUMA[0] + green * LUMA[1] + blue * LUMA[2],
+        [grey, ..] => grey,
+        [] => 0.0,
+    }
+}
 
 /// Adds a value from -`most` to `most` to all pixels. It draws one word.
 pub fn brightness(field: &str, most: f32) -> impl Transform {
@@ -49,7 +58,7 @@ pub fn saturation(field: &str, low: f32, high: f32) -> impl Transform {
         check_bounds("saturation", low, high)?;
         let factor = draws.range(low, high);
         for pixel in image.pixels.chunks_exact_mut(3) {
-            let grey = pixel[0] * LUMA[0] + pixel[1] * LUMA[1] + pixel[2] * LUMA[2];
+            let grey = grey(pixel);
             pixel.iter_mut().for_each(|value| *value = grey + (*value - grey) * factor);
         }
         Ok(())

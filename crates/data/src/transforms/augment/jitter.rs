@@ -2,7 +2,7 @@
 
 use unisono_random::Draws;
 
-use super::colour::LUMA;
+use super::colour::grey;
 use super::{Image, on_image};
 use crate::{BoxError, Transform};
 
@@ -124,15 +124,6 @@ pub(super) fn has_white(what: &str, image: &Image, most: f32) -> Result<(), BoxE
     let advice = "set white with values_to, and change colours before pictures are normalised";
     let range = format!("the picture has values from {low} to {high}, but black is 0 and white is {most}");
     Err(format!("{what}: {range}: {advice}").into())
-}
-
-/// Returns the luminance of a pixel.
-fn grey(pixel: &[f32]) -> f32 {
-    match *pixel {
-        [red, green, blue, ..] => red * LUMA[0] + green * LUMA[1] + blue * LUMA[2],
-        [grey, ..] => grey,
-        [] => 0.0,
-    }
 }
 
 /// Multiplies all values by a factor.

@@ -6,7 +6,6 @@ use crate::codegen::index::Index;
 use crate::codegen::starts::Start;
 use crate::fuse::Store;
 use crate::trace::NodeId;
-use crate::values::{Lead, strides};
 
 impl Writer<'_> {
     /// Returns the element's place in its binding.
@@ -22,19 +21,13 @@ impl Writer<'_> {
             Index::Linear(i) => return place.at(i, 1),
             Index::Coords(coords) => coords,
         };
-        let mut steps = strides(&ty.dims);
-        if ty.lead != Lead::Global {
-            steps.insert(0, ty.count());
-        }
+        let mut steps = ty.strides();
         match place.runs {
             // A run ends inside of an axis.
             Some(runs) if runs.len != ty.count() && !steps.contains(&runs.len) => {
                 return place.at(&Affine::dot(coords, &steps), 1);
             }
-            Some(runs) => {
-                let far = |step: &mut usize| *step = *step / runs.len * runs.stride;
-                steps.iter_mut().filter(|step| **step >= runs.len).for_each(far);
-            }
+            Some(runs) => runs.spread(&mut steps),
             None => {}
         }
         Affine::dot(coords, &steps)

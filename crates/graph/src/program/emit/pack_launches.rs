@@ -11,7 +11,7 @@ use std::ops::Range;
 use unisono_shaders::{Part as Module, params_side_by_side, side_by_side};
 
 use super::emitter::{Emitter, Part, Step};
-use super::schedule::Uses;
+use super::schedule::{Uses, conflicts};
 use crate::fuse::{Place, Store, in_order};
 use crate::plan::target::Machine;
 use crate::plan::{Access, Kernel, Work};
@@ -241,10 +241,7 @@ impl Emitter<'_> {
 
 /// Returns whether one of two steps, each with what it uses, writes elements that the other one uses.
 fn conflict((a, uses): (&Step, &Uses), (b, others): (&Step, &Uses)) -> bool {
-    uses.iter().any(|(store, writes)| {
-        let is_used = others.get(store).is_some_and(|other| *writes || *other);
-        is_used && !keep_apart(a.kept(), b.kept(), *store)
-    })
+    conflicts(uses, others).any(|store| !keep_apart(a.kept(), b.kept(), store))
 }
 
 /// Returns whether two launches keep to elements of a memory that are not the same.

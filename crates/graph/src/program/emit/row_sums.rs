@@ -69,7 +69,7 @@ impl Emitter<'_> {
         match place(root) {
             Place { store: Store::Joined(bucket), inside, .. } => {
                 let len = program.buckets()[bucket].len;
-                let store = if self.run.is_whole() { Store::Sums(bucket) } else { Store::Blocks(bucket) };
+                let store = self.sums_of(bucket);
                 for (at, block) in self.run.blocks().into_iter().enumerate() {
                     let shards = block.start - self.run.first..block.end - self.run.first;
                     let to = Target { store, offset: at * len + inside, batch: None, shards };

@@ -130,7 +130,7 @@ fn order(uses: &[Uses], alone: &BTreeSet<Store>, reach: usize) -> Vec<usize> {
     // The memories that were written and not read since.
     let mut fresh: BTreeSet<Store> = BTreeSet::new();
     for (at, own) in uses.iter().enumerate() {
-        let is_due = |waiter: &usize| at - waiter >= reach || conflict(&uses[*waiter], own);
+        let is_due = |waiter: &usize| at - waiter >= reach || conflicts(&uses[*waiter], own).next().is_some();
         let (due, rest): (Vec<usize>, Vec<usize>) = waiting.into_iter().partition(is_due);
         waiting = rest;
         for step in due {
@@ -165,9 +165,10 @@ fn run(at: usize, own: &Uses, order: &mut Vec<usize>, fresh: &mut BTreeSet<Store
     }
 }
 
-/// Returns whether one of two steps writes what the other one uses.
-fn conflict(a: &Uses, b: &Uses) -> bool {
-    a.iter().any(|(store, writes)| b.get(store).is_some_and(|other| *writes || *other))
+/// Returns the memories that one of two steps writes and the other one uses.
+pub(super) fn conflicts(a: &Uses, b: &Uses) -> impl Iterator<Item = Store> {
+    let meet = |(store, writes): (&Store, &bool)| b.get(store).is_some_and(|other| *writes || *other);
+    a.iter().filter(move |own| meet(*own)).map(|(store, _)| *store)
 }
 
 #[cfg(test)]

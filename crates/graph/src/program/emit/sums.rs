@@ -147,11 +147,15 @@ impl Emitter<'_> {
         self.buckets_of.get(&segment).into_iter().flatten().map(open).collect()
     }
 
+    /// Returns the memory of a bucket's sums over the shards of each subtree that lies in the run.
+    pub(super) fn sums_of(&self, bucket: usize) -> Store {
+        if self.run.is_whole() { Store::Sums(bucket) } else { Store::Blocks(bucket) }
+    }
+
     /// Sums a bucket over the shards of each subtree that lies in the run, which is one subtree if the run is
     /// the whole batch.
     pub(super) fn sum_bucket(&mut self, segment: usize, index: usize) -> Result<(), GraphError> {
         let program = self.program;
-        let whole = self.run.is_whole();
         let Bucket { len, joined, used, ref values, .. } = program.buckets()[index];
         let (rest, root) = (len - joined, values[0].0);
         let is_gpu = self.target.machine == Machine::Gpu;
@@ -166,7 +170,7 @@ impl Emitter<'_> {
                 trees.extend(rest);
             }
         }
-        let store = if whole { Store::Sums(index) } else { Store::Blocks(index) };
+        let store = self.sums_of(index);
         self.trees(trees, store, root)?;
         for (at, block) in self.run.blocks().into_iter().enumerate().filter(|_| rest > 0 && !is_gpu) {
             let first = (block.start - self.run.first) * rest;
@@ -175,7 +179,7 @@ impl Emitter<'_> {
             to.used = Some(used - joined);
             self.tree(from, rest, &to, ReduceKind::Sum, root)?;
         }
-        if !whole && self.extent.blocks > 0 {
+        if !self.run.is_whole() && self.extent.blocks > 0 {
             let part = self.all(Store::Blocks(index));
             self.segments[segment].downloads.push((Slot::Blocks(index), part));
         }

@@ -62,7 +62,7 @@ impl Emitter<'_> {
     /// Clears what pads the sums of a block of shards, where there is nothing but products before it.
     pub(super) fn clear_padding(&mut self, index: usize, block: usize) {
         let Bucket { len, used, .. } = self.program.buckets()[index];
-        let store = if self.run.is_whole() { Store::Sums(index) } else { Store::Blocks(index) };
+        let store = self.sums_of(index);
         let part = self.part(store, 4 * (block * len + used) as u64, 4 * (len - used) as u64);
         self.step(Step::Clear(part));
     }

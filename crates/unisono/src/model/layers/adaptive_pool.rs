@@ -107,26 +107,18 @@ fn pooled_row(layer: &str, cx: &Context, x: &Var, size: usize, pool: fn(&Var, [u
     if works { from_row(&pool(&as_row(x), [1, size])) } else { x.clone() }
 }
 
-impl Forward for AdaptiveAvgPool2d {
-    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        pooled(self.name(), cx, x, self.size, adaptive_avg_pool2d)
-    }
+/// Computes `$layer`: `$pooled` checks the input and its size, and `$pool` pools it.
+macro_rules! adaptive {
+    ($layer:ident, $pooled:ident, $pool:ident) => {
+        impl Forward for $layer {
+            fn forward(&self, cx: &mut Context, x: &Var) -> Var {
+                $pooled(self.name(), cx, x, self.size, $pool)
+            }
+        }
+    };
 }
 
-impl Forward for AdaptiveMaxPool2d {
-    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        pooled(self.name(), cx, x, self.size, adaptive_max_pool2d)
-    }
-}
-
-impl Forward for AdaptiveAvgPool1d {
-    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        pooled_row(self.name(), cx, x, self.size, adaptive_avg_pool2d)
-    }
-}
-
-impl Forward for AdaptiveMaxPool1d {
-    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        pooled_row(self.name(), cx, x, self.size, adaptive_max_pool2d)
-    }
-}
+adaptive!(AdaptiveAvgPool2d, pooled, adaptive_avg_pool2d);
+adaptive!(AdaptiveMaxPool2d, pooled, adaptive_max_pool2d);
+adaptive!(AdaptiveAvgPool1d, pooled_row, adaptive_avg_pool2d);
+adaptive!(AdaptiveMaxPool1d, pooled_row, adaptive_max_pool2d);

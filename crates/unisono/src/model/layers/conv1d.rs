@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 use unisono_graph::ops::Window;
 use unisono_graph::{Lead, Var};
 
-use super::conv2d::divides;
+use super::conv2d::{biased, divides};
 use super::setters::convolution_setters;
 use super::settings::{Problem, positive, valid};
 use crate::model::{Context, Forward, Initializer, Layer};
@@ -109,10 +109,7 @@ impl Forward for Conv1d {
         let weight = cx.kernel("weight", &dims, 0, self.initializer.clone());
         let y = row.conv2d(&weight.reshape(&[dims[0], dims[1], 1, dims[2]]), &window, self.groups);
         let y = from_row(&y);
-        if !self.bias {
-            return y;
-        }
-        y + cx.parameter("bias", &[self.channels], Initializer::Zeros).reshape(&[self.channels, 1])
+        if self.bias { biased(cx, &y, self.channels) } else { y }
     }
 }
 

@@ -98,8 +98,8 @@ pub(super) fn image(layer: &str, cx: &Context, x: &Var) -> Option<[usize; 3]> {
     }
 }
 
-/// Adds the parameter `bias`, one number for each channel, to `[B, C, H, W]`.
+/// Adds the parameter `bias`, one number for each channel, to `[B, C, ...]`.
 pub(super) fn biased(cx: &mut Context, y: &Var, channels: usize) -> Var {
-    let bias = cx.parameter("bias", &[channels], Initializer::Zeros);
-    y + bias.reshape(&[channels, 1, 1])
+    let dims: Vec<usize> = std::iter::once(channels).chain(y.dims().iter().skip(1).map(|_| 1)).collect();
+    y + cx.parameter("bias", &[channels], Initializer::Zeros).reshape(&dims)
 }

@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 use unisono_graph::{Lead, Var};
 
-use super::conv2d::divides;
+use super::conv_transpose2d::transposed_length;
+use super::conv2d::{biased, divides};
 use super::functional::{Window3, conv_transpose3d, conv3d};
 use super::setters::{convolution_setters, window_setters};
-use super::settings::{Problem, positive, valid, window3};
+use super::settings::{Problem, output_padding, positive, valid, window3};
 use super::size::Size3;
 use crate::model::{Context, Forward, Initializer, Layer};
 
@@ -85,14 +86,6 @@ macro_rules! volumes {
                 let fits = divides(self.name(), cx, self.groups, [channels, self.channels]);
                 fits.then_some((channels, volume))
             }
-
-            fn biased(&self, cx: &mut Context, y: &Var) -> Var {
-                if !self.bias {
-                    return y.clone();
-                }
-                let bias = cx.parameter("bias", &[self.channels], Initializer::Zeros);
-                y + bias.reshape(&[self.channels, 1, 1, 1])
-            }
         }
     };
 }
@@ -129,21 +122,11 @@ impl ConvTranspose3d {
         Self { output_padding: padding.into().0, ..self }
     }
 
-    /// Checks that the output padding is below the stride, since a stride more of it is another window.
-    fn output_padding_problem(&self) -> Problem {
-        let (extra, stride) = (self.output_padding, self.window.stride);
-        let below = (0..3).all(|axis| extra[axis] < stride[axis].max(1));
-        (!below).then(|| format!("output_padding is {extra:?}, and must be below the stride {stride:?}"))
-    }
-
-    /// Returns the output's length along an axis, or `None` where nothing would be left or the length cannot
-    /// be counted.
+    /// Returns the output's length along an axis, as [`transposed_length`] does.
     fn along(&self, axis: usize, length: usize) -> Option<usize> {
-        let w = &self.window;
-        let span = w.dilation[axis].checked_mul(w.kernel[axis].checked_sub(1)?)?.checked_add(1)?;
-        let starts = length.checked_sub(1)?.checked_mul(w.stride[axis])?;
-        let whole = starts.checked_add(span)?.checked_add(self.output_padding[axis])?;
-        whole.checked_sub(w.padding[axis].checked_mul(2)?).filter(|&n| n > 0)
+        let Window3 { kernel, stride, dilation, padding } = &self.window;
+        let window = [kernel, stride, dilation, padding].map(|sizes| sizes[axis]);
+        transposed_length(length, window, self.output_padding[axis])
     }
 }
 
@@ -157,13 +140,13 @@ impl Forward for Conv3d {
         let dims = [&[self.channels, channels / self.groups], &self.window.kernel[..]].concat();
         let weight = cx.kernel("weight", &dims, 0, self.initializer.clone());
         let y = conv3d(x, &weight, &self.window, self.groups);
-        self.biased(cx, &y)
+        if self.bias { biased(cx, &y, self.channels) } else { y }
     }
 }
 
 impl Forward for ConvTranspose3d {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        let problem = self.output_padding_problem();
+        let problem = output_padding(self.output_padding, self.window.stride);
         let Some((channels, [d, h, w])) = self.input(cx, x, problem) else { return x.clone() };
         let to = [self.along(0, d), self.along(1, h), self.along(2, w)];
         let voxels = to.iter().try_fold(1usize, |all, length| all.checked_mul((*length)?));
@@ -176,7 +159,7 @@ impl Forward for ConvTranspose3d {
         let dims = [&[channels, self.channels / self.groups], &self.window.kernel[..]].concat();
         let weight = cx.kernel("weight", &dims, 1, self.initializer.clone());
         let y = conv_transpose3d(x, &weight, &self.window, self.groups, [depth, height, width]);
-        self.biased(cx, &y)
+        if self.bias { biased(cx, &y, self.channels) } else { y }
     }
 }
 

@@ -1,7 +1,9 @@
 use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 
+use super::conv_transpose2d::transposed_length;
 use super::conv1d::{along, as_row, from_row, sequence};
+use super::conv2d::biased;
 use super::setters::convolution_setters;
 use super::settings::{Problem, positive, valid};
 use crate::model::{Context, Forward, Initializer, Layer};
@@ -90,14 +92,6 @@ impl ConvTranspose1d {
                 .then(|| format!("{channels} and {} channels do not make {groups} groups", self.channels)),
         ]
     }
-
-    /// Returns the output's length, or `None` where nothing would be left or it cannot be counted.
-    fn length(&self, length: usize) -> Option<usize> {
-        let span = self.dilation.checked_mul(self.kernel - 1)?.checked_add(1)?;
-        let starts = length.checked_sub(1)?.checked_mul(self.stride)?;
-        let whole = starts.checked_add(span)?.checked_add(self.output_padding)?;
-        whole.checked_sub(self.padding.checked_mul(2)?).filter(|&n| n > 0)
-    }
 }
 
 impl Forward for ConvTranspose1d {
@@ -106,7 +100,8 @@ impl Forward for ConvTranspose1d {
         if !valid(self.name(), cx, self.checks(channels)) {
             return x.clone();
         }
-        let Some(to) = self.length(length) else {
+        let sizes = [self.kernel, self.stride, self.dilation, self.padding];
+        let Some(to) = transposed_length(length, sizes, self.output_padding) else {
             let problem =
                 format!("padding {} of {} leaves nothing, or more than can be counted", self.padding, x.ty());
             cx.fail(self.name(), problem);
@@ -117,9 +112,6 @@ impl Forward for ConvTranspose1d {
         let weight = cx.kernel("weight", &dims, 1, self.initializer.clone());
         let weight = weight.reshape(&[dims[0], dims[1], 1, dims[2]]);
         let y = from_row(&as_row(x).conv_transpose2d(&weight, &window, self.groups, [1, to]));
-        if !self.bias {
-            return y;
-        }
-        y + cx.parameter("bias", &[self.channels], Initializer::Zeros).reshape(&[self.channels, 1])
+        if self.bias { biased(cx, &y, self.channels) } else { y }
     }
 }

@@ -4,7 +4,7 @@ use unisono_graph::ops::Window;
 
 use super::conv2d::{biased, convolution, image};
 use super::setters::{convolution_setters, window_setters};
-use super::settings::{Problem, valid};
+use super::settings::{output_padding, valid};
 use super::size::{Size, WindowData, window};
 use crate::model::{Context, Forward, Initializer, Layer};
 
@@ -51,29 +51,33 @@ impl ConvTranspose2d {
         Self { output_padding: padding.into().0, ..self }
     }
 
-    /// Checks that the output padding is below the stride, since a stride more of it is another window.
-    fn output_padding_problem(&self) -> Problem {
-        let (extra, stride) = (self.output_padding, self.window.stride);
-        let below = (0..2).all(|axis| extra[axis] < stride[axis]);
-        (!below).then(|| format!("output_padding is {extra:?}, and must be below the stride {stride:?}"))
-    }
-
-    /// Returns the output's length along an axis (0: height, 1: width), or `None` where nothing would be left
-    /// or the length cannot be counted.
+    /// Returns the output's length along an axis (0: height, 1: width), as [`transposed_length`] does.
     fn along(&self, axis: usize, length: usize) -> Option<usize> {
-        let w = &self.window;
-        let span = w.dilation[axis].checked_mul(w.kernel[axis].checked_sub(1)?)?.checked_add(1)?;
-        let starts = length.checked_sub(1)?.checked_mul(w.stride[axis])?;
-        let whole = starts.checked_add(span)?.checked_add(self.output_padding[axis])?;
-        whole.checked_sub(w.padding[axis].checked_mul(2)?).filter(|&n| n > 0)
+        let Window { kernel, stride, dilation, padding } = &self.window;
+        let window = [kernel, stride, dilation, padding].map(|sizes| sizes[axis]);
+        transposed_length(length, window, self.output_padding[axis])
     }
+}
+
+/// Returns the length of a transposed convolution's output along an axis, or `None` where nothing would be
+/// left or the length cannot be counted. `extra` is the output padding.
+pub(super) fn transposed_length(
+    length: usize,
+    [kernel, stride, dilation, padding]: [usize; 4],
+    extra: usize,
+) -> Option<usize> {
+    let span = dilation.checked_mul(kernel.checked_sub(1)?)?.checked_add(1)?;
+    let starts = length.checked_sub(1)?.checked_mul(stride)?;
+    let whole = starts.checked_add(span)?.checked_add(extra)?;
+    whole.checked_sub(padding.checked_mul(2)?).filter(|&n| n > 0)
 }
 
 impl Forward for ConvTranspose2d {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         let Some([channels, h, w]) = image(self.name(), cx, x) else { return x.clone() };
         let settings = convolution(self.channels, self.groups, &self.window).into_iter();
-        if !valid(self.name(), cx, settings.chain([self.output_padding_problem()])) {
+        let settings = settings.chain([output_padding(self.output_padding, self.window.stride)]);
+        if !valid(self.name(), cx, settings) {
             return x.clone();
         }
         let (Some(height), Some(width)) = (self.along(0, h), self.along(1, w)) else {

@@ -5,7 +5,7 @@ use unisono_graph::Var;
 use unisono_graph::ops::Window;
 
 use super::conv2d::image;
-use super::setters::{pool_fits, pool_setters};
+use super::setters::{global_pool, pool_fits, pool_setters};
 use super::settings::{self, valid};
 use super::size::{Size, WindowData, window};
 use crate::model::{Context, Forward, Layer};
@@ -92,20 +92,5 @@ impl Forward for AvgPool2d {
     }
 }
 
-impl Forward for GlobalAvgPool2d {
-    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        match image(self.name(), cx, x) {
-            Some(_) => x.mean(&[-2, -1]),
-            None => x.clone(),
-        }
-    }
-}
-
-impl Forward for GlobalMaxPool2d {
-    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        match image(self.name(), cx, x) {
-            Some(_) => x.max(&[-2, -1]),
-            None => x.clone(),
-        }
-    }
-}
+global_pool!(GlobalAvgPool2d, image, mean, [-2, -1]);
+global_pool!(GlobalMaxPool2d, image, max, [-2, -1]);

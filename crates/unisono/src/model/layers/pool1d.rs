@@ -6,6 +6,7 @@ use unisono_graph::ops::Window;
 
 use super::conv1d::{along, as_row, from_row, sequence};
 use super::pool::fits;
+use super::setters::global_pool;
 use crate::model::{Context, Forward, Layer};
 
 /// Max pooling along sequences: the largest value of each window (PyTorch's `MaxPool1d`; Keras's
@@ -135,14 +136,5 @@ impl Forward for AvgPool1d {
     }
 }
 
-impl Forward for GlobalAvgPool1d {
-    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        if sequence(self.name(), cx, x).is_some() { x.mean(&[-1]) } else { x.clone() }
-    }
-}
-
-impl Forward for GlobalMaxPool1d {
-    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        if sequence(self.name(), cx, x).is_some() { x.max(&[-1]) } else { x.clone() }
-    }
-}
+global_pool!(GlobalAvgPool1d, sequence, mean, [-1]);
+global_pool!(GlobalMaxPool1d, sequence, max, [-1]);

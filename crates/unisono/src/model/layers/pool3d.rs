@@ -5,7 +5,7 @@ use unisono_graph::Var;
 
 use super::conv3d::volume;
 use super::functional::{Window3, avg_pool3d, max_pool3d};
-use super::setters::{pool_fits, pool_setters};
+use super::setters::{global_pool, pool_fits, pool_setters};
 use super::settings::{valid, window3};
 use super::size::Size3;
 use crate::model::{Context, Forward, Layer};
@@ -90,14 +90,5 @@ impl Forward for AvgPool3d {
     }
 }
 
-impl Forward for GlobalAvgPool3d {
-    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        if volume(self.name(), cx, x).is_some() { x.mean(&[-3, -2, -1]) } else { x.clone() }
-    }
-}
-
-impl Forward for GlobalMaxPool3d {
-    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        if volume(self.name(), cx, x).is_some() { x.max(&[-3, -2, -1]) } else { x.clone() }
-    }
-}
+global_pool!(GlobalAvgPool3d, volume, mean, [-3, -2, -1]);
+global_pool!(GlobalMaxPool3d, volume, max, [-3, -2, -1]);

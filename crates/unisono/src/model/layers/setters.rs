@@ -111,6 +111,18 @@ macro_rules! pool_setters {
     };
 }
 
+/// Computes `$layer`: it pools the last axes of an input by `$pool`, if the input has the shape that `$shape`
+/// finds.
+macro_rules! global_pool {
+    ($layer:ident, $shape:ident, $pool:ident, $axes:expr) => {
+        impl Forward for $layer {
+            fn forward(&self, cx: &mut Context, x: &Var) -> Var {
+                if $shape(self.name(), cx, x).is_some() { x.$pool(&$axes) } else { x.clone() }
+            }
+        }
+    };
+}
+
 /// Reports an error of a pool whose windows do not fit, or whose padding is above half of the kernel size,
 /// because a window of padding alone has no largest element. Returns whether there is none.
 pub(super) fn pool_fits<const AXES: usize>(
@@ -129,4 +141,4 @@ pub(super) fn pool_fits<const AXES: usize>(
     false
 }
 
-pub(super) use {convolution_setters, kernel_setters, pool_setters, window_setters};
+pub(super) use {convolution_setters, global_pool, kernel_setters, pool_setters, window_setters};

@@ -49,6 +49,13 @@ pub(super) fn rate(setting: &str, value: f32) -> Problem {
     (!(0.0..1.0).contains(&value)).then(|| format!("{setting} is {value}, and must be in [0, 1)"))
 }
 
+/// Checks that the output padding of a transposed convolution is below the stride, since a stride more of it
+/// is another window.
+pub(super) fn output_padding<const AXES: usize>(extra: [usize; AXES], stride: [usize; AXES]) -> Problem {
+    let below = extra.iter().zip(&stride).all(|(extra, stride)| extra < stride.max(&1));
+    (!below).then(|| format!("output_padding is {extra:?}, and must be below the stride {stride:?}"))
+}
+
 /// Checks that a window has a size, and that the next window and the next element lie elsewhere.
 pub(super) fn window(window: &Window) -> [Problem; 3] {
     let sides = [("kernel", window.kernel), ("stride", window.stride), ("dilation", window.dilation)];

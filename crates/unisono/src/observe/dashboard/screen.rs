@@ -1,6 +1,6 @@
 //! What the dashboard shows, and where.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use ratatui::buffer::Buffer;
@@ -12,6 +12,7 @@ use ratatui::widgets::{Axis, Block, Chart, Dataset, Gauge, GraphType, Paragraph,
 use unisono_replica::ReplicaReport;
 
 use crate::observe::observer::Step;
+use crate::observe::report::EpochTimes;
 use crate::observe::shown::{clock, measured, number, short, thousands};
 use crate::{Epoch, Evaluation};
 
@@ -29,8 +30,7 @@ pub(super) struct Screen {
     losses: Curve,
     epochs: Vec<Epoch>,
     replicas: Vec<Replica>,
-    /// The busy and waiting times of each replica up to the last epoch.
-    before: BTreeMap<usize, [Duration; 3]>,
+    times: EpochTimes,
     messages: VecDeque<String>,
     started: Option<Instant>,
     /// When the epoch began, and the samples since.
@@ -106,10 +106,7 @@ impl Screen {
     pub fn replicas(&mut self, replicas: &[ReplicaReport]) {
         self.replicas.clear();
         for report in replicas {
-            let busy = report.upload + report.compute + report.driver + report.exchange;
-            let now = [busy, report.input, report.peers];
-            let before = self.before.insert(report.replica, now).unwrap_or_default();
-            let times = [0, 1, 2].map(|i| now[i].saturating_sub(before[i]).as_secs_f64());
+            let times = self.times.next(report);
             let all = times.iter().sum::<f64>().max(f64::MIN_POSITIVE);
             self.replicas.push(Replica {
                 name: report.replica.to_string(),

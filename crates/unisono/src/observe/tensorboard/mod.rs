@@ -5,14 +5,13 @@ mod run;
 mod summary;
 mod writer;
 
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 
 use unisono_replica::ReplicaReport;
 
 use crate::observe::logged::Logged;
 use crate::observe::observer::{Observer, Start, Step};
+use crate::observe::report::EpochTimes;
 use crate::observe::tables;
 use crate::observe::tensorboard::histogram::Histogram;
 use crate::observe::tensorboard::run::Run;
@@ -62,8 +61,7 @@ pub struct TensorBoard {
     every: u64,
     histograms: u32,
     hyperparameters: Vec<(String, Hyperparameter)>,
-    /// The time that each replica was busy, waited for input and waited for peers, up to the last epoch.
-    times: BTreeMap<usize, [Duration; 3]>,
+    times: EpochTimes,
     /// Whether steps are told of: a fit or a loop of your own has begun and not ended.
     is_told: bool,
     /// The number of steps that were told of.
@@ -91,7 +89,7 @@ impl TensorBoard {
             every: 1,
             histograms: 0,
             hyperparameters: vec![],
-            times: BTreeMap::new(),
+            times: EpochTimes::default(),
             is_told: false,
             told: 0,
             before: vec![],
@@ -209,11 +207,8 @@ impl Observer for TensorBoard {
     fn replicas(&mut self, step: u64, replicas: &[ReplicaReport]) {
         let mut summary = Summary::default();
         for report in replicas {
-            let busy = report.upload + report.compute + report.driver + report.exchange;
-            let now = [busy, report.input, report.peers];
-            let before = self.times.insert(report.replica, now).unwrap_or_default();
-            for (i, what) in ["busy", "waiting for input", "waiting for peers"].into_iter().enumerate() {
-                let seconds = now[i].saturating_sub(before[i]).as_secs_f64();
+            let names = ["busy", "waiting for input", "waiting for peers"];
+            for (what, seconds) in names.into_iter().zip(self.times.next(report)) {
                 summary = summary.scalar(&format!("replica {}/{what}", report.replica), seconds);
             }
         }
@@ -255,9 +250,7 @@ impl Observer for TensorBoard {
     }
 
     fn rolled_back(&mut self, step: u64) {
-        self.told = step;
-        self.train.go_on(step + 1);
-        self.validation.go_on(step + 1);
+        self.resumed(step);
     }
 
     fn take_problem(&mut self) -> Option<String> {

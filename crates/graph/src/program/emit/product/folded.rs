@@ -36,12 +36,11 @@ impl Emitter<'_> {
         let implicit = program.folded_operand(kernel);
         let root = program.fusion.units[folded.fold].roots[0];
         let (ty, to) = (&program.graph.nodes[root].ty, program.stores.place(root));
-        let place = |store| Place { store, inside: 0, runs: None };
         let operands = Operands {
             root,
-            a: Operand { place: place(turned.store), binding: turned, implicit: None },
+            a: Operand { place: Place::start(turned.store), binding: turned, implicit: None },
             b: Operand {
-                place: place(implicit.store.store),
+                place: Place::start(implicit.store.store),
                 binding: implicit.store.clone(),
                 implicit: Some(implicit),
             },

@@ -227,10 +227,10 @@ impl Emitter<'_> {
         }
         let apart = operands.shape.chunks() > 1;
         if apart {
-            self.each(operands, Place { store: Store::Apart(root), inside: 0, runs: None })?;
+            self.each(operands, Place::start(Store::Apart(root)))?;
         }
         let len = self.program.buckets()[bucket].len;
-        let store = if self.run.is_whole() { Store::Sums(bucket) } else { Store::Blocks(bucket) };
+        let store = self.sums_of(bucket);
         for (at, block) in self.run.blocks().into_iter().enumerate() {
             let (first, end) = (block.start - self.run.first, block.end - self.run.first);
             let offset = at * len + inside;
@@ -297,10 +297,8 @@ impl Emitter<'_> {
             self.grow(Store::ApartOf(bucket), 4 * (groups * stride) as u64);
             self.apart.entry(bucket).or_default().push(Apart { first: inside, count, join });
             Store::ApartOf(bucket)
-        } else if self.run.is_whole() {
-            Store::Sums(bucket)
         } else {
-            Store::Blocks(bucket)
+            self.sums_of(bucket)
         };
         bindings.push(self.all(store));
         self.layers(operands, bindings, &c)
