@@ -109,9 +109,9 @@ impl Batch {
         Self::of_fields(stacked)
     }
 
-    /// Returns a batch that comes from no loader with other positions of its samples in the epoch: `first` for
-    /// the first one, and so on. The index of each sample in the source becomes its position, too. Errors name
-    /// samples by it, and models that draw random numbers draw by it.
+    /// Returns a batch that comes from no loader with other positions of its samples in the epoch: `first`
+    /// for the first one, and so on. The index of each sample in the source becomes its position, too. Errors
+    /// name samples by it, and models that draw random numbers draw by it.
     ///
     /// ```
     /// use unisono_data::{Batch, Field};
