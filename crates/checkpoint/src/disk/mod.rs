@@ -39,10 +39,10 @@ pub trait Disk: fmt::Debug + Send + Sync {
         open_to_lock(file)
     }
 
-    /// Whether a file that [`Disk::lock_file`] has opened is still the one that a second run would open, which
-    /// it is not if the directory was removed or moved. A disk that opens a file of its own says so here,
-    /// because otherwise no save succeeds. Default: whether it is the file that the machine's own file system
-    /// has at the path.
+    /// Whether a file that [`Disk::lock_file`] has opened is still the one that a second run would open,
+    /// which it is not if the directory was removed or moved. A disk that opens a file of its own says so
+    /// here, because otherwise no save succeeds. Default: whether it is the file that the machine's own file
+    /// system has at the path.
     fn is_lock_file(&self, held: &File, file: &Path) -> bool {
         is_at(held, file)
     }

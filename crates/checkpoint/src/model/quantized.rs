@@ -32,8 +32,8 @@ pub fn scale_name(name: &str) -> String {
 /// the nearest integer, ties to even.
 ///
 /// # Errors
-/// [`Error::Unstorable`]: the shape has no such axis; a value is not finite; there is no memory for the scales
-/// of a tensor without elements.
+/// [`Error::Unstorable`]: the shape has no such axis; a value is not finite; there is no memory for the
+/// scales of a tensor without elements.
 pub(super) fn quantize(name: &str, shape: &[usize], values: &[f32], axis: usize) -> Result<[Tensor; 2]> {
     let unstorable = |reason: String| Error::Unstorable { reason };
     let Some(&channels) = shape.get(axis) else {

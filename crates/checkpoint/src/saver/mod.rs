@@ -100,8 +100,8 @@ impl Saver {
     }
 
     /// Saves as [`Saver::save_with_metric`] does, but exactly this step. No later step replaces it while it
-    /// waits, and it is tried again even after a later one has failed. If several such saves fail, the two that
-    /// retention wants most are tried again. How long it is kept is decided as for any other.
+    /// waits, and it is tried again even after a later one has failed. If several such saves fail, the two
+    /// that retention wants most are tried again. How long it is kept is decided as for any other.
     ///
     /// # Errors
     /// Those of [`Saver::save`].

@@ -101,8 +101,8 @@ impl State {
         failed.into_iter().chain(newer).collect()
     }
 
-    /// Remembers a failed save to be tried again. Of more than [`KEPT`] that are kept, the first one is given up
-    /// that is no milestone and not among the best any more, or else the oldest.
+    /// Remembers a failed save to be tried again. Of more than [`KEPT`] that are kept, the first one is given
+    /// up that is no milestone and not among the best any more, or else the oldest.
     fn remember(&mut self, job: Job) {
         let by = job.step;
         self.failed.retain(|earlier| earlier.kept);

@@ -211,8 +211,8 @@ impl Store {
     /// verified.
     ///
     /// # Errors
-    /// The directory cannot be listed, or the record of trusted checkpoints or a manifest cannot be read for a
-    /// reason that may pass.
+    /// The directory cannot be listed, or the record of trusted checkpoints or a manifest cannot be read for
+    /// a reason that may pass.
     pub fn newest_step(&self) -> Result<Option<u64>> {
         Ok(self.candidates()?.first().map(|found| found.candidate.step))
     }

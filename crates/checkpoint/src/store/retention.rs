@@ -9,7 +9,9 @@ use std::cmp::Ordering;
 /// trusted ([`Store::trust`](crate::Store::trust)).
 ///
 /// This is decided after each save, among the checkpoints that are complete, the new one included. The others
-/// are then removed, once the new one is durable. Broken ones and suspects neither count nor are removed.
+/// are then removed, once the new one is durable. Complete means here that the sizes of the files are those
+/// in the manifest; their contents are not read. Other checkpoints and suspects neither count nor are
+/// removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {

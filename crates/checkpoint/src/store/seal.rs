@@ -22,8 +22,8 @@ struct Version {
     version: u32,
 }
 
-/// Checks the format and version of a text. This comes first, so that another version is reported as such, not
-/// as a missing field.
+/// Checks the format and version of a text. This comes first, so that another version is reported as such,
+/// not as a missing field.
 pub(crate) fn check_version(
     path: &Path,
     text: &[u8],

@@ -49,8 +49,8 @@ impl Store {
         Ok(set_aside)
     }
 
-    /// Returns the checkpoints that retention lets go. Those that do not look complete, or cannot be looked at
-    /// now, do not count and are not removed.
+    /// Returns the checkpoints that retention lets go. Those that do not look complete, or cannot be looked
+    /// at now, do not count and are not removed.
     pub(crate) fn surplus(&self, record: &Record) -> Result<Vec<PathBuf>> {
         let found = self.readable()?;
         let candidates: Vec<Candidate> = found.iter().map(|found| found.candidate).collect();

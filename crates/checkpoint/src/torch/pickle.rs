@@ -9,7 +9,8 @@ use crate::tensors::info::TensorDType;
 
 /// The deepest nesting of values.
 const DEEPEST: usize = 64;
-/// The most values that a pickle makes, those that it repeats included. Some take one byte of it and forty here.
+/// The most values that a pickle makes, those that it repeats included. Some take one byte of it and forty
+/// here.
 pub(super) const MOST_VALUES: usize = 1 << 22;
 /// The most axes of a tensor, which are those of PyTorch. Many tensors may share one tuple.
 const MOST_AXES: usize = 64;

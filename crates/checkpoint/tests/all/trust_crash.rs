@@ -155,8 +155,8 @@ fn suspects_that_are_removed_leave_nothing_at_whatever_operation_it_fails() {
     }
 }
 
-/// Does something to a run of five steps, failing to read one file after the other, each once. Then nothing is
-/// set aside as broken, and what is trusted is the step from before or one of `others`.
+/// Does something to a run of five steps, failing to read one file after the other, each once. Then nothing
+/// is set aside as broken, and what is trusted is the step from before or one of `others`.
 fn every_read_fails(act: fn(&mut Store) -> Result<()>, others: &[u64]) {
     let options = Options::default().keep(1);
     let template = tempfile::tempdir().unwrap();

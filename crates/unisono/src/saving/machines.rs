@@ -55,7 +55,8 @@ fn plain(dir: &Path) -> PathBuf {
 /// the rest of a run on several machines.
 ///
 /// # Errors
-/// A checkpoint cannot be read or written, on any rank, or a directory that lacks it is in use by another run.
+/// A checkpoint cannot be read or written, on any rank, or a directory that lacks it is in use by another
+/// run.
 pub fn share_newest(cluster: &Cluster, dir: &Path) -> Result<PathBuf, Error> {
     let own = dir_of_rank(dir, cluster.rank());
     share_newest_on(&StdDisk, cluster, dir, &mut |files| Store::open(&own)?.save_copy(files))

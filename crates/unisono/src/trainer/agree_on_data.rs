@@ -84,8 +84,8 @@ impl Trainer {
         self.take_content(DataContent::Hashed((&content).into()))
     }
 
-    /// Hashes some of the blocks that are missing because both ranks that were to hash them are lost. The ranks
-    /// that are left share them out anew.
+    /// Hashes some of the blocks that are missing because both ranks that were to hash them are lost. The
+    /// ranks that are left share them out anew.
     fn hash_missing(&mut self, source: Arc<dyn Source>, missing: BTreeSet<u64>) -> Blocks {
         let cluster = self.cluster();
         let (place, ranks) = (cluster.place(), cluster.present().len());
