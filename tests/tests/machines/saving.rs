@@ -74,13 +74,16 @@ fn the_machine_that_is_left_of_two_goes_on_alone() {
 fn a_disk_that_fails_while_a_checkpoint_is_copied_leaves_the_one_before() {
     let template = tempfile::tempdir().unwrap();
     let run = template.path().join("run");
-    on_ranks(2, Script::default(), |cluster| train_on(cluster, &run, 2));
+    // The last step of a fit is saved in any case. A slow disk may leave out others.
+    for epochs in [1, 2] {
+        on_ranks(2, Script::default(), |cluster| train_on(cluster, &run, epochs));
+    }
     // The run has lost its newest checkpoints, and rank 1 has them.
     for step in 4..=6 {
         let _ = std::fs::remove_dir_all(run.join(format!("checkpoints/step-{step:08}")));
     }
     let before = unisono::checkpoint::list(&run).unwrap().first().map(|(step, _)| *step);
-    assert!(before.is_some_and(|step| step <= 3), "{before:?}");
+    assert_eq!(before, Some(3));
     let copy = |from: &Path, to: &Path| {
         let copied = std::process::Command::new("cp").arg("-r").args([from, to]).status().unwrap();
         assert!(copied.success());
