@@ -69,7 +69,7 @@ fn the_machine_that_is_left_of_two_goes_on_alone() {
     assert_eq!(trainer.resume().unwrap(), None);
 }
 
-/// The best of what is beside a run's directory is copied into it, or what was there before stays.
+/// The newest of what is beside a run's directory is copied into it, or what was there before stays.
 #[test]
 fn a_disk_that_fails_while_a_checkpoint_is_copied_leaves_the_one_before() {
     let template = tempfile::tempdir().unwrap();

@@ -25,6 +25,10 @@ const BLOCK: usize = 1 << 20;
 ///
 /// Nothing is durable before it is synced. A file's bytes are synced by [`Sink::sync`]. That it exists under
 /// its name, was renamed or was removed is synced by [`Disk::sync_dir`] of its directory.
+///
+/// The kinds of errors matter: a name that is not there is `NotFound`, and what is not a regular file of the
+/// expected size is `InvalidInput`, `IsADirectory`, `NotADirectory`, `FileTooLarge` or `UnexpectedEof`. Any
+/// other kind counts as a failure that may pass.
 pub trait Disk: fmt::Debug + Send + Sync {
     /// Opens the directory that is at the path now, so that what is done below it happens there, whatever
     /// takes its place by name. Returns the disk to do it with, or `None` if there is none. A link at the
@@ -40,8 +44,8 @@ pub trait Disk: fmt::Debug + Send + Sync {
     }
 
     /// Whether a file that [`Disk::lock_file`] has opened is still the one that a second run would open,
-    /// which it is not if the directory was removed or moved. A disk that opens a file of its own says so
-    /// here, because otherwise no save succeeds. Default: whether it is the file that the machine's own file
+    /// which it is not if the directory was removed or moved. A disk that opens a file of its own must
+    /// implement this, or no save succeeds. Default: whether it is the file that the machine's own file
     /// system has at the path.
     fn is_lock_file(&self, held: &File, file: &Path) -> bool {
         is_at(held, file)

@@ -92,7 +92,10 @@ fn unpacked(archive: &[u8], most: u64) -> std::result::Result<(Vec<u8>, Option<C
     }
     let config = zipped::entry(&mut archive, CONFIG, MOST_CONFIG.min(most))?;
     let classes = Classes::of_json(&config).map_err(|problem| format!("{CONFIG}: {problem}"))?;
-    Ok((zipped::entry(&mut archive, WEIGHTS, most)?, Some(classes)))
+    let weights = zipped::entry(&mut archive, WEIGHTS, most).map_err(|problem| {
+        format!("{problem}; an archive that is packed may have weights of sixteen times its length")
+    })?;
+    Ok((weights, Some(classes)))
 }
 
 #[cfg(test)]

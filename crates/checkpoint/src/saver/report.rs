@@ -18,8 +18,8 @@ pub enum Report {
         /// The time that writing took. The training thread did not wait for it.
         took: Duration,
     },
-    /// The checkpoint was not written, because a newer one came before its turn, or failed as this one did
-    /// and is tried again in its place.
+    /// The checkpoint was not written, because a newer one came before its turn, or because both failed and
+    /// only the newer one is tried again.
     Replaced {
         /// The checkpoint's step.
         step: u64,

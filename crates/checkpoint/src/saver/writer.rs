@@ -114,7 +114,10 @@ impl State {
         let is_wanted = |job: &Job| job.is_milestone || self.best.iter().any(|best| best.step == job.step);
         let given_up = kept.iter().find(|at| !is_wanted(&self.failed[**at])).unwrap_or(&kept[0]);
         let step = self.failed.remove(*given_up).step;
-        self.reports.push(Report::Replaced { step, by });
+        // That the save itself has failed is reported already.
+        if step != by {
+            self.reports.push(Report::Replaced { step, by });
+        }
     }
 }
 

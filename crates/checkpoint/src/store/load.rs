@@ -85,7 +85,7 @@ pub(crate) struct Found {
 }
 
 /// Lists the checkpoints, newest first, one for each step. Those that are distrusted and not yet renamed are
-/// left out, unless the record is none.
+/// left out, unless the record of them is damaged.
 pub(crate) fn list_on(disk: &dyn Disk, dir: &Path) -> Result<Vec<Found>> {
     Ok(listed(disk, dir)?.0)
 }

@@ -37,7 +37,7 @@ use crate::disk::write::{create_dirs, parent, probe, replace_model, sync_dir, wr
 use crate::disk::{Disk, StdDisk};
 use crate::model::export::{Export, Exported, export_on};
 use crate::store::contents::Contents;
-use crate::store::load::{Loaded, all_on, glance, list_usable, newest_on};
+use crate::store::load::{Loaded, all_on, glance, list_on, list_usable, newest_on};
 use crate::store::lock::Lock;
 use crate::store::manifest::{LONGEST_TRAINER, Manifest};
 use crate::store::names::{
@@ -211,21 +211,23 @@ impl Store {
     /// verified.
     ///
     /// # Errors
-    /// The directory cannot be listed, or the record of trusted checkpoints or a manifest cannot be read for
-    /// a reason that may pass.
+    /// The directory cannot be listed. The record of trusted checkpoints, or the manifest of this or a newer
+    /// checkpoint, cannot be read for a reason that may pass.
     pub fn newest_step(&self) -> Result<Option<u64>> {
-        Ok(self.candidates()?.first().map(|found| found.candidate.step))
+        let mut found = list_on(&*self.disk, &self.dir)?.into_iter();
+        let newest = found.find_map(|found| self.complete(found).transpose()).transpose()?;
+        Ok(newest.map(|found| found.candidate.step))
     }
 
     /// Returns the step and directory of the best checkpoint by [`Options::best`], or `None` without that
-    /// option or any metric. If the record of trusted checkpoints cannot be read, any of them may be a
-    /// suspect, which is [`Error::Record`].
+    /// option or any metric. Checkpoints that cannot be read do not count. If the record of trusted
+    /// checkpoints cannot be read, any of them may be a suspect, which is [`Error::Record`].
     ///
     /// # Errors
     /// [`Error::Record`], and those of [`Store::newest_step`].
     pub fn best(&self) -> Result<Option<(u64, PathBuf)>> {
         list_usable(&*self.disk, &self.dir)?;
-        let mut found = self.candidates()?;
+        let mut found = self.readable()?;
         let candidates: Vec<Candidate> = found.iter().map(|found| found.candidate).collect();
         let best = self.options.best_of(&candidates).first().copied();
         let at = found.iter().position(|found| Some(found.candidate.step) == best);
@@ -349,17 +351,17 @@ fn anchor(disk: &Arc<dyn Disk>, dir: &Path, may_be_link: bool) -> Result<Arc<dyn
 /// Makes it durable that DIR and its directory of checkpoints exist, also if they were there before: whoever
 /// made them may have failed to do that.
 fn sync_names(given: &dyn Disk, disk: &dyn Disk, dir: &Path) -> Result<()> {
-    use ErrorKind::{InvalidInput, NotADirectory, NotFound, PermissionDenied, Unsupported};
+    use ErrorKind::{
+        InvalidInput, NotADirectory, NotFound, Other, PermissionDenied, ReadOnlyFilesystem, Unsupported,
+    };
     sync_dir(disk, dir)?;
     let above = parent(dir);
+    // A disk may have nothing above DIR, and who may use DIR may not be allowed to open or change what is
+    // above.
+    let is_not_ours =
+        [InvalidInput, NotADirectory, NotFound, Other, PermissionDenied, ReadOnlyFilesystem, Unsupported];
     match given.sync_dir(&above) {
-        // A disk may have nothing above DIR, and who may use DIR may not be allowed to open what is above.
-        Err(error)
-            if [InvalidInput, NotADirectory, NotFound, PermissionDenied, Unsupported]
-                .contains(&error.kind()) =>
-        {
-            Ok(())
-        }
+        Err(error) if is_not_ours.contains(&error.kind()) => Ok(()),
         result => result.map_err(error::io(&above, "sync")),
     }
 }

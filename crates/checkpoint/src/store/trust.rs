@@ -73,21 +73,45 @@ impl Store {
     /// [`Saved`]: crate::Saved
     ///
     /// # Errors
-    /// The directory cannot be listed, or the record or a manifest cannot be read for a reason that may pass.
+    /// The directory cannot be listed, or the record or the manifest of the checkpoint cannot be read for a
+    /// reason that may pass.
     pub fn trusted(&self) -> Result<Option<(u64, PathBuf)>> {
-        Ok(self.all_trusted()?.into_iter().next())
+        let (record, _) = self.record()?;
+        let mut found = list_on(&*self.disk, &self.dir)?.into_iter();
+        let newest = found.find_map(|found| self.complete_in(found, &record).transpose()).transpose()?;
+        Ok(newest.map(|found| (found.candidate.step, found.path)))
     }
 
-    /// Returns step and directory of each trusted checkpoint, newest first. What was compared is what
-    /// [`Store::trusted`] says.
+    /// Returns step and directory of each trusted checkpoint that can be read, newest first. What was
+    /// compared is what [`Store::trusted`] says.
+    ///
+    /// # Errors
+    /// The directory cannot be listed, or the record cannot be read for a reason that may pass.
+    pub fn all_trusted(&self) -> Result<Vec<(u64, PathBuf)>> {
+        let (record, _) = self.record()?;
+        let found = list_on(&*self.disk, &self.dir)?.into_iter();
+        let found = found.filter_map(|found| self.complete_in(found, &record).ok().flatten());
+        Ok(found.map(|found| (found.candidate.step, found.path)).collect())
+    }
+
+    /// Returns whether the checkpoint of a step is trusted. What is compared is what [`Store::trusted`] says.
+    /// Other checkpoints are not looked at.
     ///
     /// # Errors
     /// Those of [`Store::trusted`].
-    pub fn all_trusted(&self) -> Result<Vec<(u64, PathBuf)>> {
+    pub fn is_trusted(&self, step: u64) -> Result<bool> {
         let (record, _) = self.record()?;
-        let mut found = self.candidates()?;
-        found.retain(|found| found.is_in(&record));
-        Ok(found.into_iter().map(|found| (found.candidate.step, found.path)).collect())
+        let found = list_on(&*self.disk, &self.dir)?.into_iter().find(|found| found.step == step);
+        Ok(found.map(|found| self.complete_in(found, &record)).transpose()?.flatten().is_some())
+    }
+
+    /// Returns a checkpoint if it looks complete and a record says that it is trusted. Those of other steps
+    /// are not looked at.
+    fn complete_in(&self, found: Found, record: &Record) -> Result<Option<Complete>> {
+        if !record.trusted.iter().any(|mark| mark.step == found.step) {
+            return Ok(None);
+        }
+        Ok(self.complete(found)?.filter(|found| found.is_in(record)))
     }
 
     /// Notes that an audit has failed: all checkpoints of steps later than `after`, trusted ones included,
@@ -126,8 +150,8 @@ impl Store {
     }
 
     /// Renames the suspects that a killed process left under their names. Until this succeeds nothing can be
-    /// saved, because a later suspect would be in the way.
-    /// Returns the record, and why it is none.
+    /// saved, because a later suspect would be in the way. Returns the record of trusted checkpoints, and the
+    /// problem if the file is damaged.
     pub(crate) fn finish_distrust(&mut self) -> Result<(Record, Option<Skipped>)> {
         let (record, problem) = self.record()?;
         let Some(after) = record.distrusted_after else { return Ok((record, problem)) };
@@ -139,7 +163,7 @@ impl Store {
         Ok((done, None))
     }
 
-    /// Returns the record, and why it is none.
+    /// Returns the record of trusted checkpoints, and the problem if the file is damaged.
     pub(crate) fn record(&self) -> Result<(Record, Option<Skipped>)> {
         Record::read(&*self.disk, &self.checkpoints)
     }

@@ -28,13 +28,20 @@ impl Complete {
 }
 
 impl Store {
-    /// Refuses a step that is earlier than a complete checkpoint, and moves broken ones aside. Returns these.
-    /// If one cannot be read for a reason that may pass, that is an error, and it stays where it is.
+    /// Refuses a step that is earlier than a complete checkpoint, and moves broken ones aside, and what has
+    /// the step and cannot be read twice. Returns these. If a later one cannot be read for a reason that may
+    /// pass, that is an error, and it stays where it is.
     pub(crate) fn make_way(&self, step: u64) -> Result<Vec<Skipped>> {
         let mut set_aside = Vec::new();
         for found in list_on(&*self.disk, &self.dir)?.into_iter().filter(|found| found.step >= step) {
-            match verify(&*self.disk, &found.path, found.step) {
-                Err(error) if error.is_of_contents() => {
+            let is_same = found.step == step;
+            let mut verified = verify(&*self.disk, &found.path, found.step);
+            // An error that does not pass would keep this step from ever being saved.
+            if is_same && verified.as_ref().is_err_and(|error| !error.is_of_contents()) {
+                verified = verify(&*self.disk, &found.path, found.step);
+            }
+            match verified {
+                Err(error) if error.is_of_contents() || is_same => {
                     let path = self.aside(&found.path, BROKEN)?;
                     self.rename(&found.path, &path)?;
                     set_aside.push(Skipped { path, reason: error.to_string() });
@@ -57,13 +64,6 @@ impl Store {
         let trusted = found.iter().find(|found| found.is_in(record)).map(|found| found.candidate.step);
         let stays = self.options.stays(&candidates, trusted);
         Ok(found.into_iter().zip(stays).filter(|(_, stays)| !stays).map(|(found, _)| found.path).collect())
-    }
-
-    /// Returns the checkpoints that look complete, newest first. If one cannot be looked at for a reason that
-    /// may pass, that is an error.
-    pub(crate) fn candidates(&self) -> Result<Vec<Complete>> {
-        let found = list_on(&*self.disk, &self.dir)?.into_iter();
-        found.filter_map(|found| self.complete(found).transpose()).collect()
     }
 
     /// Returns the checkpoints that look complete as far as they can be looked at, newest first.

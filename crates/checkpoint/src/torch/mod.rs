@@ -44,6 +44,9 @@ pub fn parse_torch(path: &Path, file: &[u8]) -> Result<Tensors> {
     read(path, Cursor::new(file))
 }
 
+/// How many times as large as a file its tensors and their names may be.
+const MOST_TIMES: u64 = 64;
+
 fn read(path: &Path, mut file: impl Read + Seek) -> Result<Tensors> {
     let wrong = |problem: String| broken(path, format!("no file of tensors by PyTorch: {problem}"));
     let head = zipped::all(&mut file, foreign::HEAD).map_err(io(path, "read"))?;
@@ -54,8 +57,12 @@ fn read(path: &Path, mut file: impl Read + Seek) -> Result<Tensors> {
     file.rewind().map_err(io(path, "read"))?;
     // PyTorch does not pack what it writes. Several names may stand for one storage, and somebody may have
     // packed the file: what comes out of it may be some times as large.
-    let mut left = length.saturating_mul(16).saturating_add(1 << 20);
-    let too_much = || wrong(format!("what it has is many times as large as its {length} bytes"));
+    let mut left = length.saturating_mul(MOST_TIMES).saturating_add(1 << 20);
+    let too_much = || {
+        wrong(format!(
+            "its tensors and names take more than {MOST_TIMES} times its {length} bytes: too many share a storage"
+        ))
+    };
     let mut archive = ZipArchive::new(file).map_err(|error| wrong(error.to_string()))?;
     let mut names = archive.file_names().filter_map(|name| Some(name.ok()?.into_owned()));
     let pickle = names.find(|name| name.ends_with("/data.pkl"));
@@ -251,13 +258,13 @@ mod tests {
         let many = |count: u32| -> Vec<u8> {
             (0..count).flat_map(|key| [b"J", &key.to_le_bytes()[..], b"h\x00"].concat()).collect()
         };
-        assert_eq!(error(&many(12)), "13 tensors");
+        assert_eq!(error(&many(40)), "41 tensors");
         let tied = error(&many(1000));
-        assert!(tied.contains("what it has is many times as large as its "), "{tied}");
+        assert!(tied.contains("its tensors and names take more than 64 times its "), "{tied}");
         // The text is the name of a dictionary in which lists have no tensor.
-        let lists = (0..1000_u32).flat_map(|key| [b"J", &key.to_le_bytes()[..], b"]"].concat());
+        let lists = (0..2000_u32).flat_map(|key| [b"J", &key.to_le_bytes()[..], b"]"].concat());
         let named = error(&[b"h\x01}(", &*lists.collect::<Vec<u8>>(), b"u"].concat());
-        assert!(named.contains("what it has is many times as large as its "), "{named}");
+        assert!(named.contains("its tensors and names take more than 64 times its "), "{named}");
     }
 
     #[test]

@@ -79,8 +79,7 @@ impl Session {
     /// Answers the report of a rank when this one has ended its part of the run: tells it which losses are
     /// known here, and gives it the records of the last gather if only this rank has completed it.
     pub(super) fn answer(&mut self, from: usize, message: &Message<'_>) {
-        // What is wrong with the report is for the other rank to hear of. Here nothing depends on it any
-        // more.
+        // A wrong report is ignored: nothing depends on it here any more.
         if self.lost.contains_key(&from) || self.reported(from, message).is_err() {
             return;
         }
@@ -141,7 +140,7 @@ impl Session {
             // A rank that has ended its part of the run had nothing more to do in it. It may have completed
             // the gather that this one is in, and answers while it waits for the others to end.
             let gone = missing.iter().find_map(|rank| Some((*rank, self.gone.get(rank)?.clone())));
-            if let Some((rank, problem)) = gone.filter(|_| waited >= ANSWERING) {
+            if let Some((rank, problem)) = gone.filter(|_| waited >= ANSWERING.min(self.deadline)) {
                 self.lose(&[(rank, problem.why)]);
                 continue;
             }

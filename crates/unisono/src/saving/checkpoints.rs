@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use unisono_checkpoint::{Contents, Loaded, Reopened, Report, Saver, SaverOptions, Store, load_with};
 use unisono_cluster::Cluster;
@@ -36,6 +37,20 @@ pub(crate) struct Resumption {
     pub step: Option<u64>,
     /// Whether the run goes on with other settings or data than it was started with.
     pub forced: bool,
+}
+
+/// Opens the store of a run. On several machines another rank of this one may look into the directory at this
+/// moment, so a directory in use is tried again for two seconds.
+fn opened(saving: &Saving, cluster: &Cluster) -> unisono_checkpoint::Result<Store> {
+    const PAUSE: Duration = Duration::from_millis(20);
+    let tries = if cluster.is_alone() { 1 } else { 100 };
+    for _ in 1..tries {
+        match Store::open_with(&saving.dir, saving.retention(), saving.disk()) {
+            Err(unisono_checkpoint::Error::Locked { .. }) => std::thread::sleep(PAUSE),
+            opened => return opened,
+        }
+    }
+    Store::open_with(&saving.dir, saving.retention(), saving.disk())
 }
 
 impl Checkpoints {
@@ -74,7 +89,7 @@ impl Checkpoints {
             return Err(Error::setting("checkpoints", problem));
         }
         saving.dir = dir_of_rank(&base, cluster.rank());
-        let store = Store::open_with(&saving.dir, saving.retention(), saving.disk())?;
+        let store = opened(&saving, cluster)?;
         let saver = Saver::new(store, SaverOptions::default().require(saving.require))?;
         Ok(Self {
             saver,
@@ -169,8 +184,7 @@ impl Checkpoints {
     /// # Errors
     /// The directory cannot be read.
     pub fn is_trusted(&self, step: u64) -> Result<bool, Error> {
-        let trusted = self.saver.with_store(|store| store.all_trusted())?;
-        Ok(trusted.iter().any(|(trusted, _)| *trusted == step))
+        Ok(self.saver.with_store(|store| store.is_trusted(step))?)
     }
 
     /// Returns the step and the directory of the best checkpoint.
