@@ -26,7 +26,8 @@ fn samples_that_do_not_fit_are_told_before_the_first_step() {
     let narrow = Memory::labelled(vec![0.5; 10 * 5], [5], labels.clone()).unwrap();
     assert_eq!(
         refused(&train, Loader::new(narrow)),
-        "validation data: field \"x\": expected [B, 6], got [B, 5]"
+        "validation data: field \"x\": expected [B, 6], got [B, 5] (a program for this length: the model has \
+         0.weight [4, 5] for samples of this length, and 0.weight [4, 6] for the longest)"
     );
     let unlabelled = Memory::new("x", [FEATURES], Values::F32(vec![0.5; 10 * FEATURES])).unwrap();
     assert_eq!(
